@@ -1,0 +1,56 @@
+# Millstream. `make help` lists the targets; each does its own set-up.
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+KERNELS := $(wildcard src/millstream/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard src/millstream/*/*.pxd))
+
+.PHONY: help run test lint format bench soak scale wheel lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+run: $(VENV)/.runtime ## start a broker on 127.0.0.1:9092 (data in ./millstream-data, metrics on 127.0.0.1:9644)
+	$(BIN)/millstream serve $(ARGS)
+
+test: $(VENV)/.dev ## set everything up and run the tests
+	@scripts/setup-test-tools
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, strict mypy on src/, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Millstream next to Apache Kafka on this machine, as ratios
+	@scripts/setup-test-tools
+	$(BIN)/python -m bench $(ARGS)
+
+soak: $(VENV)/.dev ## the long runs that `make test` leaves out (crash rounds, fuzzing, 100,000 topics)
+	@scripts/setup-test-tools
+	$(BIN)/pytest -m soak $(ARGS)
+
+wheel: $(VENV)/.dev ## build dist/*.whl
+	$(BIN)/python -m build --wheel --no-isolation
+
+lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --extra build pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --extra build --extra test --extra dev pyproject.toml -o requirements/dev.txt
+
+clean: ## remove what was built and downloaded (not your data)
+	rm -rf $(VENV) .cache build dist src/*.egg-info
+	find src -name '*.so' -delete
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml setup.py $(KERNELS)
+	@scripts/setup-venv $(VENV) requirements/runtime.txt
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml setup.py $(KERNELS)
+	@scripts/setup-venv $(VENV) requirements/dev.txt
+	@touch $@ $(VENV)/.runtime

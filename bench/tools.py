@@ -1,0 +1,153 @@
+"""Runs the load tools, each in its own process and the same for every broker, and reads what they print.
+
+Kafka's ProducerPerformance and ConsumerPerformance, kcat, and the small programs in load/ and java/.
+Every run is bounded in time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import admin
+
+from bench.brokers import JARS, REPOSITORY, Broker
+
+RUN_SECONDS_MAX = 240.0
+CLIENT_JVM = ["java", "-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+
+
+@dataclass(slots=True, frozen=True)
+class Throughput:
+    """What a tool moved, and how fast it says it was."""
+
+    records: int
+    records_per_second: float
+    megabytes_per_second: float
+
+
+def run(command: list[str], output: Path | None = None) -> str:
+    """The standard output of a tool; its complaint, if it fails, is the error."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, cwd=REPOSITORY, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def java(name: str, *arguments: str) -> str:
+    return run([*CLIENT_JVM, "-cp", f"{JARS}/*", name, *arguments])
+
+
+def python(name: str, broker: Broker, **options: Any) -> dict[str, Any]:
+    """Runs a program of load/, and returns the JSON it printed."""
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    command = [sys.executable, "-m", f"bench.load.{name}", f"--bootstrap={broker.bootstrap}", *flags]
+    answer: dict[str, Any] = json.loads(run(command).splitlines()[-1])
+    return answer
+
+
+def create_topic(broker: Broker, name: str, partitions: int) -> str:
+    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            client.create_topics([admin.NewTopic(name, partitions, 1)])[name].result(30)
+        except confluent_kafka.KafkaException:
+            # A broker that has only just begun to listen may not be ready for this.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return name
+
+
+def delete_topics(broker: Broker, *names: str) -> None:
+    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in client.delete_topics(list(names)).values():
+        future.result(30)
+
+
+def producer_performance(
+    broker: Broker, topic: str, records: int, size: int, rate: int = -1, **properties: Any
+) -> tuple[Throughput, dict[str, float]]:
+    """Kafka's ProducerPerformance: throughput, and latency percentiles in whole milliseconds."""
+    given = {"bootstrap.servers": broker.bootstrap, **properties}
+    settings = [f"{key.replace('_', '.')}={value}" for key, value in given.items()]
+    printed = java(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", topic, "--num-records", str(records), "--record-size", str(size)),
+        *("--throughput", str(rate), "--command-property", *settings),
+    )
+    return parse_producer_performance(printed)
+
+
+def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, float]]:
+    """Reads the closing line: `N records sent, R records/sec (M MB/sec), ..., P ms 50th, ...`."""
+    line = next(one for one in reversed(printed.splitlines()) if " ms 50th" in one)
+    parts = line.split(", ")
+    rate, _, rest = parts[1].partition(" records/sec (")
+    latencies = {part.split()[2].rstrip("."): float(part.split()[0]) for part in parts[-4:]}
+    throughput = Throughput(int(parts[0].split()[0]), float(rate), float(rest.split()[0]))
+    return throughput, {"p50": latencies["50th"], "p99": latencies["99th"], "p99.9": latencies["99.9th"]}
+
+
+def consumer_performance(broker: Broker, topic: str, records: int) -> Throughput:
+    """Kafka's ConsumerPerformance, which needs consumer groups. The time to join is left out."""
+    printed = java(
+        "org.apache.kafka.tools.ConsumerPerformance",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--num-records", str(records)),
+        *("--hide-header", "--timeout", "30000"),
+    )
+    fields = [field.strip() for field in printed.strip().splitlines()[-1].split(",")]
+    return Throughput(int(fields[4]), float(fields[9]), float(fields[8]))
+
+
+def assigned_consumer(broker: Broker, topic: str, partitions: int, records: int) -> Throughput:
+    """The Java consumer on assigned partitions."""
+    program = str(REPOSITORY / "bench" / "java" / "AssignedConsumer.java")
+    printed = java(program, broker.bootstrap, topic, str(partitions), str(records))
+    return to_throughput(json.loads(printed.splitlines()[-1]), records)
+
+
+def librdkafka_consumer(broker: Broker, topic: str, partitions: int, records: int) -> Throughput:
+    found = python("read", broker, topic=topic, partitions=partitions, records=records)
+    return to_throughput(found, records)
+
+
+def to_throughput(found: dict[str, Any], expected: int) -> Throughput:
+    if found["records"] < expected:
+        raise RuntimeError(f"read {found['records']} of {expected} records")
+    seconds = found["seconds"]
+    return Throughput(found["records"], found["records"] / seconds, found["bytes"] / seconds / 2**20)
+
+
+def kcat_producer(broker: Broker, topic: str, records: int, size: int, codec: str) -> Throughput:
+    """kcat sending the lines of a file, from its start to its end."""
+    with tempfile.NamedTemporaryFile() as lines:
+        write_lines(Path(lines.name), records, size)
+        begin = time.monotonic()
+        run(
+            ["kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec, "-l", lines.name]
+            + ["-X", "acks=1", "-X", "queue.buffering.max.messages=500000"]
+        )
+        seconds = time.monotonic() - begin
+    return Throughput(records, records / seconds, records * size / seconds / 2**20)
+
+
+def write_lines(path: Path, records: int, size: int) -> None:
+    """Letters that compress about as well as ProducerPerformance's: hardly."""
+    letters = bytes(range(65, 91)) * (size * 101 // 26 + 2)
+    some = [letters[i * 7 : i * 7 + size] for i in range(100)]
+    block = b"\n".join(some) + b"\n"
+    with path.open("wb") as file:
+        for _ in range(records // 100):
+            file.write(block)

@@ -1,0 +1,43 @@
+"""Compiles the kernels where that is possible; the rest of the build is in pyproject.toml.
+
+A kernel is a plain Python module with a `.pxd` beside it that gives its variables C types. It is
+compiled where Cython and a C compiler are at hand. Where they are not, or where MILLSTREAM_PURE=1
+asks for it, the build goes on without and the same source runs as Python.
+"""
+
+from __future__ import annotations
+
+import os
+
+from setuptools import Extension, setup
+
+KERNELS = ["millstream.records.kernel"]
+
+DIRECTIVES = {
+    "language_level": 3,
+    # Types come from the .pxd alone: an `int` annotation means Python's unbounded one.
+    "annotation_typing": False,
+    "wraparound": False,
+}
+
+
+def kernel_extensions() -> list[Extension]:
+    if os.environ.get("MILLSTREAM_PURE", "") not in ("", "0"):
+        return []
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    extensions = cythonize(
+        [Extension(name, [f"src/{name.replace('.', '/')}.py"]) for name in KERNELS],
+        build_dir="build/cython",
+        compiler_directives=DIRECTIVES,
+        quiet=True,
+    )
+    for extension in extensions:
+        # Set here because cythonize builds new extensions and does not carry it over.
+        extension.optional = True
+    return list(extensions)
+
+
+setup(ext_modules=kernel_extensions())

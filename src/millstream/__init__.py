@@ -1,0 +1,1 @@
+"""Millstream: a distributed message queue that speaks the Apache Kafka wire protocol."""

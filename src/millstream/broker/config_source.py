@@ -1,0 +1,121 @@
+"""Where settings come from: a TOML file, the environment, the command line.
+
+Owns the way from each source to text by setting name, with the place each was found for error
+messages. What the settings mean is `config`'s business.
+
+In TOML a name may be written with dots, as nested tables, or quoted; all three are the same:
+    log.segment.bytes = 1048576
+    [log.segment]
+    bytes = 1048576
+    "log.segment.bytes" = 1048576
+In the environment `log.segment.bytes` is MILLSTREAM_LOG_SEGMENT_BYTES.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from millstream.env.disk import Disk
+
+ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
+#: Names the config file; read by the command line.
+CONFIG_FILE_VARIABLE: Final = "MILLSTREAM_CONFIG"
+#: Kubernetes sets these for a service that is called millstream; they are nobody's mistake.
+_SERVICE_VARIABLE = re.compile(r"MILLSTREAM_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?)\Z")
+
+
+class ConfigError(ValueError):
+    """A setting that stops the start; the message says where it is and what is allowed."""
+
+
+class Given(NamedTuple):
+    """A setting's text and where it was found."""
+
+    text: str
+    origin: str
+
+
+def from_file(path: Path, disk: Disk, names: Iterable[str]) -> dict[str, Given]:
+    """The settings in a TOML file."""
+    try:
+        tree = tomllib.loads(disk.read(path).decode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{path}: is not valid TOML: {error}. A name that is also the beginning of another "
+            'one has to be quoted: "max.connections" = 100'
+        ) from error
+    known = set(names)
+    given: dict[str, Given] = {}
+    for name, value in _leaves(tree, ""):
+        if name not in known:
+            raise _unknown(f"{path}: {name}", name, known)
+        if name in given:
+            raise ConfigError(f"{path}: {name} is given twice, in two ways of writing it")
+        given[name] = Given(_text(path, name, value), f"{path}: {name}")
+    return given
+
+
+def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, Given]:
+    """The settings among the environment's variables."""
+    by_variable = {variable_of(name): name for name in names}
+    given: dict[str, Given] = {}
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_FILE_VARIABLE:
+            continue
+        name = by_variable.get(variable)
+        if name is not None:
+            given[name] = Given(text, f"environment variable {variable}")
+        elif not _SERVICE_VARIABLE.match(variable):
+            raise _unknown(f"environment variable {variable}", variable, by_variable)
+    return given
+
+
+def from_flags(flags: Mapping[str, str], names: Iterable[str]) -> dict[str, Given]:
+    """The settings given on the command line, by setting name."""
+    known = set(names)
+    for name in flags:
+        if name not in known:
+            raise _unknown(f"command line: {name}", name, known)
+    return {name: Given(text, f"command line: {name}") for name, text in flags.items()}
+
+
+def variable_of(name: str) -> str:
+    """The environment variable for a setting."""
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+
+
+def _leaves(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _text(path: Path, name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+        return ",".join(map(str, value))
+    raise ConfigError(
+        f"{path}: {name} = {value!r} is not allowed: expected a string, a number, true, false or "
+        "an array of them"
+    )
+
+
+def _unknown(place: str, name: str, known: Iterable[str]) -> ConfigError:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return ConfigError(f"{place}: there is no such setting{hint}")

@@ -1,0 +1,67 @@
+"""What a handler is given besides its request: the broker's parts, and who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.broker.config import BrokerConfig
+from millstream.broker.metrics import Metrics
+from millstream.env.clock import Clock
+from millstream.env.random import Random
+from millstream.log.directory import LogDirectory
+from millstream.metadata.catalog import Catalog
+from millstream.replication.replica import Replicas
+
+if TYPE_CHECKING:
+    from millstream.broker.dispatch import ApiTable
+    from millstream.broker.fetch_session import FetchSessions
+    from millstream.broker.producer_id import ProducerIds
+    from millstream.broker.topic import TopicAdmin
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running broker that handlers use. Built and connected by the server."""
+
+    #: Replaced when settings are changed at run time; read it anew for each request.
+    config: BrokerConfig
+    clock: Clock
+    random: Random
+    metrics: Metrics
+    catalog: Catalog
+    directory: LogDirectory
+    replicas: Replicas
+    apis: ApiTable
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds
+    topics: TopicAdmin
+    #: Makes log start offsets, recovery points and high watermarks durable.
+    checkpoint: Callable[[], Awaitable[None]]
+
+
+class CloseConnectionError(Exception):
+    """Raised by a handler where the protocol's only answer is to hang up; the text is the reason."""
+
+
+class Context:
+    """One request's circumstances. Valid for as long as its handler needs it."""
+
+    __slots__ = ("client_id", "listener", "received_at", "services", "version")
+
+    def __init__(
+        self,
+        services: Services,
+        listener: str,
+        version: int,
+        client_id: str | None,
+        received_at: float,
+    ) -> None:
+        self.services = services
+        #: Name of the listener the client came in through: it decides which addresses it is told.
+        self.listener = listener
+        self.version = version
+        self.client_id = client_id
+        #: Monotonic time at which the request's last byte was read.
+        self.received_at = received_at

@@ -1,0 +1,117 @@
+"""The table of APIs that this broker answers: one row an API, one module a row."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from millstream.broker.dispatch import Api, ApiTable, Handler
+from millstream.broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from millstream.broker.metrics import Metrics
+from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from millstream.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+from millstream.wire.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from millstream.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+from millstream.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+from millstream.wire.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from millstream.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from millstream.wire.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
+from millstream.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+
+#: Each API's messages and handler. The versions are those of its messages.
+ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
+    (ProduceRequest, ProduceResponse, produce.handle),
+    (FetchRequest, FetchResponse, fetch.handle),
+    (ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle),
+    (MetadataRequest, MetadataResponse, metadata.handle),
+    (FindCoordinatorRequest, FindCoordinatorResponse, find_coordinator.handle),
+    (ApiVersionsRequest, ApiVersionsResponse, api_versions.handle),
+    (CreateTopicsRequest, CreateTopicsResponse, create_topics.handle),
+    (DeleteTopicsRequest, DeleteTopicsResponse, delete_topics.handle),
+    (DeleteRecordsRequest, DeleteRecordsResponse, delete_records.handle),
+    (InitProducerIdRequest, InitProducerIdResponse, init_producer_id.handle),
+    (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+        offset_for_leader_epoch.handle,
+    ),
+    (DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
+    (AlterConfigsRequest, AlterConfigsResponse, alter_configs.handle),
+    (DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
+    (CreatePartitionsRequest, CreatePartitionsResponse, create_partitions.handle),
+    (
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+        incremental_alter_configs.handle,
+    ),
+    (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
+    (DescribeProducersRequest, DescribeProducersResponse, describe_producers.handle),
+    (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+        describe_topic_partitions.handle,
+    ),
+)
+
+
+def api_table(metrics: Metrics) -> ApiTable:
+    return ApiTable(Api(request, response, handle, metrics) for request, response, handle in ROWS)

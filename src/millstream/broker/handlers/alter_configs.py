@@ -1,0 +1,40 @@
+"""AlterConfigs: versions 0 to 2. Replaces all overrides of a topic or a broker by the ones given."""
+
+from __future__ import annotations
+
+from millstream.broker import resource
+from millstream.broker.context import Context
+from millstream.metadata.config_change import replace_all
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+
+_Row = AlterConfigsResponse.Resource
+
+
+async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+    rows = []
+    for wanted in request.resources:
+        row = _Row(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+        rows.append(row)
+        try:
+            await resource.alter(
+                wanted.resource_type,
+                wanted.resource_name,
+                replace_all(_overrides(wanted)),
+                context,
+                validate_only=request.validate_only,
+            )
+        except BrokerError as error:
+            row.error_code, row.error_message = error.code, error.message
+    return AlterConfigsResponse(responses=rows)
+
+
+def _overrides(wanted: AlterConfigsRequest.Resource) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for config in wanted.configs:
+        if config.value is None:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"{config.name} needs a value, not null")
+        if config.name in overrides:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"{config.name} is given twice")
+        overrides[config.name] = config.value
+    return overrides

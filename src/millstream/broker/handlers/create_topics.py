@@ -1,0 +1,101 @@
+"""CreateTopics: versions 2 to 7.
+
+Partition count and replication factor -1 mean the broker's defaults; replicas may be assigned by
+hand. The answer leaves when the topics are durable and this broker serves them, so `timeout_ms` is
+not used. From version 5 the answer holds the configs in force.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from millstream.broker.context import Context
+from millstream.broker.topic import DEFAULT
+from millstream.metadata.record import TopicRecord
+from millstream.metadata.topic_change import NewTopic
+from millstream.model.config import TopicConfig, definitions
+from millstream.model.definition import ConfigSource
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+_Row = CreateTopicsResponse.Topic
+_CONFIGS_SINCE = 5
+
+
+async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    rows: list[_Row] = []
+    planned: list[tuple[_Row, NewTopic]] = []
+    for topic in request.topics:
+        if counts[topic.name] > 1 and any(row.name == topic.name for row in rows):
+            continue
+        row = _Row(name=topic.name)
+        rows.append(row)
+        try:
+            if counts[topic.name] > 1:
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
+                )
+            planned.append((row, _plan(topic, context)))
+        except BrokerError as error:
+            _refuse(row, error)
+    results = await context.services.topics.create(
+        [new for _, new in planned], validate_only=request.validate_only
+    )
+    for (row, _), result in zip(planned, results, strict=True):
+        if isinstance(result, BrokerError):
+            _refuse(row, result)
+        else:
+            _describe(row, result, context)
+            if request.validate_only:
+                row.topic_id = bytes(16)
+    return CreateTopicsResponse(topics=rows)
+
+
+def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
+        configs[config.name] = config.value
+    context.services.topics.validate_name(topic.name)
+    if not topic.assignments:
+        return context.services.topics.plan(
+            topic.name, topic.num_partitions, topic.replication_factor, configs
+        )
+    if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            "partition count and replication factor must be -1 where replicas are assigned",
+        )
+    assigned = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
+    if sorted(assigned) != list(range(len(topic.assignments))):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps"
+        )
+    return NewTopic(topic.name, [assigned[number] for number in range(len(assigned))], configs)
+
+
+def _refuse(row: _Row, error: BrokerError) -> None:
+    row.error_code = error.code
+    row.error_message = error.message
+    row.configs = []
+
+
+def _describe(row: _Row, topic: TopicRecord, context: Context) -> None:
+    row.topic_id = topic.topic_id
+    row.num_partitions = len(topic.partitions)
+    row.replication_factor = len(topic.partitions[0].replicas)
+    if context.version < _CONFIGS_SINCE:
+        return
+    config: TopicConfig = context.services.replicas.config(topic)
+    row.configs = [
+        _Row.Config(
+            name=name,
+            value=config.text(name),
+            config_source=(
+                ConfigSource.DYNAMIC_TOPIC if name in topic.configs else ConfigSource.DEFAULT
+            ),
+        )
+        for name in definitions
+    ]

@@ -1,0 +1,51 @@
+"""DeleteTopics: versions 1 to 6.
+
+By name, or from version 6 by id. The topic is gone for every client when the answer leaves; its
+files are removed in the background.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import NO_TOPIC_ID, TopicId
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+
+_Row = DeleteTopicsResponse.Topic
+_TOPICS_SINCE = 6
+_DISABLED_SINCE = 3
+
+
+async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+    if context.version >= _TOPICS_SINCE:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [(name, NO_TOPIC_ID) for name in request.topic_names]
+    rows = [_Row(name=name, topic_id=topic_id) for name, topic_id in wanted]
+    deletable: list[tuple[_Row, str | TopicId]] = []
+    for row in rows:
+        refusal = _refusal(row, context)
+        if refusal is None:
+            deletable.append((row, row.topic_id if row.name is None else row.name))
+        else:
+            row.error_code, row.error_message = refusal.code, refusal.message
+    results = await context.services.catalog.delete_topics([each for _, each in deletable])
+    for (row, _), result in zip(deletable, results, strict=True):
+        if isinstance(result, BrokerError):
+            row.error_code, row.error_message = result.code, result.message
+        else:
+            row.name, row.topic_id = result.name, result.topic_id
+    return DeleteTopicsResponse(responses=rows)
+
+
+def _refusal(row: _Row, context: Context) -> BrokerError | None:
+    if not context.services.config.delete_topic_enable:
+        code = (
+            ErrorCode.TOPIC_DELETION_DISABLED
+            if context.version >= _DISABLED_SINCE
+            else ErrorCode.INVALID_REQUEST
+        )
+        return BrokerError(code, "delete.topic.enable is false on this broker")
+    if (row.name is None) == (row.topic_id == NO_TOPIC_ID):
+        return BrokerError(ErrorCode.INVALID_REQUEST, "name a topic either by name or by id")
+    return None

@@ -1,0 +1,47 @@
+"""DescribeCluster: versions 0 to 2.
+
+Brokers by the addresses of the listener that the client came in through. Endpoints of controllers
+(type 2) do not exist: the controller is one of the brokers. Authorized operations are never told.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+def handle(request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+    if request.endpoint_type != _BROKERS:
+        is_known = request.endpoint_type == _CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                if is_known
+                else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            ),
+            error_message="this is a broker; ask it for endpoint type 1",
+            endpoint_type=request.endpoint_type,
+        )
+    services = context.services
+    response = DescribeClusterResponse(
+        cluster_id=services.catalog.cluster_id, controller_id=services.config.node_id
+    )
+    for broker in services.catalog.image.brokers.values():
+        endpoint = broker.endpoint(context.listener)
+        if endpoint is not None:
+            response.brokers.append(
+                DescribeClusterResponse.Broker(
+                    broker_id=broker.node_id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=broker.rack,
+                )
+            )
+    return response

@@ -1,0 +1,108 @@
+"""DescribeConfigs: versions 1 to 4.
+
+Topics and this broker: each setting with its value in force, where that comes from, the other
+values it stands before (synonyms) and, from version 3, its type and a sentence about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from millstream.broker import resource
+from millstream.broker.config import SettingValue
+from millstream.broker.config import definitions as broker_definitions
+from millstream.broker.context import Context
+from millstream.metadata.topic_change import find_topic
+from millstream.model.config import definitions as topic_definitions
+from millstream.model.definition import ConfigSource, Definition, Scope
+from millstream.model.error import BrokerError
+from millstream.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+
+_Result = DescribeConfigsResponse.Result
+
+
+def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse()
+    for wanted in request.resources:
+        result = _Result(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+        response.results.append(result)
+        try:
+            settings = _settings(wanted, context)
+            result.configs = [
+                _describe(definition, values, request, is_broker=wanted.resource_type == 4)
+                for definition, values in settings
+            ]
+        except BrokerError as error:
+            result.error_code, result.error_message = error.code, error.message
+            result.configs = []
+    return response
+
+
+def _settings(
+    wanted: DescribeConfigsRequest.Resource, context: Context
+) -> Iterator[tuple[Definition, list[SettingValue]]]:
+    services = context.services
+    if wanted.resource_type == resource.TOPIC:
+        topic = find_topic(services.catalog.image, wanted.resource_name)
+        return (
+            (definition, resource.topic_values(topic, definition.name, services.config))
+            for definition in _chosen(topic_definitions, wanted)
+        )
+    if wanted.resource_type == resource.BROKER:
+        node_id = resource.broker_id(wanted.resource_name, context)
+        if node_id is not None:
+            return (
+                (definition, services.config.values(definition.name))
+                for definition in _chosen(broker_definitions, wanted)
+            )
+        defaults = services.catalog.image.default_broker_configs
+        return (
+            (
+                definition,
+                [
+                    SettingValue(
+                        definition.name,
+                        defaults[definition.name],
+                        ConfigSource.DYNAMIC_DEFAULT_BROKER,
+                    )
+                ],
+            )
+            for definition in _chosen(broker_definitions, wanted)
+            if definition.name in defaults
+        )
+    raise resource.unknown_type(wanted.resource_type)
+
+
+def _chosen(
+    definitions: Mapping[str, Definition], wanted: DescribeConfigsRequest.Resource
+) -> Iterator[Definition]:
+    keys = wanted.configuration_keys
+    names = definitions if not keys else [name for name in keys if name in definitions]
+    return (definitions[name] for name in names)
+
+
+def _describe(
+    definition: Definition,
+    values: list[SettingValue],
+    request: DescribeConfigsRequest,
+    *,
+    is_broker: bool,
+) -> _Result.Config:
+    in_force = values[0] if values else SettingValue(definition.name, None, ConfigSource.DEFAULT)
+    config = _Result.Config(
+        name=definition.name,
+        value=in_force.text,
+        read_only=is_broker and definition.scope is Scope.READ_ONLY,
+        config_source=in_force.source,
+        config_type=definition.kind,
+        documentation=definition.doc if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        config.synonyms = [
+            _Result.Config.Synonym(name=name, value=text, source=source)
+            for name, text, source in values
+        ]
+    return config

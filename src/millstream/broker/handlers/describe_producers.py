@@ -1,0 +1,48 @@
+"""DescribeProducers: version 0. The producers that a partition remembers, from its leader."""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError
+from millstream.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+
+_Row = DescribeProducersResponse.Topic.Partition
+
+
+def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersResponse.Topic(
+                name=topic.name,
+                partitions=[
+                    _describe(topic.name, number, context) for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(topic: str, number: int, context: Context) -> _Row:
+    row = _Row(partition_index=number)
+    try:
+        partition = context.services.replicas.find(topic, number)
+        partition.check_leader()
+    except BrokerError as error:
+        row.error_code, row.error_message = error.code, error.message
+        return row
+    row.active_producers = [
+        _Row.Producer(
+            producer_id=each.producer_id,
+            producer_epoch=each.epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp=each.last_timestamp,
+            coordinator_epoch=each.coordinator_epoch,
+            current_txn_start_offset=each.transaction_start,
+        )
+        for each in partition.log.producers()
+    ]
+    return row

@@ -1,0 +1,78 @@
+"""DescribeTopicPartitions: version 0.
+
+Topics in order of their names, at most `response_partition_limit` partitions an answer (and never
+more than PARTITIONS_MAX), with a cursor to go on from. No topics named means all of them.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.broker.topic import is_internal
+from millstream.metadata.record import NO_LEADER, TopicRecord
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+
+PARTITIONS_MAX = 2000
+_Topic = DescribeTopicPartitionsResponse.Topic
+
+
+def handle(
+    request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
+    topics = context.services.catalog.image.topics
+    names = sorted({topic.name for topic in request.topics} or topics)
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first = max(request.cursor.partition_index, 0)
+    remaining = max(min(request.response_partition_limit, PARTITIONS_MAX), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if remaining == 0:
+            response.next_cursor = _cursor(name, 0)
+            break
+        topic = topics.get(name)
+        if topic is None:
+            response.topics.append(
+                _Topic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            )
+            continue
+        end = min(first + remaining, len(topic.partitions))
+        response.topics.append(_describe(topic, first, end, context))
+        remaining -= max(end - first, 0)
+        if end < len(topic.partitions):
+            response.next_cursor = _cursor(name, end)
+            break
+        first = 0
+    return response
+
+
+def _cursor(name: str, partition: int) -> DescribeTopicPartitionsResponse.Cursor:
+    return DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=partition)
+
+
+def _describe(topic: TopicRecord, first: int, end: int, context: Context) -> _Topic:
+    alive = context.services.catalog.image.brokers
+    row = _Topic(name=topic.name, topic_id=topic.topic_id, is_internal=is_internal(topic.name))
+    for number in range(first, end):
+        state = topic.partitions[number]
+        row.partitions.append(
+            _Topic.Partition(
+                error_code=(
+                    ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE
+                ),
+                partition_index=number,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[each for each in state.replicas if each not in alive],
+            )
+        )
+    return row

@@ -1,0 +1,285 @@
+"""Fetch: versions 4 to 18.
+
+Returns committed batches as ranges of files, never decoded: at least one batch if there is any,
+however small the limits; no more than `max_bytes` (and the broker's `fetch.max.bytes`) in all and
+`partition_max_bytes` a partition otherwise. Waits up to `max_wait_ms` for `min_bytes`, without a
+task: the partitions wake it. Sessions (KIP-227) from version 7, topics by id from 13, diverging
+epochs from 12.
+
+Omitted: `read_committed` reads the same as `read_uncommitted` (there are no transactions to abort),
+and a preferred read replica is never named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from struct import Struct
+
+from millstream.broker.context import Context
+from millstream.broker.deferred import Deferred
+from millstream.broker.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    Wanted,
+)
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.replication.partition import Partition
+from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+
+_TOPIC_IDS_SINCE = 13
+_Row = FetchResponse.Topic.Partition
+
+_BATCH_LENGTH = Struct(">i")
+_BATCH_LENGTH_AT = 8
+_BATCH_COUNT_AT = 57
+_BATCH_HEADER_BYTES = 61
+
+
+def handle(request: FetchRequest, context: Context) -> FetchResponse | Deferred:
+    try:
+        session, wanted, is_incremental = _resolve(request, context)
+    except BrokerError as error:
+        context.services.metrics.api("Fetch").errors[error.code] += 1
+        return FetchResponse(error_code=error.code)
+    fetch = _Fetch(request, context, session, wanted, is_incremental=is_incremental)
+    if fetch.collect() or request.max_wait_ms <= 0 or not wanted:
+        return fetch.response()
+    return fetch.wait(request.max_wait_ms)
+
+
+def _resolve(
+    request: FetchRequest, context: Context
+) -> tuple[FetchSession | None, list[Wanted], bool]:
+    """The session, the partitions to read, and whether the answer holds only what changed."""
+    sessions = context.services.fetch_sessions
+    uses_topic_ids = context.version >= _TOPIC_IDS_SINCE
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        wanted = list(_wanted(request))
+        if request.session_epoch == FINAL_EPOCH:
+            return None, wanted, False
+        return sessions.open(wanted, uses_topic_ids=uses_topic_ids), wanted, False
+    session = sessions.resume(
+        request.session_id, request.session_epoch, uses_topic_ids=uses_topic_ids
+    )
+    forgotten = (
+        (topic.topic, topic.topic_id, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    )
+    session.update(_wanted(request), forgotten)
+    return session, list(session.partitions.values()), True
+
+
+def _wanted(request: FetchRequest) -> Iterable[Wanted]:
+    for topic in request.topics:
+        for data in topic.partitions:
+            entry = Wanted(topic.topic, topic.topic_id, data.partition)
+            entry.offset = data.fetch_offset
+            entry.max_bytes = data.partition_max_bytes
+            entry.current_leader_epoch = data.current_leader_epoch
+            entry.last_fetched_epoch = data.last_fetched_epoch
+            yield entry
+
+
+class _Fetch:
+    """One Fetch while it is being served. `Partition.watch` takes it as a watcher."""
+
+    __slots__ = (
+        "_collected",
+        "_context",
+        "_deferred",
+        "_is_incremental",
+        "_max_bytes",
+        "_min_bytes",
+        "_session",
+        "_timer",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        context: Context,
+        session: FetchSession | None,
+        wanted: list[Wanted],
+        *,
+        is_incremental: bool,
+    ) -> None:
+        self._context = context
+        self._session = session
+        self._wanted = wanted
+        self._is_incremental = is_incremental
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, context.services.config.fetch_max_bytes)
+        self._collected: list[tuple[Wanted, _Row]] = []
+        self._watched: list[Partition] = []
+        self._deferred: Deferred | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def collect(self) -> bool:
+        """Read every partition; returns whether the answer should leave now."""
+        collected: list[tuple[Wanted, _Row]] = []
+        remaining = self._max_bytes
+        gathered = 0
+        is_due = False
+        for entry in self._wanted:
+            row = self._read(entry, remaining, at_least_one=gathered == 0)
+            size = len(row.records) if row.records is not None else 0
+            gathered += size
+            remaining = max(remaining - size, 0)
+            is_due = is_due or row.error_code != 0 or row.diverging_epoch is not None
+            collected.append((entry, row))
+        self._collected = collected
+        return is_due or gathered >= self._min_bytes
+
+    def _read(self, entry: Wanted, remaining: int, *, at_least_one: bool) -> _Row:
+        row = _Row(partition_index=entry.partition, records=b"")
+        partition = self._partition(entry)
+        try:
+            if partition is None:
+                raise BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if entry.topic
+                    else ErrorCode.UNKNOWN_TOPIC_ID
+                )
+            partition.check_leader(entry.current_leader_epoch)
+            row.high_watermark = row.last_stable_offset = partition.high_watermark
+            row.log_start_offset = partition.log.log_start_offset
+            if entry.last_fetched_epoch >= 0 and _diverges(partition, entry, row):
+                return row
+            found = partition.read(
+                entry.offset, min(entry.max_bytes, remaining), at_least_one=at_least_one
+            )
+        except BrokerError as error:
+            self._describe_failure(row, error, partition)
+            return row
+        if len(found):
+            row.records = found
+        return row
+
+    def _partition(self, entry: Wanted) -> Partition | None:
+        replicas = self._context.services.replicas
+        topic = entry.topic or replicas.topic_name(entry.topic_id)
+        return replicas.get(topic, entry.partition) if topic is not None else None
+
+    def _describe_failure(self, row: _Row, error: BrokerError, partition: Partition | None) -> None:
+        row.error_code = error.code
+        row.high_watermark = row.last_stable_offset = -1
+        self._context.services.metrics.api("Fetch").errors[error.code] += 1
+        if partition is None:
+            return
+        partition.counters.failed_fetches += 1
+        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            row.current_leader = _Row.Leader(
+                leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
+            )
+
+    def wait(self, wait_ms: int) -> Deferred:
+        """Answer when enough is there, or with what is there after `wait_ms`."""
+        self._deferred = Deferred()
+        self._deferred.on_cancel = self._let_go
+        for entry in self._wanted:
+            partition = self._partition(entry)
+            if partition is not None:
+                partition.watch(self)
+                self._watched.append(partition)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._expire)
+        return self._deferred
+
+    def more_readable(self) -> None:
+        if self._deferred is not None and self.collect():
+            self._answer()
+
+    def _expire(self) -> None:
+        if self._deferred is not None:
+            self.collect()
+            self._answer()
+
+    def _answer(self) -> None:
+        deferred, self._deferred = self._deferred, None
+        self._let_go()
+        if deferred is not None:
+            deferred.complete(self.response())
+
+    def _let_go(self) -> None:
+        self._deferred = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._watched:
+            partition.unwatch(self)
+        self._watched = []
+
+    def response(self) -> FetchResponse:
+        """The collected rows by topic; in an incremental session only those with news."""
+        response = FetchResponse()
+        session = self._session
+        if session is not None:
+            response.session_id = session.session_id
+        topic: FetchResponse.Topic | None = None
+        served: list[tuple[str, bytes, int]] = []
+        for entry, row in self._collected:
+            if row.records:
+                self._load(entry, row)
+                served.append(entry.key)
+            elif self._is_incremental and not _has_news(entry, row):
+                continue
+            entry.told_high_watermark = row.high_watermark
+            entry.told_log_start_offset = row.log_start_offset
+            if topic is None or topic.topic != entry.topic or topic.topic_id != entry.topic_id:
+                topic = FetchResponse.Topic(topic=entry.topic, topic_id=entry.topic_id)
+                response.responses.append(topic)
+            topic.partitions.append(row)
+        if session is not None and len(session.partitions) > 1:
+            session.served(served)
+        return response
+
+    def _load(self, entry: Wanted, row: _Row) -> None:
+        """Read the row's range, and count what leaves."""
+        partition = self._partition(entry)
+        try:
+            data = row.records.read()  # type: ignore[union-attr]
+        except BrokerError as error:
+            row.records = b""
+            self._describe_failure(row, error, partition)
+            return
+        row.records = data
+        if partition is not None:
+            partition.counters.bytes_out += len(data)
+            partition.counters.messages_out += _count_records(data)
+
+
+def _diverges(partition: Partition, entry: Wanted, row: _Row) -> bool:
+    """Whether the reader's log parts from ours before its offset; then the row says where."""
+    epoch, end_offset = partition.log.epoch_end_offset(entry.last_fetched_epoch)
+    if epoch == entry.last_fetched_epoch and end_offset >= entry.offset:
+        return False
+    if epoch < 0:
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    row.diverging_epoch = _Row.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return True
+
+
+def _has_news(entry: Wanted, row: _Row) -> bool:
+    return (
+        row.error_code != 0
+        or row.diverging_epoch is not None
+        or row.high_watermark != entry.told_high_watermark
+        or row.log_start_offset != entry.told_log_start_offset
+    )
+
+
+def _count_records(data: bytes) -> int:
+    """Records in the whole batches of `data`, by their headers."""
+    position = total = 0
+    end = len(data) - _BATCH_HEADER_BYTES
+    unpack = _BATCH_LENGTH.unpack_from
+    while position <= end:
+        total += unpack(data, position + _BATCH_COUNT_AT)[0]
+        position += 12 + unpack(data, position + _BATCH_LENGTH_AT)[0]
+    return total

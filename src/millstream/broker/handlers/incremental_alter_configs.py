@@ -1,0 +1,56 @@
+"""IncrementalAlterConfigs: versions 0 and 1.
+
+Sets, deletes, or changes lists of single overrides of a topic or a broker, and leaves the others.
+"""
+
+from __future__ import annotations
+
+from millstream.broker import resource
+from millstream.broker.config import definitions as broker_definitions
+from millstream.broker.context import Context
+from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
+from millstream.metadata.topic_change import Edit
+from millstream.model.config import definitions as topic_definitions
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_Row = IncrementalAlterConfigsResponse.Resource
+
+
+async def handle(
+    request: IncrementalAlterConfigsRequest, context: Context
+) -> IncrementalAlterConfigsResponse:
+    rows = []
+    for wanted in request.resources:
+        row = _Row(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+        rows.append(row)
+        try:
+            await resource.alter(
+                wanted.resource_type,
+                wanted.resource_name,
+                _edit(wanted),
+                context,
+                validate_only=request.validate_only,
+            )
+        except BrokerError as error:
+            row.error_code, row.error_message = error.code, error.message
+    return IncrementalAlterConfigsResponse(responses=rows)
+
+
+def _edit(wanted: IncrementalAlterConfigsRequest.Resource) -> Edit:
+    definitions = (
+        topic_definitions if wanted.resource_type == resource.TOPIC else broker_definitions
+    )
+    changes: list[ConfigChange] = []
+    for config in wanted.configs:
+        try:
+            operation = ConfigOperation(config.config_operation)
+        except ValueError as error:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, f"there is no operation {config.config_operation}"
+            ) from error
+        changes.append(ConfigChange(config.name, operation, config.value))
+    return incremental(changes, definitions)

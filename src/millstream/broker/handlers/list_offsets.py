@@ -1,0 +1,84 @@
+"""ListOffsets: versions 1 to 11.
+
+By time: the first record at or after a timestamp; or one of the protocol's words: latest (the high
+watermark; for a replica the log's end), earliest, the record with the largest timestamp, and
+earliest local, which equals earliest as nothing is tiered. The words for tiered storage find
+nothing.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.replication.partition import Partition
+from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+#: The version since which each word may be used.
+_WORDS_SINCE = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_CONSUMER = -1
+_Row = ListOffsetsResponse.Topic.Partition
+
+
+def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.Topic(
+                name=topic.name,
+                partitions=[
+                    _find(topic.name, wanted, request.replica_id, context)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _find(
+    topic: str,
+    wanted: ListOffsetsRequest.Topic.Partition,
+    replica_id: int,
+    context: Context,
+) -> _Row:
+    row = _Row(partition_index=wanted.partition_index)
+    try:
+        partition = context.services.replicas.find(topic, wanted.partition_index)
+        partition.check_leader(wanted.current_leader_epoch)
+        if context.version < _WORDS_SINCE.get(wanted.timestamp, 0):
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+        _look_up(partition, wanted.timestamp, row, is_replica=replica_id != _CONSUMER)
+    except BrokerError as error:
+        row.error_code = error.code
+        context.services.metrics.api("ListOffsets").errors[error.code] += 1
+    return row
+
+
+def _look_up(partition: Partition, timestamp: int, row: _Row, *, is_replica: bool) -> None:
+    log = partition.log
+    end_offset = log.log_end_offset if is_replica else partition.high_watermark
+    if timestamp == LATEST:
+        row.offset = end_offset
+        row.leader_epoch = partition.leader_epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        row.offset = log.log_start_offset
+        row.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
+    elif timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp_offset()
+        if found is not None and found[1] < end_offset:
+            row.timestamp, row.offset, row.leader_epoch = found
+    elif timestamp >= 0:
+        found = log.find_by_timestamp(timestamp)
+        if found is not None and found[1] < end_offset:
+            row.timestamp, row.offset, row.leader_epoch = found

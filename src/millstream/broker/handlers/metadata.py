@@ -1,0 +1,134 @@
+"""Metadata: versions 0 to 13.
+
+Topics by name, by id (from version 10), or all of them. A topic that does not exist is made if both
+the broker (`auto.create.topics.enable`) and the client allow it; the answer then waits for it.
+Brokers are named by the addresses of the listener that the client came in through.
+
+Authorized operations are never told: there is no authorization.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from millstream.broker.context import Context
+from millstream.broker.topic import is_internal
+from millstream.metadata.record import NO_LEADER, TopicRecord
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import NO_TOPIC_ID
+from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+_Topic = MetadataResponse.Topic
+
+#: Larger answers are built in turns, so that other clients are not kept waiting.
+_TOPICS_AT_ONCE = 1000
+
+
+def handle(
+    request: MetadataRequest, context: Context
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    topics = context.services.catalog.image.topics
+    wanted = request.topics
+    if wanted is None or (context.version == 0 and not wanted):
+        if len(topics) > _TOPICS_AT_ONCE:
+            return _describe_many(topics.values(), context)
+        return _respond(context, [_describe(topic, context) for topic in topics.values()])
+    if _may_create(request, context):
+        missing = [each.name for each in wanted if each.name and each.name not in topics]
+        if missing:
+            return _create_then_describe(wanted, missing, context)
+    return _respond(context, [_find(each, context) for each in wanted])
+
+
+def _may_create(request: MetadataRequest, context: Context) -> bool:
+    return request.allow_auto_topic_creation and context.services.config.auto_create_topics_enable
+
+
+async def _create_then_describe(
+    wanted: list[MetadataRequest.Topic], missing: list[str], context: Context
+) -> MetadataResponse:
+    failures = await context.services.topics.create_missing(missing)
+    rows = []
+    for each in wanted:
+        row = _find(each, context)
+        error = failures.get(each.name or "")
+        if error is not None and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            row.error_code = error.code
+        rows.append(row)
+    return _respond(context, rows)
+
+
+async def _describe_many(topics: Iterable[TopicRecord], context: Context) -> MetadataResponse:
+    rows: list[_Topic] = []
+    for topic in topics:
+        rows.append(_describe(topic, context))
+        if len(rows) % _TOPICS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return _respond(context, rows)
+
+
+def _respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
+    services = context.services
+    brokers = []
+    for broker in services.catalog.image.brokers.values():
+        endpoint = broker.endpoint(context.listener)
+        if endpoint is not None:
+            brokers.append(
+                MetadataResponse.Broker(
+                    node_id=broker.node_id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=broker.rack,
+                )
+            )
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=services.catalog.cluster_id,
+        controller_id=services.config.node_id,
+        topics=topics,
+    )
+
+
+def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
+    image = context.services.catalog.image
+    if wanted.name is None or wanted.topic_id != NO_TOPIC_ID:
+        topic = image.topic_by_id(wanted.topic_id)
+        if topic is None:
+            return _Topic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
+            )
+        return _describe(topic, context)
+    topic = image.topic(wanted.name)
+    if topic is not None:
+        return _describe(topic, context)
+    row = _Topic(name=wanted.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        context.services.topics.validate_name(wanted.name)
+    except BrokerError as error:
+        row.error_code = error.code
+    return row
+
+
+def _describe(topic: TopicRecord, context: Context) -> _Topic:
+    alive = context.services.catalog.image.brokers
+    return _Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[
+            _Topic.Partition(
+                error_code=(
+                    ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE
+                ),
+                partition_index=number,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=[each for each in state.replicas if each not in alive],
+            )
+            for number, state in enumerate(topic.partitions)
+        ],
+    )

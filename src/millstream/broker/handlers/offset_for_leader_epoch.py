@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch: versions 2 to 4.
+
+Where the records of a leader epoch end (KIP-101, KIP-279): how a reader finds out that its offset
+was cut off under another leader.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError
+from millstream.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+_Row = OffsetForLeaderEpochResponse.Topic.Partition
+
+
+def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.Topic(
+                topic=topic.topic,
+                partitions=[_find(topic.topic, wanted, context) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _find(
+    topic: str, wanted: OffsetForLeaderEpochRequest.Topic.Partition, context: Context
+) -> _Row:
+    row = _Row(partition=wanted.partition)
+    try:
+        partition = context.services.replicas.find(topic, wanted.partition)
+        partition.check_leader(wanted.current_leader_epoch)
+        row.leader_epoch, row.end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+    except BrokerError as error:
+        row.error_code = error.code
+    return row

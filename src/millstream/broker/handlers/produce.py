@@ -1,0 +1,236 @@
+"""Produce: versions 3 to 13.
+
+Each partition's batch is checked, stamped in the request's own buffer and appended; the answer
+leaves when every partition has what `acks` asks for: 0 nothing (there is no answer, and a failure
+closes the connection), 1 this broker, -1 every in-sync replica. A duplicate of an idempotent
+producer's recent batch is answered with its first offset. Topics are named up to version 12 and
+have ids from 13.
+
+Topics whose `compression.type` is not `producer` have their batches compressed anew. Transactional
+batches are refused: this broker has no transaction coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from millstream.broker.context import CloseConnectionError, Context
+from millstream.broker.deferred import Deferred
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import BatchHeader, check_produced, read_header
+from millstream.records.builder import build_batch
+from millstream.records.codec import Codec
+from millstream.records.record import decode_records
+from millstream.replication.partition import Partition
+from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+
+ACKS_NONE = 0
+ACKS_ALL = -1
+_ZSTD_SINCE = 7
+
+_Row = ProduceResponse.Topic.Partition
+
+
+def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Deferred | None:
+    acks = request.acks
+    if acks not in (-1, 0, 1):
+        return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
+    if request.transactional_id is not None:
+        return _refuse_all(
+            request, ErrorCode.INVALID_TXN_STATE, "this broker has no transaction coordinator"
+        )
+    response = ProduceResponse()
+    appended: list[_Appended] = []
+    has_failed = False
+    for topic in request.topic_data:
+        name: str | None = topic.name
+        if not name:
+            name = context.services.replicas.topic_name(topic.topic_id)
+        rows: list[_Row] = []
+        for data in topic.partition_data:
+            row = _Row(index=data.index)
+            rows.append(row)
+            try:
+                if name is None:
+                    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+                appended.append(_append(name, data.records, row, acks, context))
+            except BrokerError as error:
+                has_failed = True
+                _describe_failure(row, error, name, context)
+        response.responses.append(
+            ProduceResponse.Topic(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=rows
+            )
+        )
+    if acks == ACKS_NONE:
+        if has_failed:
+            # The only way to tell a producer that expects no answer.
+            raise CloseConnectionError("acks=0 failed")
+        return None
+    waiting = _unacknowledged(appended, context, acks_all=acks == ACKS_ALL)
+    if not waiting:
+        return response
+    return _Wait(response, waiting, request, context).deferred
+
+
+class _Appended:
+    """A batch that was appended, and the row that will say so."""
+
+    __slots__ = ("end_offset", "partition", "row")
+
+    def __init__(self, partition: Partition, row: _Row, end_offset: int) -> None:
+        self.partition = partition
+        self.row = row
+        self.end_offset = end_offset
+
+
+def _unacknowledged(
+    appended: list[_Appended], context: Context, *, acks_all: bool
+) -> list[_Appended]:
+    """Those that have to wait; the time of the others is noted."""
+    waiting: list[_Appended] = []
+    elapsed_s = context.services.clock.monotonic() - context.received_at
+    for entry in appended:
+        if entry.partition.is_acknowledged(entry.end_offset, acks_all=acks_all):
+            entry.partition.ack_latency.observe(elapsed_s)
+        else:
+            waiting.append(entry)
+    return waiting
+
+
+class _Wait:
+    """Completes the answer when every awaited batch is acknowledged, or at the request's timeout."""
+
+    __slots__ = ("_acks_all", "_awaited", "_context", "_response", "_timer", "deferred")
+
+    def __init__(
+        self,
+        response: ProduceResponse,
+        awaited: list[_Appended],
+        request: ProduceRequest,
+        context: Context,
+    ) -> None:
+        self._response = response
+        self._context = context
+        self._acks_all = request.acks == ACKS_ALL
+        self._awaited = awaited
+        self.deferred = Deferred()
+        self.deferred.on_cancel = self._forget
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
+        for entry in awaited:
+            entry.partition.when_acknowledged(
+                entry.end_offset, self._check, acks_all=self._acks_all
+            )
+
+    def _check(self) -> None:
+        if not self._awaited:
+            return
+        still = _unacknowledged(self._awaited, self._context, acks_all=self._acks_all)
+        for entry in still:
+            if not entry.partition.is_leader:
+                entry.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                entry.row.base_offset = -1
+        self._awaited = [entry for entry in still if entry.partition.is_leader]
+        if not self._awaited:
+            self._timer.cancel()
+            self.deferred.complete(self._response)
+
+    def _time_out(self) -> None:
+        for entry in self._awaited:
+            entry.row.error_code = ErrorCode.REQUEST_TIMED_OUT
+            entry.row.base_offset = -1
+        self._awaited = []
+        self.deferred.complete(self._response)
+
+    def _forget(self) -> None:
+        self._awaited = []
+        self._timer.cancel()
+
+
+def _append(
+    topic: str,
+    records: memoryview | bytes | bytearray | None,
+    row: _Row,
+    acks: int,
+    context: Context,
+) -> _Appended:
+    """Append one partition's batch and fill its row."""
+    partition = context.services.replicas.find(topic, row.index)
+    header = check_produced(records)
+    batch = memoryview(records)  # type: ignore[arg-type]  # check_produced refuses None
+    if header.attributes:
+        if header.is_transactional:
+            raise BrokerError(
+                ErrorCode.INVALID_TXN_STATE, "this broker has no transaction coordinator"
+            )
+        if header.codec == Codec.ZSTD and context.version < _ZSTD_SINCE:
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    config = partition.log.config
+    if config.compression_type != "producer":
+        batch, header = _recompress(
+            batch, header, config.compression_type, config.max_message_bytes
+        )
+    appended = partition.append(batch, header, acks_all=acks == ACKS_ALL)
+    row.base_offset = appended.base_offset
+    row.log_append_time_ms = appended.append_time_ms
+    row.log_start_offset = appended.log_start_offset
+    if not appended.duplicate:
+        counters = partition.counters
+        counters.bytes_in += header.size
+        counters.messages_in += header.count
+    return _Appended(partition, row, appended.last_offset + 1)
+
+
+def _recompress(
+    batch: memoryview, header: BatchHeader, compression_type: str, size_max: int
+) -> tuple[memoryview, BatchHeader]:
+    wanted = Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
+    if header.codec == wanted:
+        return batch, header
+    rebuilt = memoryview(
+        build_batch(
+            decode_records(batch, max(size_max, 1) * 64),
+            codec=wanted,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+    )
+    return rebuilt, read_header(rebuilt)
+
+
+def _describe_failure(row: _Row, error: BrokerError, topic: str | None, context: Context) -> None:
+    row.error_code = error.code
+    row.error_message = error.message
+    row.base_offset = -1
+    services = context.services
+    services.metrics.api("Produce").errors[error.code] += 1
+    if topic is None:
+        return
+    partition = services.replicas.get(topic, row.index)
+    if partition is None:
+        return
+    partition.counters.failed_produces += 1
+    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        row.current_leader = _Row.Leader(
+            leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
+        )
+
+
+def _refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:
+    if request.acks == ACKS_NONE:
+        raise CloseConnectionError("acks=0 failed")
+    return ProduceResponse(
+        responses=[
+            ProduceResponse.Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    _Row(index=data.index, error_code=code, base_offset=-1, error_message=message)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )

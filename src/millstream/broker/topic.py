@@ -1,0 +1,114 @@
+"""Making topics: defaults, placement and limits, for everybody who creates or grows one.
+
+Decides where replicas go (`controller.placement`) and has the catalog store it. Knows which names
+are the broker's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from millstream.broker.config import BrokerConfig
+from millstream.controller.placement import Place, place_partitions
+from millstream.env.random import Random
+from millstream.metadata.catalog import Catalog, TopicResult
+from millstream.metadata.topic_change import NewPartitions, NewTopic
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import validate_topic_name
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+#: "As the broker is configured", for a partition count or a replication factor.
+DEFAULT: Final = -1
+
+
+def is_internal(name: str) -> bool:
+    return name in INTERNAL_TOPICS
+
+
+class TopicAdmin:
+    """Creates topics and partitions. `config` is replaced when settings change at run time."""
+
+    __slots__ = ("_catalog", "_random", "config")
+
+    def __init__(self, catalog: Catalog, config: BrokerConfig, random: Random) -> None:
+        self._catalog = catalog
+        self.config = config
+        self._random = random
+
+    def validate_name(self, name: str) -> None:
+        validate_topic_name(name)
+
+    def plan(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+    ) -> NewTopic:
+        """A new topic with replicas placed by the broker."""
+        if partitions == DEFAULT:
+            partitions = self.config.num_partitions
+        if replication_factor == DEFAULT:
+            replication_factor = self.config.default_replication_factor
+        self._check_count(partitions)
+        return NewTopic(name, self._place(partitions, replication_factor), configs)
+
+    async def create(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        return await self._catalog.create_topics(topics, validate_only=validate_only)
+
+    async def create_missing(self, names: Sequence[str]) -> dict[str, BrokerError]:
+        """Create topics with the broker's defaults; returns what failed, by name.
+
+        One that somebody else made meanwhile is not a failure."""
+        failures: dict[str, BrokerError] = {}
+        planned: list[NewTopic] = []
+        for name in dict.fromkeys(names):
+            try:
+                planned.append(self.plan(name, DEFAULT, DEFAULT, {}))
+            except BrokerError as error:
+                failures[name] = error
+        for new, result in zip(planned, await self.create(planned), strict=True):
+            if isinstance(result, BrokerError) and result.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                failures[new.name] = result
+        return failures
+
+    def plan_growth(
+        self, name: str, count: int, assignment: Sequence[Sequence[int]] | None
+    ) -> NewPartitions:
+        """More partitions for a topic, on the given replicas or placed by the broker."""
+        topic = self._catalog.image.topic(name)
+        if topic is None:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:249]!r}"
+            )
+        self._check_count(count)
+        present = len(topic.partitions)
+        if assignment is None:
+            factor = len(topic.partitions[0].replicas)
+            assignment = self._place(max(count - present, 0), factor)
+        return NewPartitions(name, count, assignment)
+
+    async def grow(
+        self, requests: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        return await self._catalog.create_partitions(requests, validate_only=validate_only)
+
+    def _check_count(self, partitions: int) -> None:
+        most = self.config.max_partitions_per_topic
+        if not 1 <= partitions <= most:
+            raise BrokerError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{partitions} partitions were asked for; a topic has between 1 and {most} "
+                "(max.partitions.per.topic)",
+            )
+
+    def _place(self, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
+        brokers = [
+            Place(broker.node_id, broker.rack) for broker in self._catalog.image.brokers.values()
+        ]
+        start = self._random.randrange(max(len(brokers), 1))
+        return place_partitions(brokers, partitions, replication_factor, start)

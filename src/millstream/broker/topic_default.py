@@ -1,0 +1,48 @@
+"""The broker settings that stand for topic settings: `log.segment.bytes` for `segment.bytes`.
+
+A topic setting's definition lists its synonyms, the strongest first, some in other units. Here
+they become definitions of their own, and the values they have become a `TopicConfig`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from millstream.model.config import TopicConfig, definitions
+from millstream.model.definition import ConfigType, Definition, Scope
+
+
+def synonym_definitions() -> dict[str, Definition]:
+    """Every such broker setting; of several for one topic setting the last has its default."""
+    found: dict[str, Definition] = {}
+    for topic_definition in definitions.values():
+        last = len(topic_definition.synonyms) - 1
+        for position, (name, factor) in enumerate(topic_definition.synonyms):
+            default = topic_definition.default if position == last else None
+            found[name] = dataclasses.replace(
+                topic_definition,
+                name=name,
+                kind=topic_definition.kind if factor == 1 else ConfigType.INT,
+                default=default if factor == 1 or default is None else default // factor,
+                doc=f"Default of {topic_definition.name}: {topic_definition.doc}",
+                synonyms=(),
+                scope=Scope.READ_ONLY if position else Scope.CLUSTER_WIDE,
+            )
+    return found
+
+
+def gather_topic_defaults(value: Callable[[str], Any]) -> TopicConfig:
+    """What topics are without overrides of their own, given each broker setting's value."""
+    gathered: dict[str, Any] = {}
+    for topic_definition in definitions.values():
+        for name, factor in topic_definition.synonyms:
+            found = value(name)
+            if found is not None:
+                # Any negative number of hours is the one negative number of milliseconds.
+                gathered[topic_definition.attribute] = (
+                    found if factor == 1 else max(-1, found * factor)
+                )
+                break
+    return TopicConfig(**gathered)

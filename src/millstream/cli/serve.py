@@ -1,0 +1,206 @@
+"""`millstream serve`: run a broker in the foreground. The only command that imports the broker.
+
+Owns the way from flags to settings and the log's look on standard error. Settings come, the later
+winning, from defaults, the TOML file, MILLSTREAM_* variables, --set, and the flags of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from millstream.cli.connection import parse_pairs
+from millstream.cli.failure import CommandError, ExitCode, guarded
+from millstream.cli.terminal import format_time, print_json, print_table
+
+if TYPE_CHECKING:
+    from millstream.broker.config import BrokerConfig
+
+#: Variables with our prefix that are the command line's own and no settings of a broker.
+_OWN_VARIABLES: Final = frozenset({"MILLSTREAM_BOOTSTRAP_SERVERS", "MILLSTREAM_CONFIG"})
+_NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
+_LISTENER_NAME: Final = "PLAINTEXT"
+
+
+class LogLevel(StrEnum):
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+@guarded
+def serve(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", "-d", metavar="DIR", help="Directory of all data (log.dir)."),
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listen",
+            "-l",
+            metavar="[NAME://]HOST:PORT",
+            help="Address for clients, by default 127.0.0.1:9092; :9092 is every address."
+            " Repeatable.",
+        ),
+    ] = None,
+    advertise: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--advertise",
+            metavar="[NAME://]HOST:PORT",
+            help="Address that clients are told, where it is not the one listened on; one for"
+            " each --listen, in the same order.",
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Address of /metrics, /healthz and /readyz, by default 127.0.0.1:9644;"
+            " empty for none.",
+        ),
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", envvar="MILLSTREAM_CONFIG", help="Settings, in TOML."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="A setting by its name. Repeatable."),
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.info,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print the settings in force and where they are from.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Log as JSON, one object a line; --check too.")
+    ] = False,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C.
+
+    It stops cleanly on either: requests at work are finished, logs flushed and marked clean.
+    """
+    flags = parse_pairs(settings or (), "--set")
+    flags |= _address_flags(listen or [], advertise or [], flags)
+    if data is not None:
+        flags["log.dir"] = str(data)
+    if http is not None:
+        flags["http.listen"] = http
+    config = _load(config_file, flags)
+    if check:
+        _print_settings(config, as_json)
+        return
+    _start_logging(log_level, as_json)
+    from millstream.broker.server import run
+
+    code = run(config)
+    if code:
+        raise typer.Exit(code)
+
+
+def _address_flags(
+    listen: Sequence[str], advertise: Sequence[str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings that --listen and --advertise stand for.
+
+    Addresses without a name are PLAINTEXT, PLAINTEXT_2, ... by their place, so that the first
+    advertised one belongs to the first listened on.
+    """
+    flags: dict[str, str] = {}
+    if listen:
+        listeners = _named(listen)
+        flags["listeners"] = ",".join(listeners)
+        names = {address.partition("://")[0].upper() for address in listeners}
+        if names != {_LISTENER_NAME} and "listener.security.protocol.map" not in given:
+            protocols = sorted(f"{name}:PLAINTEXT" for name in names)
+            flags["listener.security.protocol.map"] = ",".join(protocols)
+    if advertise:
+        flags["advertised.listeners"] = ",".join(_named(advertise))
+    return flags
+
+
+def _named(addresses: Sequence[str]) -> list[str]:
+    return [
+        address
+        if _NAMED.match(address)
+        else f"{_LISTENER_NAME}{f'_{number}' if number > 1 else ''}://{address}"
+        for number, address in enumerate(addresses, start=1)
+    ]
+
+
+def _load(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
+    from millstream.broker.config import BrokerConfig, ConfigError
+    from millstream.env.disk import SystemDisk
+
+    environment = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
+    try:
+        return BrokerConfig.load(
+            file=file,
+            disk=SystemDisk(),
+            environment=environment,
+            flags=flags,
+            hostname=socket.gethostname(),
+        )
+    except ConfigError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+
+
+def _print_settings(config: BrokerConfig, as_json: bool) -> None:
+    from millstream.broker.config import definitions
+
+    rows = [
+        (name, config.text(name), config.source(name).name.lower()) for name in sorted(definitions)
+    ]
+    if as_json:
+        print_json({name: {"value": text, "source": source} for name, text, source in rows})
+    else:
+        print_table(
+            ["SETTING", "VALUE", "FROM"],
+            [(name, "" if text is None else text, source) for name, text, source in rows],
+        )
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        row = {
+            "time": format_time(int(record.created * 1000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            row["exception"] = self.formatException(record.exc_info)
+        return json.dumps(row, ensure_ascii=False)
+
+
+class _TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO millstream.broker.server: message`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        return format_time(int(record.created * 1000))
+
+
+def _start_logging(level: LogLevel, as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
+    logging.basicConfig(level=level.value.upper(), handlers=[handler])

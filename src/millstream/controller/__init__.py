@@ -1,0 +1,1 @@
+"""Placement, elections, reassignment: pure decisions from the cluster image."""

@@ -1,0 +1,6 @@
+"""The seams to the world outside the process: clock, disk, network, randomness.
+
+Every layer takes these as parameters and never reaches for `time`, `os`, sockets or `random`
+itself, so that a seeded simulator on virtual time can stand in for all of them at once. Timers are
+the running event loop's own (`loop.call_later`, `asyncio.sleep`): the simulator brings its loop.
+"""

@@ -1,0 +1,84 @@
+"""The network: listening and connecting, as asyncio transports and protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Listener(Protocol):
+    """A bound socket."""
+
+    def address(self) -> tuple[str, int]:
+        """Where it is really bound: the port is never 0."""
+        ...
+
+    async def start(self) -> None:
+        """Begin to accept. Clients that come before are refused."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting. Connections already accepted are not touched."""
+        ...
+
+
+class Network(Protocol):
+    async def bind(
+        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+    ) -> Listener:
+        """Bind to an address; raises OSError when that can't be done."""
+        ...
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+    ) -> asyncio.Transport: ...
+
+
+class _SystemListener:
+    __slots__ = ("_server",)
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    def address(self) -> tuple[str, int]:
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def start(self) -> None:
+        await self._server.start_serving()
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+class SystemNetwork:
+    """TCP through the running event loop."""
+
+    __slots__ = ("_backlog",)
+
+    def __init__(self, backlog: int = 1024) -> None:
+        self._backlog = backlog
+
+    async def bind(
+        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+    ) -> Listener:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            factory,
+            host or None,
+            port,
+            backlog=self._backlog,
+            reuse_address=True,
+            start_serving=False,
+        )
+        return _SystemListener(server)
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+    ) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(factory, host, port)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return transport

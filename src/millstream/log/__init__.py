@@ -1,0 +1,1 @@
+"""Storage of partitions: segments with their indexes, recovery, retention, compaction."""

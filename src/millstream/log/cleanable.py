@@ -1,0 +1,118 @@
+"""How dirty a compacted log is, and what part of it may be cleaned.
+
+Pure decisions over a log's segments; the cleaner asks for every log and picks one.
+
+    first dirty offset   below it the log was cleaned; kept by the cleaner
+    end offset           the base offset of the first segment that may not be cleaned: the active
+                         one, one that reaches past the limit, or a dirty one with a record
+                         younger than min.compaction.lag.ms
+    limit                the high watermark or the recovery point, whichever is lower: a record
+                         must not go for the sake of a later one that a power cut could take
+    dirty ratio          bytes from the first dirty offset to the end offset, of all bytes up to
+                         the end offset
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from millstream.log.log import PartitionLog
+from millstream.log.reader import ensure_indexes
+from millstream.log.segment import Segment
+from millstream.model.config import TopicConfig
+from millstream.records.batch import HEADER_BYTES, read_header
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A log that could be cleaned from `first_dirty_offset` to `end_offset`.
+
+    `is_overdue`: a dirty record is older than max.compaction.lag.ms.
+    """
+
+    log: PartitionLog
+    first_dirty_offset: int
+    end_offset: int
+    dirty_ratio: float
+    is_overdue: bool
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def is_compacted(log: PartitionLog) -> bool:
+    """Whether the log is worth a look: compacted, not empty, and its offsets can be believed."""
+    return (
+        "compact" in log.config.cleanup_policy
+        and log.is_recovered
+        and log.log_start_offset < log.log_end_offset
+    )
+
+
+def first_dirty_offset(log: PartitionLog, checkpoint: int | None) -> int:
+    """Where the log's dirty part starts, if it was last cleaned up to `checkpoint`."""
+    start = log.log_start_offset
+    # Past the end: the log lost its tail, so what it holds now was never cleaned.
+    if checkpoint is None or not start <= checkpoint <= log.log_end_offset:
+        return start
+    return checkpoint
+
+
+def limit_offset(log: PartitionLog, high_watermark: int) -> int:
+    return min(high_watermark, log.recovery_point)
+
+
+def find_candidate(
+    log: PartitionLog, first_dirty: int, limit: int, now_ms: int
+) -> Candidate | None:
+    """What could be cleaned of this log now; None where nothing can. Loads the log."""
+    segments = log.segments
+    end = _end_offset(segments, log.config, first_dirty, limit, now_ms)
+    if end <= first_dirty:
+        return None
+    clean_bytes = dirty_bytes = 0
+    is_overdue = False
+    latest_ms = now_ms - max(0, log.config.max_compaction_lag_ms)
+    for segment, following in pairwise(segments):
+        if segment.base_offset >= end:
+            break
+        if following.base_offset <= first_dirty:
+            clean_bytes += segment.size
+            continue
+        dirty_bytes += segment.size
+        if segment.size and latest_ms > 0:
+            is_overdue = is_overdue or 0 < _first_timestamp(segment) < latest_ms
+    if not dirty_bytes:
+        return None
+    ratio = dirty_bytes / (clean_bytes + dirty_bytes)
+    return Candidate(log, first_dirty, end, ratio, is_overdue)
+
+
+def _end_offset(
+    segments: Sequence[Segment],
+    config: TopicConfig,
+    first_dirty: int,
+    limit: int,
+    now_ms: int,
+) -> int:
+    latest_ms = now_ms - config.min_compaction_lag_ms
+    for segment, following in pairwise(segments):
+        if following.base_offset > limit:
+            return segment.base_offset
+        is_dirty = following.base_offset > first_dirty
+        if is_dirty and config.min_compaction_lag_ms > 0:
+            ensure_indexes(segment, config.index_interval_bytes)
+            if segment.load_max_timestamp() > latest_ms:
+                return segment.base_offset
+    return segments[-1].base_offset if segments else first_dirty
+
+
+def _first_timestamp(segment: Segment) -> int:
+    """The largest timestamp of the segment's first batch."""
+    if segment.first_timestamp is None:
+        head = segment.log.get().pread(HEADER_BYTES, 0)
+        segment.first_timestamp = read_header(head).max_timestamp
+    return segment.first_timestamp

@@ -1,0 +1,87 @@
+"""One flush of one log, between the event loop and a thread.
+
+`PartitionLog.begin_flush` decides on the loop what must reach stable storage and pins those files,
+`FlushTicket.run` waits for the disk in a thread, `PartitionLog.finish_flush` moves the recovery
+point on the loop. Every ticket that was begun must be finished, also when `run` failed.
+
+Order: the data, then the indexes and snapshots, then the names in the directory, then the epochs.
+Only when all of it is there may the recovery point move.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millstream.env.disk import Disk
+from millstream.log import checkpoint
+from millstream.log.files import FileHandle
+
+
+class FlushTicket:
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_handles",
+        "_is_name_unsynced",
+        "_paths",
+        "end_offset",
+        "epochs",
+        "error",
+        "generation",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: Path, end_offset: int, generation: int, is_name_unsynced: bool
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._handles: list[FileHandle] = []
+        self._paths: list[Path] = []
+        self._is_name_unsynced = is_name_unsynced
+        #: Everything below it is on stable storage once `run` returned.
+        self.end_offset = end_offset
+        self.generation = generation
+        #: What the epoch checkpoint must hold; None if it does already.
+        self.epochs: list[tuple[int, int]] | None = None
+        self.error: OSError | None = None
+
+    def add(self, handle: FileHandle) -> None:
+        """Sync a file, which keeps its descriptor until `release`."""
+        handle.pin()
+        self._handles.append(handle)
+
+    def add_path(self, path: Path) -> None:
+        """Sync a small file that no handle stands for."""
+        self._paths.append(path)
+
+    def run(self) -> None:
+        """Wait until all is on stable storage. Blocks; safe beside the event loop."""
+        try:
+            for handle in self._handles:
+                assert handle.file is not None  # pinned
+                handle.file.sync()
+            for path in self._paths:
+                self._sync_path(path)
+            if self._is_name_unsynced:
+                self._disk.sync_dir(self._directory)
+                self._disk.sync_dir(self._directory.parent)
+            if self.epochs is not None:
+                path = self._directory / checkpoint.LEADER_EPOCHS
+                checkpoint.write_epochs(self._disk, path, self.epochs)
+        except OSError as error:
+            self.error = error
+
+    def _sync_path(self, path: Path) -> None:
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return  # dropped meanwhile with what it belongs to
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def release(self) -> None:
+        for handle in self._handles:
+            handle.unpin()
+        self._handles.clear()

@@ -1,0 +1,340 @@
+"""From files to segments: loading a log, and repairing one after an unclean stop.
+
+After a clean stop the checkpoints are believed; only the end of the last segment is looked at, to
+notice files that were changed since. Otherwise everything above the recovery point is read: whole
+intact batches are kept, the rest is cut, and what was learned on the way (index entries, epochs,
+producers) replaces what the files beside the log claim. Where in its segment the recovery point is
+comes from the offset index, whose entries below it were synced before it was moved.
+
+Not here: damage below the recovery point. That is found when it is read (see `reader`).
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from millstream.env.disk import Disk
+from millstream.log import reader, replacement
+from millstream.log.epoch_cache import EpochCache
+from millstream.log.producer_state import ProducerState
+from millstream.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_name
+from millstream.log.storage import Storage
+from millstream.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, iterate_batches
+from millstream.records.batch import read_header as _read_header
+
+_log = logging.getLogger(__name__)
+
+_SCAN_BYTES: Final = 1 << 20
+
+
+class KnownOffsets(NamedTuple):
+    """What the checkpoints say."""
+
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    #: Whether the log was closed cleanly, so that the end offset can be believed.
+    is_clean: bool
+
+
+@dataclass(slots=True)
+class Loaded:
+    segments: list[Segment]
+    snapshots: list[int]
+    #: None: to be loaded when first needed.
+    producers: ProducerState | None
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+
+
+def load(
+    storage: Storage,
+    directory: Path,
+    epochs: EpochCache,
+    known: KnownOffsets,
+    interval: int,
+    *,
+    has_gaps: bool,
+) -> Loaded:
+    """The log in `directory`. `has_gaps`: its batches may skip offsets, as after compaction."""
+    disk = storage.disk
+    names = replacement.settle(disk, directory)
+    segments = [
+        Segment(storage.files, directory, base, disk.size(directory / segment_name(base, ".log")))
+        for base in _offsets(names, LOG_SUFFIX)
+    ]
+    snapshots = _offsets(names, SNAPSHOT_SUFFIX)
+    start = known.log_start_offset
+    if segments:
+        start = max(start, segments[0].base_offset)
+    loaded = Loaded(segments, snapshots, None, start, known.log_end_offset, known.recovery_point)
+    if known.is_clean and _ends_at(segments, known, interval):
+        return loaded
+    if known.is_clean:
+        _log.warning("%s does not end at %d: recovering it", directory, known.log_end_offset)
+    repair = _Repair(disk, directory, loaded, epochs, interval, has_gaps)
+    repair.run(is_point_known=not known.is_clean)
+    return loaded
+
+
+def _offsets(names: list[str], suffix: str) -> list[int]:
+    return sorted(
+        int(name[: -len(suffix)])
+        for name in names
+        if name.endswith(suffix) and name[: -len(suffix)].isdecimal()
+    )
+
+
+def _ends_at(segments: list[Segment], known: KnownOffsets, interval: int) -> bool:
+    """Whether the last batch on disk is the one that the checkpoint implies."""
+    if not segments:
+        return known.log_end_offset == known.log_start_offset
+    last = segments[-1]
+    if last.size == 0:
+        return last.base_offset == known.log_end_offset
+    next_offset = -1
+    try:
+        reader.ensure_indexes(last, interval)
+        start = last.offset_index.floor(known.log_end_offset)
+        for _, header in reader.walk(last, start, last.size):
+            next_offset = header.next_offset
+    except reader.DamagedLogError:
+        return False
+    return next_offset == known.log_end_offset
+
+
+class _Repair:
+    """The repair of one log: brings `loaded` in line with what is intact on disk, and the disk
+    with it."""
+
+    __slots__ = ("_directory", "_disk", "_epochs", "_has_gaps", "_interval", "_loaded", "_state")
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        loaded: Loaded,
+        epochs: EpochCache,
+        interval: int,
+        has_gaps: bool,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._loaded = loaded
+        self._epochs = epochs
+        self._interval = interval
+        self._has_gaps = has_gaps
+        self._state = ProducerState()
+
+    def run(self, *, is_point_known: bool) -> None:
+        loaded = self._loaded
+        segments = loaded.segments
+        if not segments:
+            self._settle(loaded.log_start_offset)
+            return
+        point = max(loaded.recovery_point, loaded.log_start_offset)
+        first = max(bisect_right(segments, point, key=lambda s: s.base_offset) - 1, 0)
+        if not is_point_known:
+            first = len(segments) - 1
+            point = segments[first].base_offset
+        end = self._recover_from(first, point)
+        if end < loaded.recovery_point:
+            _log.error(
+                "%s ends at %d, below its recovery point %d: durable records are missing",
+                self._directory,
+                end,
+                loaded.recovery_point,
+            )
+            end = self._recover_from(len(segments) - 1, segments[-1].base_offset)
+        self._settle(end)
+
+    def _recover_from(self, first: int, point: int) -> int:
+        """Scan from segment number `first` on and drop what follows damage. Returns the end."""
+        segments = self._loaded.segments
+        next_offset = -1
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            if number == first:
+                start, next_offset = self._prepare(segment, point)
+                self._state = self._state_at(next_offset)
+                self._epochs.truncate_from(next_offset)
+            elif segment.base_offset != next_offset:
+                _log.warning("%s does not follow on offset %d", segment.log.path, next_offset)
+                self._drop_from(number)
+                break
+            else:
+                start, next_offset = self._prepare(segment, segment.base_offset)
+            next_offset = self._scan(segment, start, next_offset)
+            is_whole = self._disk.size(segment.log.path) == segment.size
+            self._close_segment(segment, start)
+            if not is_whole:
+                self._drop_from(number + 1)
+                break
+        return next_offset
+
+    def _prepare(self, segment: Segment, point: int) -> tuple[int, int]:
+        """Where to scan from so as to see all from `point` on, and the offset there.
+
+        Both indexes are left in memory and tell of what lies before.
+        """
+        if point > segment.base_offset and reader.indexes_sane(segment):
+            number = segment.offset_index.number_at(point - 1)
+            if number >= 0:
+                offset, position = segment.offset_index.lookup(number)
+                header = reader.entry_header(segment, offset, position)
+                if header is not None:
+                    segment.resume_indexes(number + 1, offset)
+                    return position, header.base_offset
+        segment.start_indexes()
+        return 0, segment.base_offset
+
+    def _state_at(self, offset: int) -> ProducerState:
+        """The producers as of `offset`."""
+        loaded = self._loaded
+        usable = [at for at in loaded.snapshots if at <= offset]
+        state, start = newest_snapshot(self._disk, self._directory, usable)
+        replay(state, loaded.segments, max(start, loaded.log_start_offset), offset)
+        return state
+
+    def _scan(self, segment: Segment, position: int, next_offset: int) -> int:
+        """Take intact batches from `position` on into the segment; the offset after them."""
+        file, size, wanted = segment.log.get(), segment.size, _SCAN_BYTES
+        while position < size:
+            data = reader.read_exactly(file, min(wanted, size - position), position)
+            end, next_offset = self._take(segment, data, position, next_offset)
+            if end == position:
+                # Damage, or a batch longer than what was read.
+                wanted = batch_bytes(data)
+                if wanted <= len(data) or wanted > size - position:
+                    break
+                continue
+            position, wanted = end, _SCAN_BYTES
+        segment.size = position
+        return next_offset
+
+    def _take(self, segment: Segment, data: bytes, start: int, next_offset: int) -> tuple[int, int]:
+        end = start
+        try:
+            for position, header in iterate_batches(data):
+                if header.base_offset < next_offset or (
+                    header.base_offset > next_offset and not self._has_gaps
+                ):
+                    break
+                end = start + position + header.size
+                next_offset = header.next_offset
+                segment.note_batch(
+                    start + position,
+                    header.size,
+                    header.last_offset,
+                    header.max_timestamp,
+                    self._interval,
+                )
+                self._note(header)
+        except CorruptBatch as error:
+            _log.warning("%s after position %d: %s", segment.log.path, end, error.message)
+        return end, next_offset
+
+    def _note(self, header: BatchHeader) -> None:
+        if header.producer_id >= 0:
+            self._state.append(header, header.base_offset, header.max_timestamp)
+        if header.leader_epoch != self._epochs.latest:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _close_segment(self, segment: Segment, start: int) -> None:
+        file = segment.log.get()
+        excess = file.size() - segment.size
+        if excess:
+            _log.warning(
+                "%s: cut %d bytes after position %d that are no whole intact batch",
+                segment.log.path,
+                excess,
+                segment.size,
+            )
+            file.truncate(segment.size)
+            segment.offset_index.keep_below_position(segment.size)
+        segment.hot_from = min(start, segment.size)
+        segment.indexes_checked = True
+        segment.seal()
+
+    def _drop_from(self, number: int) -> None:
+        segments = self._loaded.segments
+        for segment in segments[number:]:
+            _log.warning("%s is dropped: it follows damage", segment.log.path)
+            segment.close_files()
+            for handle in segment.handles():
+                self._disk.remove(handle.path)
+        del segments[number:]
+
+    def _settle(self, end: int) -> None:
+        loaded = self._loaded
+        if end < loaded.log_start_offset:
+            self._drop_from(0)
+            end = loaded.log_start_offset
+        loaded.log_end_offset = end
+        loaded.recovery_point = min(loaded.recovery_point, end)
+        loaded.producers = self._state
+        for offset in loaded.snapshots:
+            if offset > end:
+                self._disk.remove(self._directory / segment_name(offset, SNAPSHOT_SUFFIX))
+        loaded.snapshots[:] = [offset for offset in loaded.snapshots if offset <= end]
+        if self._state.entries or loaded.snapshots:
+            write_snapshot(self._disk, self._directory, end, self._state)
+            loaded.snapshots[:] = sorted({*loaded.snapshots, end})
+
+
+def batch_bytes(data: bytes) -> int:
+    """How long the batch at the start of `data` claims to be; 0 if its header is not whole."""
+    return _read_header(data).size if len(data) >= HEADER_BYTES else 0
+
+
+def write_snapshot(disk: Disk, directory: Path, offset: int, state: ProducerState) -> Path:
+    """Write the producers' state as of `offset`, not synced: its CRC tells a torn one."""
+    path = directory / segment_name(offset, SNAPSHOT_SUFFIX)
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write(state.encode(), 0)
+    finally:
+        file.close()
+    state.is_dirty = False
+    return path
+
+
+def newest_snapshot(disk: Disk, directory: Path, offsets: list[int]) -> tuple[ProducerState, int]:
+    """The newest intact snapshot among `offsets`, with its offset; (empty, 0) if there is none."""
+    for offset in reversed(offsets):
+        path = directory / segment_name(offset, SNAPSHOT_SUFFIX)
+        try:
+            return ProducerState.decode(disk.read(path)), offset
+        except (ValueError, FileNotFoundError) as error:
+            _log.warning("%s is not used: %s", path, error)
+    return ProducerState(), 0
+
+
+def replay(state: ProducerState, segments: list[Segment], start: int, end: int) -> None:
+    """Bring `state`, which is as of `start`, up to `end` by the batch headers between."""
+    first = max(bisect_right(segments, start, key=lambda s: s.base_offset) - 1, 0)
+    for segment in segments[first:]:
+        if start >= end or segment.base_offset >= end:
+            return
+        position = segment.offset_index.floor(start) if reader.indexes_sane(segment) else 0
+        for _, header in reader.walk(segment, position, segment.size):
+            if start <= header.base_offset < end and header.producer_id >= 0:
+                state.append(header, header.base_offset, header.max_timestamp)
+
+
+def load_producers(
+    disk: Disk, directory: Path, segments: list[Segment], snapshots: list[int], end: int
+) -> ProducerState:
+    """The producers at the end of a log that is whole. One without snapshots never had any."""
+    if not snapshots:
+        return ProducerState()
+    state, start = newest_snapshot(disk, directory, [at for at in snapshots if at <= end])
+    replay(state, segments, start, end)
+    state.is_dirty = start != end
+    return state

@@ -1,0 +1,54 @@
+"""What all logs of one data folder share: the seams, the open files, and who needs attention.
+
+Owned by `LogDirectory`; `PartitionLog` writes its name into the sets here instead of being polled,
+so that idle logs cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.env.clock import Clock
+from millstream.env.disk import Disk
+from millstream.env.random import Random
+from millstream.log.files import FileCache
+
+if TYPE_CHECKING:
+    from millstream.log.local_log import LocalLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """Settings of the broker, not of a topic, that the log layer needs."""
+
+    #: Most descriptors that logs hold open at a time.
+    open_files_max: int = 2048
+    #: A producer id that was silent for this long is forgotten.
+    producer_id_expiration_ms: int = 86_400_000
+    #: Threads that flush logs side by side when the folder is closed.
+    close_threads: int = 8
+    #: Most bytes that the records of one batch may decompress to where they are looked at.
+    decompressed_bytes_max: int = 256 << 20
+
+
+@dataclass(slots=True)
+class Storage:
+    path: Path
+    disk: Disk
+    clock: Clock
+    random: Random
+    options: LogOptions
+    files: FileCache
+    #: Logs with appends that were not flushed.
+    unflushed: set[LocalLog] = field(default_factory=set)
+    #: Logs that have closed a segment, or whose files changed, since they were last flushed: due
+    #: at once, whatever `flush.ms` says, so that recovery never reads more than what is recent.
+    flush_due: set[LocalLog] = field(default_factory=set)
+    #: Writes the recovery points durably: called before a log may grow again after it was cut below
+    #: its own.
+    checkpoint_now: Callable[[], None] = lambda: None
+    #: Whether a recovery point or log start offset changed since the last checkpoint.
+    is_checkpoint_stale: bool = False

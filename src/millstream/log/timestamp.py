@@ -1,0 +1,79 @@
+"""Finding records by time (ListOffsets).
+
+The time index leads to the batch; that one batch is decoded for the exact record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millstream.log import reader
+from millstream.log.segment import Segment
+from millstream.records.batch import BatchHeader
+from millstream.records.record import decode_records
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class TimeSearch:
+    """Search over the segments of one log."""
+
+    __slots__ = ("_decompressed_bytes_max", "_interval", "_segments", "_start")
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        interval: int,
+        decompressed_bytes_max: int,
+    ) -> None:
+        self._segments = segments
+        self._start = log_start_offset
+        self._interval = interval
+        self._decompressed_bytes_max = decompressed_bytes_max
+
+    def first_at(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not earlier than `timestamp`."""
+        for segment in self._segments:
+            reader.ensure_indexes(segment, self._interval)
+            if segment.load_max_timestamp() < timestamp:
+                continue
+            start = segment.offset_index.floor(segment.time_index.floor(timestamp))
+            for position, header in reader.walk(segment, start, segment.size):
+                if header.max_timestamp >= timestamp and header.last_offset >= self._start:
+                    found = self._in_batch(segment, position, header, timestamp)
+                    if found is not None:
+                        return found
+        return None
+
+    def latest(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp of the log."""
+        best: Segment | None = None
+        for segment in self._segments:
+            reader.ensure_indexes(segment, self._interval)
+            if segment.size and (
+                best is None or segment.load_max_timestamp() > best.load_max_timestamp()
+            ):
+                best = segment
+        if best is None:
+            return None
+        found = reader.locate(best, best.max_timestamp_offset)
+        if found is None:
+            return None
+        return self._in_batch(best, *found, best.load_max_timestamp())
+
+    def _in_batch(
+        self, segment: Segment, position: int, header: BatchHeader, timestamp: int
+    ) -> TimestampOffset | None:
+        if position < segment.hot_from:
+            reader.verify(segment, position, position + header.size, header.next_offset)
+        data = reader.read_exactly(segment.log.get(), header.size, position)
+        for record in decode_records(data, self._decompressed_bytes_max):
+            if record.timestamp >= timestamp and record.offset >= self._start:
+                return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+        return None

@@ -1,0 +1,255 @@
+"""What a broker's logs need in the background: flushing, checkpoints, retention, removing files.
+
+Owns the timers and the pace. Every loop does a bounded amount of work before it lets the event loop
+go on, and idle logs are either not looked at (flushing works on sets that logs put themselves into)
+or looked at rarely and in small groups (retention), so that 100,000 of them cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millstream.log.directory import LogDirectory
+from millstream.log.flusher import Flusher
+from millstream.log.log import PartitionLog
+from millstream.model.error import BrokerError
+from millstream.model.topic import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+#: Logs looked at before others get their turn.
+_LOGS_PER_TURN: Final = 256
+#: Of those, logs that must be loaded first: each is a handful of system calls.
+_LOADS_PER_TURN: Final = 8
+_LOAD_PAUSE_S: Final = 0.02
+#: Paths removed from disk by one trip to a thread.
+_REMOVALS_PER_TURN: Final = 64
+#: Background writes of checkpoints take at most this part of the time.
+_CHECKPOINT_SHARE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepOptions:
+    flush_check_interval_ms: int = 1_000
+    checkpoint_interval_ms: int = 60_000
+    high_watermark_interval_ms: int = 5_000
+    retention_check_interval_ms: int = 300_000
+    initial_delay_ms: int = 30_000
+    producer_check_interval_ms: int = 600_000
+
+
+@dataclass(slots=True)
+class UpkeepStats:
+    flushes: int = 0
+    checkpoints: int = 0
+    segments_expired: int = 0
+    files_removed: int = 0
+    failures: int = 0
+
+
+class LogUpkeep:
+    """Runs between `start` and `stop`, on the event loop that called `start`."""
+
+    __slots__ = (
+        "_clock",
+        "_directory",
+        "_flusher",
+        "_high_watermark",
+        "_options",
+        "_removals",
+        "_removals_changed",
+        "_tasks",
+        "stats",
+    )
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        options: UpkeepOptions,
+        high_watermark: Callable[[TopicPartition], int],
+        flusher: Flusher,
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._high_watermark = high_watermark
+        self._flusher = flusher
+        self._clock = directory.storage.clock
+        self._tasks: list[asyncio.Task[None]] = []
+        #: (when, number for a stable order, what): files and directories to be removed.
+        self._removals: list[tuple[float, int, Path]] = []
+        self._removals_changed = asyncio.Event()
+        self.stats = UpkeepStats()
+
+    def start(self) -> None:
+        options = self._options
+        for path in self._directory.deleted_paths:
+            self.remove_later([path], 0)
+        self._directory.deleted_paths.clear()
+        periodic: list[tuple[Callable[[], Awaitable[None]], int, int]] = [
+            (self._flush_due, options.flush_check_interval_ms, 0),
+            (self._checkpoint_if_stale, options.checkpoint_interval_ms, options.initial_delay_ms),
+            (self.checkpoint, options.high_watermark_interval_ms, options.initial_delay_ms),
+            (self._expire, options.retention_check_interval_ms, options.initial_delay_ms),
+            (self._expire_producers, options.producer_check_interval_ms, options.initial_delay_ms),
+        ]
+        loop = asyncio.get_running_loop()
+        for work, interval_ms, delay_ms in periodic:
+            task = loop.create_task(self._repeat(work, interval_ms, delay_ms))
+            self._tasks.append(task)
+        self._tasks.append(loop.create_task(self._remove_files()))
+
+    async def stop(self) -> None:
+        """End all loops and take a last note of the high watermarks. Files that were to be removed
+        later are left: the next load of their log removes them."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._collect_high_watermarks()
+
+    async def _repeat(
+        self, work: Callable[[], Awaitable[None]], interval_ms: int, delay_ms: int
+    ) -> None:
+        await asyncio.sleep(delay_ms / 1000)
+        while True:
+            started = self._clock.monotonic()
+            try:
+                await work()
+            except (BrokerError, OSError) as error:
+                self.stats.failures += 1
+                _log.error("upkeep of the logs: %s", error)
+            took = self._clock.monotonic() - started
+            await asyncio.sleep(max(interval_ms / 1000, took / _CHECKPOINT_SHARE))
+
+    # Flushing
+
+    async def _flush_due(self) -> None:
+        storage = self._directory.storage
+        now_ms = self._clock.wall_ms()
+        due = list(storage.flush_due)
+        due += [log for log in storage.unflushed if log.is_flush_due(now_ms)]
+        storage.flush_due.clear()
+        for start in range(0, len(due), _LOGS_PER_TURN):
+            futures = [self._flusher.request(log) for log in due[start : start + _LOGS_PER_TURN]]
+            results = await asyncio.gather(*map(asyncio.shield, futures), return_exceptions=True)
+            self.stats.flushes += len(results)
+            self.stats.failures += sum(isinstance(result, BrokerError) for result in results)
+
+    # Checkpoints
+
+    async def checkpoint(self) -> None:
+        """Write recovery points, log starts and high watermarks now, if any of them changed."""
+        changed = await self._collect_high_watermarks()
+        if changed or self._directory.storage.is_checkpoint_stale:
+            watermarks = dict(self._directory.high_watermarks)
+            await asyncio.to_thread(self._directory.checkpoint, watermarks)
+            self.stats.checkpoints += 1
+
+    async def _checkpoint_if_stale(self) -> None:
+        if self._directory.storage.is_checkpoint_stale:
+            await asyncio.to_thread(self._directory.checkpoint)
+            self.stats.checkpoints += 1
+
+    async def _collect_high_watermarks(self) -> bool:
+        """Bring `directory.high_watermarks` up to date; whether anything changed."""
+        known, changed = self._directory.high_watermarks, False
+        for number, log in enumerate(list(self._directory.all_logs)):
+            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            topic_partition = log.topic_partition
+            high_watermark = self._high_watermark(topic_partition)
+            if high_watermark != known.get(topic_partition, 0):
+                known[topic_partition] = high_watermark
+                changed = True
+        return changed
+
+    # Retention
+
+    async def _expire(self) -> None:
+        loads = 0
+        for number, log in enumerate(list(self._directory.all_logs)):
+            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            now_ms = self._clock.wall_ms()
+            if not log.is_recovered or log.failure is not None:
+                continue
+            if log.is_loaded:
+                self._expire_log(log, now_ms)
+            elif log.log_end_offset > log.log_start_offset and now_ms >= log.next_expiry_ms:
+                self._expire_log(log, now_ms)
+                log.unload()
+                loads += 1
+                if loads % _LOADS_PER_TURN == 0:
+                    await asyncio.sleep(_LOAD_PAUSE_S)
+
+    def _expire_log(self, log: PartitionLog, now_ms: int) -> None:
+        try:
+            paths = log.expire(now_ms, self._high_watermark(log.topic_partition))
+        except BrokerError as error:
+            self.stats.failures += 1
+            _log.error("retention: %s", error)
+            return
+        if paths:
+            self.stats.segments_expired += sum(path.name.endswith(".log.deleted") for path in paths)
+            self.remove_later(paths, log.config.file_delete_delay_ms)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._clock.wall_ms()
+        for number, log in enumerate(list(self._directory.all_logs)):
+            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            log.expire_producers(now_ms)
+
+    # Removing files
+
+    def remove_later(self, paths: Sequence[Path], delay_ms: int) -> None:
+        """Remove files or directories for good, in a thread, after `delay_ms`."""
+        due = self._clock.monotonic() + delay_ms / 1000
+        for path in paths:
+            heapq.heappush(self._removals, (due, len(self._removals), path))
+        self._removals_changed.set()
+
+    async def _remove_files(self) -> None:
+        while True:
+            for path in self._directory.deleted_paths:
+                self.remove_later([path], 0)
+            self._directory.deleted_paths.clear()
+            due = self._take_due_removals()
+            if due:
+                await asyncio.to_thread(self._remove, due)
+                continue
+            self._removals_changed.clear()
+            # Deleted logs are not announced: look for them now and then.
+            wait_s = 1.0
+            if self._removals:
+                wait_s = min(wait_s, max(self._removals[0][0] - self._clock.monotonic(), 0.0))
+            try:
+                await asyncio.wait_for(self._removals_changed.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+    def _take_due_removals(self) -> list[Path]:
+        now = self._clock.monotonic()
+        due: list[Path] = []
+        while self._removals and self._removals[0][0] <= now and len(due) < _REMOVALS_PER_TURN:
+            due.append(heapq.heappop(self._removals)[2])
+        return due
+
+    def _remove(self, paths: list[Path]) -> None:
+        disk = self._directory.storage.disk
+        for path in paths:
+            try:
+                if path.name.endswith("-delete"):
+                    disk.remove_tree(path)
+                else:
+                    disk.remove(path)
+                self.stats.files_removed += 1
+            except OSError as error:
+                self.stats.failures += 1
+                _log.error("%s cannot be removed: %s", path, error)

@@ -1,0 +1,351 @@
+"""The one way to change the cluster's metadata, on top of the image that `follower` keeps.
+
+Owns the running of changes: planning them on the current image (`topic_change` decides), putting
+many into a transaction, and planning again what another change overtook, a bounded number of
+times. Does not own the store, and decides nothing about placement.
+
+Every change returns when it is durable in the store and visible in `image`. Cancelling one gives
+up waiting for it; it may still happen. Once following has failed, changes end with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from immutables import Map
+
+from millstream.env.random import Random
+from millstream.metadata import record as records
+from millstream.metadata import topic_change
+from millstream.metadata.follower import ImageFollower
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.record import BrokerRecord, Configs, PartitionRecord, TopicRecord
+from millstream.metadata.store import (
+    Change,
+    Compare,
+    LeaseId,
+    MetadataStore,
+    Outcome,
+    Put,
+    StoreError,
+)
+from millstream.metadata.topic_change import Edit, NewPartitions, NewTopic, Plan, collision_key
+from millstream.model.config import TopicConfig
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicId, format_topic_id
+
+_logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+TopicResult: TypeAlias = TopicRecord | BrokerError
+#: Plans of one call, each with the place of its result.
+_Group: TypeAlias = list[tuple[int, Plan]]
+
+#: Transactions of a large call are about this big: few enough for the store, small enough that
+#: applying one does not hold up the loop.
+_CHANGES_PER_TRANSACTION: Final = 500
+#: With the size above this keeps what is ahead of the image below what stores keep for watchers.
+_TRANSACTIONS_MAX: Final = 64
+_ATTEMPTS_MAX: Final = 16
+#: Topics of a large call that are planned before others may use the loop.
+_PLANS_PER_TURN: Final = 100
+_PRODUCER_ID_MAX: Final = 2**63 - 1
+
+
+class Catalog(ImageFollower):
+    """Created by `open`, which returns when the image is loaded."""
+
+    __slots__ = ("_dotted", "_random", "_slots", "cluster_id", "topic_defaults")
+
+    def __init__(self, store: MetadataStore, random: Random, topic_defaults: TopicConfig) -> None:
+        super().__init__(store)
+        self._random = random
+        #: What a topic's overrides are laid over when they are checked.
+        self.topic_defaults = topic_defaults
+        self.cluster_id = ""
+        self._slots = asyncio.Semaphore(_TRANSACTIONS_MAX)
+        #: Topics with a dot in their name by `collision_key`; the others are their own key.
+        self._dotted: dict[str, str] = {}
+        self.subscribe(self._index_names)
+
+    @classmethod
+    async def open(
+        cls, store: MetadataStore, *, random: Random, topic_defaults: TopicConfig
+    ) -> Catalog:
+        """Load the image and follow the store from there. The store stays the caller's."""
+        catalog = cls(store, random, topic_defaults)
+        await catalog.load()
+        catalog.start()
+        catalog.cluster_id = await catalog._find_cluster_id()
+        return catalog
+
+    # Changes. Those of many topics give one result each, in order, and never raise for one.
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        claimed: dict[str, str] = {}
+
+        def plan(new: NewTopic) -> Plan:
+            self._check_collision(new.name, claimed)
+            partitions_max = self._store.changes_max - 1
+            topic_id = topic_change.new_topic_id(self._random)
+            return topic_change.create_topic(
+                self.image, new, topic_id, self.topic_defaults, partitions_max
+            )
+
+        return await self._change_each(topics, lambda new: new.name, plan, validate_only)
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        def plan(new: NewPartitions) -> Plan:
+            return topic_change.create_partitions(self.image, new, self._store.changes_max - 1)
+
+        return await self._change_each(requests, lambda new: new.name, plan, validate_only)
+
+    async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicResult]:
+        """By name or by id. The results are the topics as they were."""
+
+        def plan(wanted: str | TopicId) -> Plan:
+            return topic_change.delete_topic(self.image, wanted)
+
+        return await self._change_each(topics, self._topic_name, plan)
+
+    async def alter_topic_configs(
+        self, edits: Sequence[tuple[str, Edit]], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        """Change topics' overrides; edits come from `config_change`."""
+
+        def plan(edit: tuple[str, Edit]) -> Plan:
+            return topic_change.alter_configs(self.image, *edit, self.topic_defaults)
+
+        return await self._change_each(edits, lambda edit: edit[0], plan, validate_only)
+
+    async def register_broker(
+        self, record: BrokerRecord, lease: LeaseId | None = None
+    ) -> BrokerRecord:
+        """Put a broker into the cluster for as long as `lease` lives.
+
+        DUPLICATE_BROKER_REGISTRATION while another incarnation of the same id is there.
+        """
+        key = records.broker_key(record.node_id)
+        present = self.image.brokers.get(record.node_id)
+        if present is None or present.incarnation == record.incarnation:
+            expected = Compare(key, 0 if present is None else present.epoch)
+            put = Put(key, records.encode_broker(record), lease)
+            outcome = await self._transact([expected], [put])
+            if outcome is not None:
+                return records.decode_broker(record.node_id, put.value, outcome.revision)
+        raise BrokerError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"another broker with node.id {record.node_id} is registered",
+        )
+
+    async def alter_broker_configs(self, node_id: int | None, edit: Edit) -> Configs:
+        """Change one broker's run-time settings, or with None those of all; `edit` validates."""
+        key = records.broker_config_key(node_id)
+        for _ in range(_ATTEMPTS_MAX):
+            found = await self._store.get(key)
+            present: Configs = records.decode_configs(found.value) if found else Map()
+            configs = edit(present)
+            put = Put(key, records.encode_configs(configs))
+            if await self._transact([Compare(key, found.revision if found else 0)], [put]):
+                return configs
+        raise _overtaken(key)
+
+    async def update_partition(
+        self, topic_id: TopicId, partition: int, record: PartitionRecord, expected_epoch: int
+    ) -> PartitionRecord:
+        """Replace a partition's record if its epoch is still the expected one.
+
+        The stored record has the next epoch, whatever `record` says. INVALID_UPDATE_VERSION if
+        the partition has changed meanwhile.
+        """
+        key = records.partition_key(topic_id, partition)
+        found = await self._store.get(key)
+        if found is None:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"there is no partition {partition} of topic id {format_topic_id(topic_id)}",
+            )
+        present = records.decode_partition(found.value)
+        if present.partition_epoch == expected_epoch:
+            record = PartitionRecord(
+                replicas=record.replicas,
+                leader=record.leader,
+                leader_epoch=record.leader_epoch,
+                isr=record.isr,
+                adding=record.adding,
+                removing=record.removing,
+                partition_epoch=expected_epoch + 1,
+            )
+            put = Put(key, records.encode_partition(record))
+            if await self._transact([Compare(key, found.revision)], [put]):
+                return record
+        raise BrokerError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{key} is no longer at partition epoch {expected_epoch}",
+        )
+
+    async def allocate_producer_ids(self, block: int = 1000) -> range:
+        """A block of producer ids that nobody else was or will be given."""
+        key = records.PRODUCER_IDS_KEY
+        for _ in range(_ATTEMPTS_MAX):
+            found = await self._store.get(key)
+            first = records.decode_next_producer_id(found.value) if found else 0
+            if first > _PRODUCER_ID_MAX - block:
+                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
+            put = Put(key, records.encode_next_producer_id(first + block))
+            if await self._transact([Compare(key, found.revision if found else 0)], [put]):
+                return range(first, first + block)
+        raise _overtaken(key)
+
+    # Running changes.
+
+    async def _change_each(
+        self,
+        items: Sequence[_T],
+        name: Callable[[_T], object],
+        plan: Callable[[_T], Plan],
+        validate_only: bool = False,
+    ) -> list[TopicResult]:
+        """Plan and run a change per item, many to a transaction."""
+        results: list[TopicResult] = []
+        plans: _Group = []
+        seen: set[object] = set()
+        for index, item in enumerate(items):
+            if index % _PLANS_PER_TURN == _PLANS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            key = name(item)
+            try:
+                if key in seen:
+                    message = "the topic is named more than once in the request"
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, message)  # noqa: TRY301
+                seen.add(key)
+                plans.append((index, plan(item)))
+                results.append(plans[-1][1].topic)
+            except BrokerError as error:
+                results.append(error)
+        if not validate_only:
+            runs = [
+                self._run(group, lambda index: plan(items[index]), results)
+                for group in _groups(plans)
+            ]
+            await asyncio.gather(*runs)
+        return results
+
+    async def _run(
+        self, group: _Group, replan: Callable[[int], Plan], results: list[TopicResult]
+    ) -> None:
+        """Run one transaction; if it was overtaken, plan its items again and run them singly."""
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                done = await self._run_once(group, results)
+            except StoreError as error:
+                _logger.warning("a change of %d topics failed: %s", len(group), error)
+                failure = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                _set_results(results, group, failure)
+                return
+            if done:
+                return
+            group = _planned_again(group, replan, results)
+            if len(group) != 1:
+                await asyncio.gather(*(self._run([one], replan, results) for one in group))
+                return
+        _set_results(results, group, _overtaken("the topic"))
+
+    async def _run_once(self, group: _Group, results: list[TopicResult]) -> bool:
+        compares = [compare for _, plan in group for compare in plan.compares]
+        changes = [change for _, plan in group for change in plan.changes]
+        if await self._transact(compares, changes) is None:
+            return False
+        for index, plan in group:
+            present = self.image.topics.get(plan.topic.name)
+            same = present is not None and present.topic_id == plan.topic.topic_id
+            results[index] = present if present is not None and same else plan.topic
+        return True
+
+    async def _transact(
+        self, compares: Sequence[Compare], changes: Sequence[Change]
+    ) -> Outcome | None:
+        """Run a transaction and see it in the image; None if it was overtaken."""
+        async with self._slots:
+            self.check_following()
+            outcome = await self._store.transact(compares, changes)
+            await self.reached(outcome.revision)
+        return outcome if outcome.succeeded else None
+
+    async def _find_cluster_id(self) -> str:
+        """The cluster's id; the first broker to ask makes it up."""
+        while (found := await self._store.get(records.CLUSTER_KEY)) is None:
+            text = base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
+            put = Put(records.CLUSTER_KEY, records.encode_cluster(text))
+            await self._transact([Compare(records.CLUSTER_KEY, 0)], [put])
+        return records.decode_cluster(found.value)
+
+    # Names.
+
+    def _check_collision(self, name: str, claimed: dict[str, str]) -> None:
+        key = collision_key(name)
+        other = claimed.setdefault(key, name)
+        if other == name:
+            other = self._dotted.get(key, key if key in self.image.topics else name)
+        if other != name:
+            raise BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {name[:249]!r} collides with {other}: '.' and '_' count as the same",
+            )
+
+    def _index_names(self, image: ClusterImage, delta: ImageDelta) -> None:
+        for topic in delta.deleted:
+            if "." in topic.name:
+                self._dotted.pop(collision_key(topic.name), None)
+        for topic in delta.created:
+            if "." in topic.name:
+                self._dotted[collision_key(topic.name)] = topic.name
+
+    def _topic_name(self, wanted: str | TopicId) -> str | TopicId:
+        return wanted if isinstance(wanted, str) else self.image.topic_names.get(wanted, wanted)
+
+
+def _groups(plans: _Group) -> Iterator[_Group]:
+    """Plans in stretches that make up one transaction each."""
+    group: _Group = []
+    size = 0
+    for index, plan in plans:
+        if group and size + len(plan.changes) > _CHANGES_PER_TRANSACTION:
+            yield group
+            group, size = [], 0
+        group.append((index, plan))
+        size += len(plan.changes)
+    if group:
+        yield group
+
+
+def _planned_again(
+    group: _Group, replan: Callable[[int], Plan], results: list[TopicResult]
+) -> _Group:
+    again: _Group = []
+    for index, _ in group:
+        try:
+            again.append((index, replan(index)))
+        except BrokerError as error:
+            results[index] = error
+    return again
+
+
+def _set_results(results: list[TopicResult], group: _Group, result: TopicResult) -> None:
+    for index, _ in group:
+        results[index] = result
+
+
+def _overtaken(what: str) -> BrokerError:
+    return BrokerError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"{what} kept being changed by others; gave up after {_ATTEMPTS_MAX} attempts",
+    )

@@ -1,0 +1,309 @@
+"""The cluster as one broker knows it: an immutable image, and how changes move it on.
+
+Owns no I/O and no clock. `ClusterImage` is a value: whoever holds one sees one instant, whatever
+happens meanwhile. `apply` gives the next image and what differs; maps are persistent, so that one
+changed topic among 100,000 costs one path and not a copy. Unknown keys are left alone: a newer
+broker may have put them.
+
+A partition whose topic is not known yet, or that would leave a gap, waits in `waiting` until the
+missing key arrives: stores that limit the size of a transaction deliver large topics in pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from immutables import Map
+
+from millstream.metadata import record as records
+from millstream.metadata.record import (
+    NO_CONFIGS,
+    BrokerRecord,
+    Configs,
+    Endpoint,
+    PartitionRecord,
+    TopicRecord,
+)
+from millstream.metadata.store import Event, StoreError
+from millstream.model.topic import TopicId, parse_topic_id
+
+if TYPE_CHECKING:
+    from immutables._protocols import MapMutation
+
+    _Waiting = MapMutation[TopicId, Map[int, PartitionRecord]]
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+__all__ = [
+    "EMPTY_IMAGE",
+    "BrokerRecord",
+    "ClusterImage",
+    "Endpoint",
+    "ImageDelta",
+    "PartitionRecord",
+    "TopicRecord",
+    "apply",
+    "difference",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    """One instant of the cluster. All lookups are O(1)."""
+
+    #: The store's revision that this image shows.
+    revision: int = 0
+    brokers: Map[int, BrokerRecord] = field(default_factory=Map)
+    topics: Map[str, TopicRecord] = field(default_factory=Map)
+    topic_names: Map[TopicId, str] = field(default_factory=Map)
+    #: Settings changed at run time, per broker and for all of them.
+    broker_configs: Map[int, Configs] = field(default_factory=Map)
+    default_broker_configs: Configs = NO_CONFIGS
+    waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
+
+    def topic(self, name: str) -> TopicRecord | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> TopicRecord | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, name: str, partition: int) -> PartitionRecord | None:
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition]
+
+
+EMPTY_IMAGE: Final = ClusterImage()
+
+
+@dataclass(slots=True)
+class ImageDelta:
+    """What differs between two images. A topic deleted and made anew is in both lists."""
+
+    created: list[TopicRecord] = field(default_factory=list)
+    deleted: list[TopicRecord] = field(default_factory=list)
+    #: Same topic id before and after; partitions or configs differ.
+    changed: list[tuple[TopicRecord, TopicRecord]] = field(default_factory=list)
+    #: Brokers that came, went (None) or changed.
+    brokers: dict[int, BrokerRecord | None] = field(default_factory=dict)
+    #: Whether any broker's settings, or the default ones, differ.
+    broker_configs: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.created or self.deleted or self.changed or self.brokers or self.broker_configs
+        )
+
+
+def apply(
+    image: ClusterImage, events: Iterable[Event], revision: int
+) -> tuple[ClusterImage, ImageDelta]:
+    """The image after `events`, which are all those up to `revision`.
+
+    StoreError if one of them cannot be read."""
+    step = _Step(image)
+    for event in events:
+        try:
+            step.take(event)
+        except ValueError as error:
+            raise StoreError(f"metadata key {event.key!r} cannot be read: {error}") from error
+    return step.finish(revision)
+
+
+def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
+    """What differs between two images that no list of events connects."""
+    delta = ImageDelta()
+    for name, topic in new.topics.items():
+        _compare_topic(delta, old.topics.get(name), topic)
+    for name, topic in old.topics.items():
+        if name not in new.topics:
+            delta.deleted.append(topic)
+    for node_id in {*old.brokers, *new.brokers}:
+        if old.brokers.get(node_id) != new.brokers.get(node_id):
+            delta.brokers[node_id] = new.brokers.get(node_id)
+    delta.broker_configs = (
+        old.broker_configs != new.broker_configs
+        or old.default_broker_configs != new.default_broker_configs
+    )
+    return delta
+
+
+def _compare_topic(delta: ImageDelta, old: TopicRecord | None, new: TopicRecord) -> None:
+    if old is None:
+        delta.created.append(new)
+    elif old.topic_id != new.topic_id:
+        delta.deleted.append(old)
+        delta.created.append(new)
+    elif old.partitions != new.partitions or old.configs != new.configs:
+        delta.changed.append((old, new))
+
+
+class _Step:
+    """One application of events: collected first, so that a topic is rebuilt once."""
+
+    __slots__ = (
+        "_broker_configs",
+        "_brokers",
+        "_configs",
+        "_default_configs",
+        "_ids",
+        "_image",
+        "_partitions",
+        "_shared",
+        "_topics",
+    )
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._brokers: dict[int, BrokerRecord | None] = {}
+        self._broker_configs: dict[int, Configs | None] = {}
+        self._default_configs: Configs = image.default_broker_configs
+        #: The last state of each topic that was put or deleted; partitions still missing.
+        self._topics: dict[str, TopicRecord | None] = {}
+        self._partitions: dict[TopicId, dict[int, PartitionRecord | None]] = {}
+        # Most values are equal to many others, and consecutive keys share a topic id.
+        self._shared: dict[bytes, PartitionRecord] = {}
+        self._configs: dict[Configs, Configs] = {NO_CONFIGS: NO_CONFIGS}
+        self._ids: dict[str, TopicId] = {}
+
+    def take(self, event: Event) -> None:
+        key = event.key
+        if key.startswith(records.PARTITIONS):
+            self._take_partition(event)
+        elif key.startswith(records.TOPICS):
+            self._take_topic(event)
+        elif key.startswith(records.BROKERS):
+            node_id = int(key.removeprefix(records.BROKERS))
+            self._brokers[node_id] = (
+                records.decode_broker(node_id, event.value, event.revision)
+                if event.value is not None
+                else None
+            )
+        elif key.startswith(records.BROKER_CONFIGS):
+            self._take_broker_configs(event)
+
+    def _take_broker_configs(self, event: Event) -> None:
+        configs = None if event.value is None else records.decode_configs(event.value)
+        owner = event.key.removeprefix(records.BROKER_CONFIGS)
+        if owner == records.DEFAULT_BROKER:
+            self._default_configs = configs or NO_CONFIGS
+        else:
+            self._broker_configs[int(owner)] = configs
+
+    def _take_topic(self, event: Event) -> None:
+        name = event.key[len(records.TOPICS) :]
+        if event.value is None:
+            self._topics[name] = None
+            return
+        value = records.decode_topic(event.value)
+        configs: Configs = Map(value.configs) if value.configs else NO_CONFIGS
+        configs = self._configs.setdefault(configs, configs)
+        topic_id = self._topic_id(value.id)
+        self._topics[name] = TopicRecord(name, topic_id, (), configs, event.revision)
+
+    def _take_partition(self, event: Event) -> None:
+        _, text, number = event.key.split("/")
+        found: PartitionRecord | None = None
+        if event.value is not None:
+            found = self._shared.get(event.value)
+            if found is None:
+                found = records.decode_partition(event.value)
+                self._shared[event.value] = found
+        self._partitions.setdefault(self._topic_id(text), {})[int(number)] = found
+
+    def _topic_id(self, text: str) -> TopicId:
+        topic_id = self._ids.get(text)
+        if topic_id is None:
+            topic_id = self._ids[text] = parse_topic_id(text)
+        return topic_id
+
+    def finish(self, revision: int) -> tuple[ClusterImage, ImageDelta]:
+        delta = ImageDelta(brokers=self._brokers)
+        image = replace(self._image, revision=revision)
+        if self._topics or self._partitions:
+            image = self._finish_topics(image, delta)
+        if self._brokers:
+            image = replace(image, brokers=_updated(image.brokers, self._brokers))
+        delta.broker_configs = (
+            bool(self._broker_configs) or self._default_configs != image.default_broker_configs
+        )
+        if delta.broker_configs:
+            image = replace(
+                image,
+                broker_configs=_updated(image.broker_configs, self._broker_configs),
+                default_broker_configs=self._default_configs,
+            )
+        return image, delta
+
+    def _finish_topics(self, image: ClusterImage, delta: ImageDelta) -> ClusterImage:
+        for topic_id in self._partitions:
+            name = image.topic_names.get(topic_id)
+            if name is not None:
+                self._topics.setdefault(name, image.topics[name])
+        topics, names = image.topics.mutate(), image.topic_names.mutate()
+        waiting = image.waiting.mutate()
+        shared: dict[tuple[PartitionRecord, ...], tuple[PartitionRecord, ...]] = {}
+        for name, put in self._topics.items():
+            old = image.topics.get(name)
+            if old is not None and (put is None or put.topic_id != old.topic_id):
+                del topics[name], names[old.topic_id]
+                delta.deleted.append(old)
+                self._partitions.pop(old.topic_id, None)
+                waiting.pop(old.topic_id, None)
+                old = None
+            if put is not None:
+                partitions = self._rebuild(put.topic_id, old.partitions if old else (), waiting)
+                partitions = shared.setdefault(partitions, partitions)
+                new = TopicRecord(name, put.topic_id, partitions, put.configs, put.revision)
+                topics[name] = new
+                names[new.topic_id] = name
+                _compare_topic(delta, old, new)
+        for topic_id, changes in self._partitions.items():
+            _hold(waiting, topic_id, changes)
+        return replace(
+            image, topics=topics.finish(), topic_names=names.finish(), waiting=waiting.finish()
+        )
+
+    def _rebuild(
+        self, topic_id: TopicId, before: tuple[PartitionRecord, ...], waiting: _Waiting
+    ) -> tuple[PartitionRecord, ...]:
+        """The partitions from 0 up to the first gap; those beyond it wait."""
+        changes = self._partitions.pop(topic_id, None)
+        held = waiting.pop(topic_id, None)
+        if changes is None and held is None:
+            return before
+        known: dict[int, PartitionRecord | None] = dict(enumerate(before))
+        known.update(held or {})
+        known.update(changes or {})
+        partitions: list[PartitionRecord] = []
+        while (found := known.pop(len(partitions), None)) is not None:
+            partitions.append(found)
+        if known:
+            _hold(waiting, topic_id, known)
+        return tuple(partitions)
+
+
+def _hold(
+    waiting: _Waiting, topic_id: TopicId, changes: Mapping[int, PartitionRecord | None]
+) -> None:
+    held = _updated(waiting.get(topic_id, Map()), changes)
+    if held:
+        waiting[topic_id] = held
+    else:
+        waiting.pop(topic_id, None)
+
+
+def _updated(current: Map[_K, _V], changes: Mapping[_K, _V | None]) -> Map[_K, _V]:
+    """`current` with `changes`, where None removes."""
+    mutation = current.mutate()
+    for key, value in changes.items():
+        if value is None:
+            mutation.pop(key, None)
+        else:
+            mutation[key] = value
+    return mutation.finish()

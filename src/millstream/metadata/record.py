@@ -1,0 +1,181 @@
+"""What is known of brokers, topics and partitions, and how it is written in the store.
+
+Keys and values (JSON; fields at their defaults are left out, unknown ones are ignored):
+    cluster                      {"id"}
+    brokers/<id>                 {"endpoints": [{"listener_name", "host", "port"}], "rack",
+                                  "incarnation", "clean_start"}          leased
+    topics/<name>                {"id", "configs": {name: text}}
+    partitions/<topic-id>/<n>    {"replicas", "leader", "leader_epoch", "isr", "adding",
+                                  "removing", "partition_epoch"}
+    configs/broker/<id>|default  {name: text}
+    producer-ids                 {"next"}
+Topic ids are in Kafka's text form. A topic exists when its `topics/` key does: partitions are put
+no later than it, and deleted no earlier.
+
+Records are immutable and hold no cycles, so they stay out of the garbage collector's sight. With
+100,000 of them that is what keeps its pauses short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from immutables import Map
+
+from millstream.model.topic import TopicId, format_topic_id
+
+CLUSTER_KEY: Final = "cluster"
+PRODUCER_IDS_KEY: Final = "producer-ids"
+BROKERS: Final = "brokers/"
+TOPICS: Final = "topics/"
+PARTITIONS: Final = "partitions/"
+BROKER_CONFIGS: Final = "configs/broker/"
+DEFAULT_BROKER: Final = "default"
+
+#: The leader of a partition that has none.
+NO_LEADER: Final = -1
+
+Configs = Map[str, str]
+NO_CONFIGS: Final[Configs] = Map()
+
+
+class Endpoint(msgspec.Struct, frozen=True, gc=False):
+    """Where clients of one listener reach a broker."""
+
+    listener_name: str
+    host: str
+    port: int
+
+
+class BrokerRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A broker that is alive. `epoch` is the store's revision of its registration."""
+
+    node_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    #: Differs between two starts of the same broker.
+    incarnation: str = ""
+    #: Whether the stop before was clean; if not it may have lost what was acknowledged.
+    clean_start: bool = True
+    epoch: int = -1
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        for endpoint in self.endpoints:
+            if endpoint.listener_name == listener_name:
+                return endpoint
+        return None
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """The only truth about a partition. Equal records of different partitions are shared."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    #: Counts every change of the record; what a change compares with.
+    partition_epoch: int = 0
+
+
+class TopicRecord(msgspec.Struct, frozen=True, gc=False):
+    """A topic. `partitions[n]` is partition n."""
+
+    name: str
+    topic_id: TopicId
+    partitions: tuple[PartitionRecord, ...]
+    #: Only what was set on the topic; `TopicConfig.from_strings` gives the values in force.
+    configs: Configs = NO_CONFIGS
+    #: The store's revision of the `topics/` key.
+    revision: int = 0
+
+
+class BrokerValue(msgspec.Struct, omit_defaults=True):
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    incarnation: str = ""
+    clean_start: bool = True
+
+
+class TopicValue(msgspec.Struct, omit_defaults=True):
+    id: str
+    configs: dict[str, str] = {}
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_broker = msgspec.json.Decoder(BrokerValue).decode
+_decode_configs = msgspec.json.Decoder(dict[str, str]).decode
+_decode_number = msgspec.json.Decoder(dict[str, int]).decode
+_decode_text = msgspec.json.Decoder(dict[str, str]).decode
+decode_topic = msgspec.json.Decoder(TopicValue).decode
+decode_partition = msgspec.json.Decoder(PartitionRecord).decode
+
+
+def broker_key(node_id: int) -> str:
+    return f"{BROKERS}{node_id}"
+
+
+def topic_key(name: str) -> str:
+    return TOPICS + name
+
+
+def partition_key(topic_id: TopicId, partition: int) -> str:
+    return f"{PARTITIONS}{format_topic_id(topic_id)}/{partition}"
+
+
+def broker_config_key(node_id: int | None) -> str:
+    """None is the default for every broker."""
+    return BROKER_CONFIGS + (DEFAULT_BROKER if node_id is None else str(node_id))
+
+
+def encode_broker(record: BrokerRecord) -> bytes:
+    return _encode(
+        BrokerValue(record.endpoints, record.rack, record.incarnation, record.clean_start)
+    )
+
+
+def decode_broker(node_id: int, value: bytes, revision: int) -> BrokerRecord:
+    found = _decode_broker(value)
+    return BrokerRecord(
+        node_id=node_id,
+        endpoints=found.endpoints,
+        rack=found.rack,
+        incarnation=found.incarnation,
+        clean_start=found.clean_start,
+        epoch=revision,
+    )
+
+
+def encode_topic(topic_id: TopicId, configs: Mapping[str, str]) -> bytes:
+    return _encode(TopicValue(format_topic_id(topic_id), dict(configs)))
+
+
+def encode_partition(record: PartitionRecord) -> bytes:
+    return _encode(record)
+
+
+def encode_configs(configs: Mapping[str, str]) -> bytes:
+    return _encode(dict(configs))
+
+
+def decode_configs(value: bytes) -> Configs:
+    return Map(_decode_configs(value)) or NO_CONFIGS
+
+
+def encode_next_producer_id(number: int) -> bytes:
+    return _encode({"next": number})
+
+
+def decode_next_producer_id(value: bytes) -> int:
+    return _decode_number(value)["next"]
+
+
+def encode_cluster(cluster_id: str) -> bytes:
+    return _encode({"id": cluster_id})
+
+
+def decode_cluster(value: bytes) -> str:
+    return _decode_text(value)["id"]

@@ -1,0 +1,185 @@
+"""How one named setting is described, parsed and shown; shared by topic and broker configs.
+
+A config class is a frozen slotted dataclass whose fields are declared with `setting`. The field's
+name with its underscores as dots is the setting's name (`segment_bytes` is `segment.bytes`), and
+`definitions_of` collects the table from the class, so that type, default, limits and the sentence
+about them are written once. Values travel as text, as in the protocol; `Definition.parse` and
+`Definition.format` are the two directions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, IntEnum
+from typing import Any, Final, NamedTuple
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z")
+
+
+class ConfigType(IntEnum):
+    """A setting's type; the numbers are those of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class ConfigSource(IntEnum):
+    """Where a value in force comes from; the numbers are those of DescribeConfigs."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Scope(Enum):
+    """How a broker's setting may be changed while it runs, in Kafka's terms."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Synonym(NamedTuple):
+    """A broker setting that gives a topic setting its default, after multiplying by `factor`."""
+
+    name: str
+    factor: int = 1
+
+
+_INTEGER_RANGE: Final = {
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.INT: (-(2**31), INT_MAX),
+    ConfigType.LONG: (-(2**63), LONG_MAX),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One setting: what it is called, what it may be, and what it is when nobody sets it."""
+
+    name: str = ""
+    kind: ConfigType
+    default: Any
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    #: The only values allowed (of each element, for a list).
+    choices: tuple[str, ...] = ()
+    #: Broker settings that give the default, the first one set wins.
+    synonyms: tuple[Synonym, ...] = ()
+    scope: Scope = Scope.READ_ONLY
+    #: Builds the field's own type from a LIST's elements.
+    container: Callable[[Iterable[str]], Any] = tuple
+    #: Raises ValueError with what is allowed, for what ranges and choices cannot say.
+    check: Callable[[Any], None] | None = None
+
+    @property
+    def attribute(self) -> str:
+        """The name of the field that holds it."""
+        return self.name.replace(".", "_")
+
+    @property
+    def allowed(self) -> str:
+        """What may be given, as the end of a sentence."""
+        match self.kind:
+            case ConfigType.BOOLEAN:
+                return "true or false"
+            case ConfigType.STRING:
+                return "one of " + ", ".join(self.choices) if self.choices else "text"
+            case ConfigType.LIST:
+                elements = " of " + ", ".join(self.choices) if self.choices else ""
+                return f"a comma-separated list{elements}"
+            case ConfigType.DOUBLE:
+                return "a number" + self._range_text()
+        return "a whole number" + self._range_text()
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` stands for; ValueError says what is allowed."""
+        text = text.strip()
+        value: Any
+        match self.kind:
+            case ConfigType.BOOLEAN:
+                value = {"true": True, "false": False}.get(text.lower())
+            case ConfigType.STRING:
+                value = text if not self.choices or text in self.choices else None
+            case ConfigType.LIST:
+                value = self._parse_list(text)
+            case ConfigType.DOUBLE:
+                value = self._within(_parse_float(text))
+            case _:
+                value = self._within(int(text) if _WHOLE_NUMBER.match(text) else None)
+        if value is None:
+            raise ValueError(self.allowed)
+        if self.check is not None:
+            self.check(value)
+        return value
+
+    def format(self, value: Any) -> str | None:
+        """The text form of a value, as the protocol carries it; None where nothing is set."""
+        if value is None:
+            return None
+        if self.kind is ConfigType.BOOLEAN:
+            return "true" if value else "false"
+        if self.kind is ConfigType.LIST:
+            return ",".join(sorted(value) if isinstance(value, frozenset) else value)
+        return str(value)
+
+    def _parse_list(self, text: str) -> Any:
+        elements = [element.strip() for element in text.split(",")] if text else []
+        if self.choices and not set(elements) <= set(self.choices):
+            return None
+        return self.container(elements)
+
+    def _limits(self) -> tuple[float, float]:
+        low, high = _INTEGER_RANGE.get(self.kind, (-math.inf, math.inf))
+        return (
+            low if self.minimum is None else self.minimum,
+            high if self.maximum is None else self.maximum,
+        )
+
+    def _within(self, value: float | None) -> float | None:
+        low, high = self._limits()
+        return value if value is not None and low <= value <= high else None
+
+    def _range_text(self) -> str:
+        low, high = self._limits()
+        if math.isinf(low):
+            return "" if math.isinf(high) else f" of at most {high}"
+        return f" of at least {low}" if math.isinf(high) else f" from {low} to {high}"
+
+
+def _parse_float(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def setting(kind: ConfigType, default: Any, doc: str, **options: Any) -> Any:
+    """A dataclass field that carries its `Definition`; `options` are that class's fields."""
+    definition = Definition(kind=kind, default=default, doc=doc, **options)
+    return dataclasses.field(default=default, metadata={"definition": definition})
+
+
+def definitions_of(config_class: type) -> Mapping[str, Definition]:
+    """Every setting that `config_class` declares, by name, in alphabetical order."""
+    found = {}
+    for field in dataclasses.fields(config_class):
+        if (definition := field.metadata.get("definition")) is not None:
+            name = field.name.replace("_", ".")
+            found[name] = dataclasses.replace(definition, name=name)
+    return dict(sorted(found.items()))

@@ -1,0 +1,1 @@
+"""Sockets: accepting connections, splitting bytes into frames, bounding what clients may cost."""

@@ -1,0 +1,351 @@
+"""One client connection: bytes into frames, answers into bytes.
+
+Owns the transport, the bytes of frames that are not whole yet, and the reasons for which reading is
+stopped. Knows nothing of what a frame means: each whole frame goes to `Handler.receive`, in order,
+as a view that is valid only during that call. All whole frames of one read are handled in one
+synchronous pass, and what was sent during the pass leaves in one write.
+
+Reading stops, and the frames that were already read wait in `_backlog`, while any of these holds:
+
+    HELD     the handler has as many requests in flight as it may (`hold`, `release`)
+    BLOCKED  the client does not read its answers (the transport's write buffer is full)
+    MEMORY   a frame waits for memory (see `gate`)
+
+A client that sends a frame more slowly than `frame_ms_max` plus a modest rate allow, reads nothing
+of its answers for `unread_ms_max`, or says nothing for `idle_ms_max` with nothing in flight, is cut
+off by `check`, which the listener calls for every connection once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Protocol, cast
+
+from millstream.env.clock import Clock
+from millstream.env.disk import Buffer
+from millstream.net.gate import Gate
+
+HELD = 1
+BLOCKED = 2
+MEMORY = 4
+
+WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+
+_LENGTH = Struct(">i")
+_LENGTH_BYTES = 4
+#: The slowest rate at which a long frame may arrive: 16 KiB/s.
+_FRAME_BYTES_PER_MS_MIN = 16
+
+
+class Handler(Protocol):
+    """What a connection talks to: the broker's session."""
+
+    def receive(self, frame: memoryview) -> None:
+        """Take one whole frame, without its length. The view dies when this returns.
+
+        Raises ValueError for a frame that makes no sense; the connection is then closed."""
+        ...
+
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, so that an idle connection may be closed."""
+        ...
+
+    def closed(self) -> None:
+        """The connection is gone; called once."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module's text. Built by the listener for each accepted socket."""
+
+    __slots__ = (
+        "_active_at",
+        "_backlog",
+        "_blocked_since",
+        "_clock",
+        "_close_reason",
+        "_closing",
+        "_filled",
+        "_frame",
+        "_frame_bytes",
+        "_frame_since",
+        "_gate",
+        "_handler",
+        "_in_pass",
+        "_make_handler",
+        "_on_lost",
+        "_outgoing",
+        "_paused",
+        "_stopped",
+        "_transport",
+        "_unread_bytes",
+        "address",
+        "received_at",
+    )
+
+    def __init__(
+        self,
+        gate: Gate,
+        clock: Clock,
+        make_handler: Callable[[Connection], Handler],
+        on_lost: Callable[[Connection], None],
+    ) -> None:
+        self._gate = gate
+        self._clock = clock
+        self._make_handler = make_handler
+        self._on_lost = on_lost
+        self._handler: Handler | None = None
+        self._transport: asyncio.Transport | None = None
+        self.address = ""
+        #: Buffer of the frame that is being received, with its length prefix; None when the next
+        #: byte goes to the shared receive buffer.
+        self._frame: bytearray | None = None
+        self._frame_bytes = 0
+        self._filled = 0
+        #: Bytes read but not handled because reading stopped; at most one receive buffer.
+        self._backlog = bytearray()
+        #: Bits of HELD, BLOCKED, MEMORY. Outside of a pass the transport is paused (`_paused`) if
+        #: and only if this is not 0.
+        self._stopped = 0
+        self._paused = False
+        self._outgoing: list[Buffer] = []
+        self._in_pass = False
+        self._closing = False
+        self._close_reason = "client"
+        #: Monotonic time of the last read, and of when the current pass began.
+        self.received_at = 0.0
+        self._active_at = clock.monotonic()
+        #: Since when a frame is unfinished; None while none is.
+        self._frame_since: float | None = None
+        #: Since when the client has read nothing of `_unread_bytes`; None while it keeps up.
+        self._blocked_since: float | None = None
+        self._unread_bytes = 0
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else "local"
+        refused = self._gate.admit(address)
+        if refused is not None:
+            self._transport.abort()
+            return
+        self.address = address
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self._handler = self._make_handler(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is None:
+            return self._gate.receive_buffer
+        return memoryview(self._frame)[self._filled : self._frame_bytes]
+
+    def buffer_updated(self, count: int) -> None:
+        if self._handler is None:
+            return
+        self.received_at = self._active_at = self._clock.monotonic()
+        frame = self._frame
+        if frame is None:
+            self._run(self._gate.receive_buffer[:count])
+            return
+        self._filled += count
+        if self._filled < self._frame_bytes:
+            return
+        size = self._frame_bytes
+        self._frame = None
+        if size == _LENGTH_BYTES:
+            self._run(memoryview(frame))
+            return
+        self._frame_since = None
+        try:
+            self._run(memoryview(frame)[:size])
+        finally:
+            self._gate.release(frame)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._blocked_since = self._clock.monotonic()
+        self._unread_bytes = 0
+        self._stop(BLOCKED)
+
+    def resume_writing(self) -> None:
+        self._blocked_since = None
+        self._go(BLOCKED)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost(self)
+        handler, self._handler = self._handler, None
+        self._transport = None
+        if handler is None:
+            return
+        if self._stopped & MEMORY:
+            self._gate.forget(self._memory_ready)
+        if self._frame is not None and self._frame_bytes > _LENGTH_BYTES:
+            self._gate.release(self._frame)
+        self._frame = None
+        self._backlog.clear()
+        self._outgoing.clear()
+        self._gate.leave(self.address, self._close_reason)
+        handler.closed()
+
+    # the handler's side
+
+    def send(self, segments: Sequence[Buffer]) -> None:
+        """Queue an answer; it leaves at the end of the current pass, or at once outside of one."""
+        self._outgoing.extend(segments)
+        if not self._in_pass:
+            self._flush()
+
+    def hold(self) -> None:
+        """Hand over no more frames until `release`."""
+        self._stop(HELD)
+
+    def release(self) -> None:
+        self._go(HELD)
+
+    def close(self, reason: str) -> None:
+        """Send what is queued, then close."""
+        self._closing = True
+        self._close_reason = reason
+        self._backlog.clear()
+        self._stop(HELD)
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close now; what was not sent is lost."""
+        self._closing = True
+        self._close_reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check(self, now: float) -> None:
+        """Cut the client off if it stalls or idles for longer than it may."""
+        handler = self._handler
+        if handler is None:
+            return
+        if self._is_sending_too_slowly(now) or self._is_not_reading(now):
+            self.abort("stalled")
+        elif (now - self._active_at) * 1000 > self._gate.limits.idle_ms_max and handler.is_idle():
+            self.close("idle")
+
+    def _is_sending_too_slowly(self, now: float) -> bool:
+        since = self._frame_since
+        if since is None or self._stopped:
+            return False
+        allowed_ms = self._gate.limits.frame_ms_max + self._frame_bytes / _FRAME_BYTES_PER_MS_MIN
+        return (now - since) * 1000 > allowed_ms
+
+    def _is_not_reading(self, now: float) -> bool:
+        since = self._blocked_since
+        if since is None or self._transport is None:
+            return False
+        unread_bytes = self._transport.get_write_buffer_size()
+        if unread_bytes != self._unread_bytes:
+            self._unread_bytes = unread_bytes
+            self._blocked_since = now
+            return False
+        return (now - since) * 1000 > self._gate.limits.unread_ms_max
+
+    # frames
+
+    def _run(self, data: memoryview) -> None:
+        """Handle all whole frames in `data`, keep the rest, send the answers."""
+        self._in_pass = True
+        try:
+            position = self._split(data)
+            if position < len(data) and not self._closing:
+                self._keep(data[position:])
+        except ValueError:
+            self.close("malformed")
+        finally:
+            self._in_pass = False
+        if self._outgoing:
+            self._flush()
+        self._settle()
+
+    def _split(self, data: memoryview) -> int:
+        receive = cast("Handler", self._handler).receive
+        frame_bytes_max = self._gate.limits.frame_bytes_max
+        position = 0
+        while len(data) - position >= _LENGTH_BYTES and not self._stopped:
+            (size,) = _LENGTH.unpack_from(data, position)
+            if not 0 < size <= frame_bytes_max:
+                raise ValueError(f"a frame of {size} bytes; at most {frame_bytes_max} are allowed")
+            start = position + _LENGTH_BYTES
+            if len(data) - start < size:
+                return position
+            receive(data[start : start + size])
+            position = start + size
+        return position
+
+    def _keep(self, rest: memoryview) -> None:
+        """Store the start of an unfinished frame, or the frames that may not be handled yet."""
+        if self._stopped:
+            self._backlog += rest
+            return
+        if self._frame_since is None:
+            self._frame_since = self.received_at
+        if len(rest) < _LENGTH_BYTES:
+            self._begin(bytearray(_LENGTH_BYTES), _LENGTH_BYTES, rest)
+            return
+        size = _LENGTH.unpack_from(rest)[0] + _LENGTH_BYTES
+        frame = self._gate.reserve(size)
+        if frame is None:
+            self._backlog += rest
+            self._gate.wait(size, self._memory_ready)
+            self._stop(MEMORY)
+            return
+        self._begin(frame, size, rest)
+
+    def _begin(self, frame: bytearray, size: int, start: memoryview | bytearray) -> None:
+        frame[: len(start)] = start
+        self._frame = frame
+        self._frame_bytes = size
+        self._filled = len(start)
+
+    def _memory_ready(self) -> None:
+        size = _LENGTH.unpack_from(self._backlog)[0] + _LENGTH_BYTES
+        self._begin(self._gate.take_waited(size), size, self._backlog)
+        self._backlog = bytearray()
+        self._frame_since = self._clock.monotonic()
+        self._go(MEMORY)
+
+    # stopping and going
+
+    def _stop(self, why: int) -> None:
+        self._stopped |= why
+        if not self._in_pass:
+            self._settle()
+
+    def _go(self, why: int) -> None:
+        self._stopped &= ~why
+        if not self._in_pass:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Make the transport's state follow `_stopped`, handling the backlog first."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._stopped:
+            if not self._paused:
+                transport.pause_reading()
+                self._paused = True
+        elif self._backlog:
+            backlog, self._backlog = self._backlog, bytearray()
+            self._run(memoryview(backlog))
+        elif self._paused:
+            self._paused = False
+            transport.resume_reading()
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if not outgoing or self._transport is None:
+            return
+        self._transport.writelines(outgoing)

@@ -1,0 +1,80 @@
+"""Accepting: the bound sockets, the set of live connections, and the sweep that cuts stalled ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from millstream.env.clock import Clock
+from millstream.env.network import Listener, Network
+from millstream.net.connection import Connection, Handler
+from millstream.net.gate import Gate
+
+SWEEP_S = 1.0
+
+
+class Acceptor:
+    """All listening sockets of a broker and the connections that came in through them."""
+
+    __slots__ = ("_clock", "_connections", "_empty", "_gate", "_listeners", "_network", "_sweep")
+
+    def __init__(self, network: Network, clock: Clock, gate: Gate) -> None:
+        self._network = network
+        self._clock = clock
+        self._gate = gate
+        self._listeners: list[Listener] = []
+        self._connections: set[Connection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        #: Resolved when the last connection has gone; made by whoever waits for that.
+        self._empty: asyncio.Future[None] | None = None
+
+    async def bind(
+        self, host: str, port: int, make_handler: Callable[[Connection], Handler]
+    ) -> tuple[str, int]:
+        """Bind an address and return the real one. Raises OSError when that can't be done."""
+
+        def make_connection() -> Connection:
+            connection = Connection(self._gate, self._clock, make_handler, self._lost)
+            self._connections.add(connection)
+            return connection
+
+        listener = await self._network.bind(host, port, make_connection)
+        self._listeners.append(listener)
+        return listener.address()
+
+    async def start_accepting(self) -> None:
+        for listener in self._listeners:
+            await listener.start()
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_all)
+
+    async def stop_accepting(self) -> None:
+        for listener in self._listeners:
+            await listener.close()
+        self._listeners.clear()
+
+    def close_connections(self) -> None:
+        """Close every connection, after what is already queued for it was sent."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for connection in list(self._connections):
+            connection.close("shutdown")
+
+    async def drained(self, wait_s_max: float) -> None:
+        """Wait until all connections are gone; abort those that are not after `wait_s_max`."""
+        if self._connections:
+            self._empty = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._empty], timeout=wait_s_max)
+        for connection in list(self._connections):
+            connection.abort("shutdown")
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    def _check_all(self) -> None:
+        now = self._clock.monotonic()
+        for connection in list(self._connections):
+            connection.check(now)
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_all)

@@ -1,0 +1,104 @@
+"""Builds record batches: for coordinators, compaction, tools and tests.
+
+Owns the way from records to a whole batch with its CRC. The broker's data path never builds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from millstream.records.batch import (
+    APPEND_TIME_FLAG,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    stamp_crc,
+)
+from millstream.records.codec import Codec, compress
+from millstream.records.kernel import encode
+from millstream.records.record import Record
+
+_DELTA_MAX: Final = (1 << 31) - 1
+_TIMESTAMP_DELTA_MAX: Final = (1 << 62) - 1
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+    last_offset_delta: int | None = None,
+) -> bytearray:
+    """One whole batch of `records`, whose offsets are at least `base_offset` and ascend.
+
+    `append_time_ms` makes it an append-time batch of that time. Compaction keeps the range of a
+    batch it thins out with `last_offset_delta`, may leave no record at all, and sets
+    `delete_horizon_ms`. Raises ValueError where offsets or timestamps do not fit the format.
+    """
+    if last_offset_delta is None:
+        last_offset_delta = records[-1].offset - base_offset if records else 0
+    _check_offsets(records, base_offset, last_offset_delta)
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    low = min((record.timestamp for record in records), default=base_timestamp)
+    if max(max_timestamp - base_timestamp, base_timestamp - low) > _TIMESTAMP_DELTA_MAX:
+        raise ValueError(f"timestamps from {low} to {max_timestamp} do not fit in one batch")
+
+    payload = encode(records, base_offset, base_timestamp)
+    body = payload if codec == Codec.NONE else compress(codec, payload, level)
+    batch = bytearray(HEADER_BYTES)
+    batch += body
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        codec
+        | (APPEND_TIME_FLAG if append_time_ms is not None else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp if append_time_ms is None else append_time_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    stamp_crc(batch, 0, len(batch))
+    return batch
+
+
+def _check_offsets(records: Sequence[Record], base_offset: int, last_offset_delta: int) -> None:
+    if not 0 <= last_offset_delta <= _DELTA_MAX:
+        raise ValueError(f"last offset delta {last_offset_delta} is outside 0 to {_DELTA_MAX}")
+    previous = base_offset - 1
+    for record in records:
+        if record.offset <= previous:
+            raise ValueError(f"offset {record.offset} follows {previous}: offsets must ascend")
+        previous = record.offset
+    if previous > base_offset + last_offset_delta:
+        raise ValueError(f"offset {previous} is beyond the batch's last offset")

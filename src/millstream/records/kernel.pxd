@@ -1,0 +1,76 @@
+# C types for kernel.py, read by Cython beside it. Names and meaning are the source's; where a
+# type is narrower than Python's int, kernel.py checks the range before it gets there.
+
+cimport cython
+
+cdef long long _INT64_MAX
+cdef long long _INT64_MIN
+cdef object _new_tuple
+
+@cython.locals(raw="unsigned long long", byte="unsigned long long", shift=int)
+cdef (long long, Py_ssize_t) _read_varint(
+    const unsigned char* data, Py_ssize_t position, Py_ssize_t end
+) except *
+
+@cython.locals(raw="unsigned long long", byte="unsigned long long", shift=int)
+cdef (long long, Py_ssize_t) _read_varlong(
+    const unsigned char* data, Py_ssize_t position, Py_ssize_t end
+) except *
+
+@cython.locals(size="long long")
+cdef (long long, Py_ssize_t) _read_size(
+    const unsigned char* data, Py_ssize_t position, Py_ssize_t end
+) except *
+
+cdef long long _add_delta(long long base, long long delta, Py_ssize_t position) except? -1
+
+@cython.locals(size="long long", headers=list, _=Py_ssize_t)
+cdef list _read_headers(
+    const unsigned char* data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t count
+)
+
+@cython.locals(
+    records=list, end=Py_ssize_t, source="const unsigned char *", position=Py_ssize_t,
+    record_end=Py_ssize_t, size="long long", timestamp_delta="long long",
+    offset_delta="long long", header_count="long long", _=Py_ssize_t,
+)
+cpdef list decode(
+    record_type, bytes data, Py_ssize_t count, long long base_offset, long long base_timestamp,
+    append_time
+)
+
+@cython.locals(
+    end=Py_ssize_t, position=Py_ssize_t, record_end=Py_ssize_t, size="long long",
+    offset_delta="long long", header_count="long long", index=Py_ssize_t, _="long long",
+)
+cpdef find_flaw(bytes data, Py_ssize_t count, bint is_key_required)
+
+@cython.locals(size="long long", _=Py_ssize_t)
+cdef int _skip_headers(
+    const unsigned char* data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t count
+) except -1
+
+@cython.locals(raw="unsigned long long")
+cdef int _put_varint(bytearray target, long long value) except -1
+
+cdef int _put_bytes(bytearray target, value) except -1
+
+@cython.locals(target=bytearray, body=bytearray)
+cpdef bytearray encode(records, long long base_offset, long long base_timestamp)
+
+@cython.locals(
+    source="const unsigned char *", low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t,
+    start=Py_ssize_t, position=Py_ssize_t, key="long long",
+)
+cpdef Py_ssize_t search_offset_index(
+    bytearray buffer, Py_ssize_t entries, long long relative_offset
+) except -2
+
+@cython.locals(
+    source="const unsigned char *", low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t,
+    start=Py_ssize_t, position=Py_ssize_t, key="unsigned long long",
+    target="unsigned long long",
+)
+cpdef Py_ssize_t search_time_index(
+    bytearray buffer, Py_ssize_t entries, long long timestamp
+) except -2

@@ -1,0 +1,299 @@
+"""The loops that run once for each record or each index probe, on bytes that are already in hand.
+
+Plain Python, compiled with the C types of `kernel.pxd` where a C compiler exists; both behave the
+same, and `is_compiled` tells which one runs. Nothing here knows about headers or codecs: callers
+pass the plain bytes of a batch's records. Every length is checked against what remains before it
+is used, and damage is raised as CorruptBatch.
+
+    record   length varint, attributes 1, timestamp delta varlong, offset delta varint,
+             key length varint (-1: null), key, value length varint (-1: null), value,
+             header count varint, then for each: key length varint, key, value length, value
+
+Varints are zigzag: at most 5 bytes for 32 bits, 10 for 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from millstream.records.batch import CorruptBatch
+from millstream.records.crc import Buffer
+
+_RecordT = TypeVar("_RecordT", bound=tuple[Any, ...])
+
+_new_tuple = tuple.__new__
+
+_INT64_MAX = (1 << 63) - 1
+_INT64_MIN = -_INT64_MAX - 1
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as C."""
+    return not __file__.endswith((".py", ".pyc"))
+
+
+def _damage(reason: str, position: int) -> CorruptBatch:
+    return CorruptBatch(f"{reason} at byte {position} of the records")
+
+
+def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """(value, position after) of a 32-bit zigzag number."""
+    raw = 0
+    shift = 0
+    byte = 0x80
+    while byte >= 0x80:
+        if position >= end or shift > 28:
+            raise _damage("a number is cut off or longer than 32 bits", position)
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    if raw > 0xFFFFFFFF:
+        raise _damage("a number is longer than 32 bits", position)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """(value, position after) of a 64-bit zigzag number."""
+    raw = 0
+    shift = 0
+    byte = 0x80
+    while byte >= 0x80:
+        if position >= end or shift > 63:
+            raise _damage("a number is cut off or longer than 64 bits", position)
+        byte = data[position]
+        position += 1
+        if shift == 63 and byte > 1:
+            raise _damage("a number is longer than 64 bits", position)
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _read_size(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """(size, position after) of a length that fits in what remains; -1 for null."""
+    size, position = _read_varint(data, position, end)
+    if size > end - position or size < -1:
+        raise _damage(f"length {size} does not fit", position)
+    return size, position
+
+
+def _add_delta(base: int, delta: int, position: int) -> int:
+    """`base + delta`, which a hostile delta must not carry past 64 bits."""
+    if delta > _INT64_MAX - base if base > 0 else delta < _INT64_MIN - base:
+        raise _damage("a timestamp is longer than 64 bits", position)
+    return base + delta
+
+
+def _read_headers(
+    data: bytes, position: int, end: int, count: int
+) -> list[tuple[str, bytes | None]]:
+    """The `count` headers that fill `[position, end)` exactly."""
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        size, position = _read_size(data, position, end)
+        if size < 0:
+            raise _damage("a header has no key", position)
+        # Not every client writes UTF-8; what is not must survive a rewrite unchanged.
+        name = data[position : position + size].decode("utf-8", "surrogateescape")
+        position += size
+        size, position = _read_size(data, position, end)
+        value: bytes | None = None
+        if size >= 0:
+            value = data[position : position + size]
+            position += size
+        headers.append((name, value))
+    if position != end:
+        raise _damage("a record is longer than its fields", position)
+    return headers
+
+
+def decode(
+    record_type: type[_RecordT],
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> list[_RecordT]:
+    """Exactly `count` records that fill `data`, as `record_type` tuples.
+
+    `append_time`, where given, is every record's timestamp. `base_offset` and `base_timestamp`
+    fit in 63 bits with room for the deltas, or the batch is refused.
+    """
+    records: list[_RecordT] = []
+    end = len(data)
+    source = data
+    position = 0
+    for _ in range(count):
+        size, position = _read_size(source, position, end)
+        if size < 1:
+            raise _damage("a record is empty", position)
+        record_end = position + size
+        # One byte of record attributes, unused so far.
+        timestamp_delta, position = _read_varlong(source, position + 1, record_end)
+        offset_delta, position = _read_varint(source, position, record_end)
+        if offset_delta < 0:
+            raise _damage(f"offset delta {offset_delta} is negative", position)
+        key = value = None
+        size, position = _read_size(source, position, record_end)
+        if size >= 0:
+            key = source[position : position + size]
+            position += size
+        size, position = _read_size(source, position, record_end)
+        if size >= 0:
+            value = source[position : position + size]
+            position += size
+        header_count, position = _read_size(source, position, record_end)
+        if header_count < 0:
+            raise _damage("header count is negative", position)
+        headers = _read_headers(source, position, record_end, header_count)
+        position = record_end
+        timestamp = append_time
+        if timestamp is None:
+            timestamp = _add_delta(base_timestamp, timestamp_delta, position)
+        records.append(
+            _new_tuple(record_type, (base_offset + offset_delta, timestamp, key, value, headers))
+        )
+    if position != end:
+        raise _damage("there are more bytes than records", position)
+    return records
+
+
+def find_flaw(data: bytes, count: int, is_key_required: bool) -> str | None:
+    """What a leader refuses in the records of a produced batch; None where all is well.
+
+    Checks structure, that offset deltas count up from 0 and, where asked, that every record has
+    a key. Builds no records.
+    """
+    end = len(data)
+    position = 0
+    for index in range(count):
+        size, position = _read_size(data, position, end)
+        record_end = position + size
+        _, position = _read_varlong(data, position + 1, record_end)
+        offset_delta, position = _read_varint(data, position, record_end)
+        if offset_delta != index:
+            return f"record {index} has offset delta {offset_delta}"
+        size, position = _read_size(data, position, record_end)
+        if size < 0 and is_key_required:
+            return f"record {index} has no key, which a compacted topic requires"
+        position += max(size, 0)
+        size, position = _read_size(data, position, record_end)
+        position += max(size, 0)
+        header_count, position = _read_size(data, position, record_end)
+        _skip_headers(data, position, record_end, header_count)
+        position = record_end
+    if position != end:
+        return f"{end - position} bytes follow the last record"
+    return None
+
+
+def _skip_headers(data: bytes, position: int, end: int, count: int) -> None:
+    """Check that `count` headers fill `[position, end)` exactly."""
+    if count < 0:
+        raise _damage("header count is negative", position)
+    for _ in range(count):
+        size, position = _read_size(data, position, end)
+        if size < 0:
+            raise _damage("a header has no key", position)
+        position += size
+        size, position = _read_size(data, position, end)
+        position += max(size, 0)
+    if position != end:
+        raise _damage("a record is longer than its fields", position)
+
+
+def _put_varint(target: bytearray, value: int) -> None:
+    raw = (value << 1) ^ (value >> 63)
+    while raw > 0x7F:
+        target.append((raw & 0x7F) | 0x80)
+        raw >>= 7
+    target.append(raw)
+
+
+def _put_bytes(target: bytearray, value: Buffer | None) -> None:
+    if value is None:
+        target.append(1)
+    else:
+        _put_varint(target, len(value))
+        target += value
+
+
+def encode(
+    records: Iterable[
+        tuple[int, int, Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]]]
+    ],
+    base_offset: int,
+    base_timestamp: int,
+) -> bytearray:
+    """The bytes of `records` given as (offset, timestamp, key, value, headers).
+
+    The caller has made sure that offset deltas fit in 31 bits and timestamp deltas in 64.
+    """
+    target = bytearray()
+    body = bytearray()
+    for offset, timestamp, key, value, headers in records:
+        body.clear()
+        body.append(0)
+        _put_varint(body, timestamp - base_timestamp)
+        _put_varint(body, offset - base_offset)
+        _put_bytes(body, key)
+        _put_bytes(body, value)
+        _put_varint(body, len(headers))
+        for name, content in headers:
+            _put_bytes(body, name.encode("utf-8", "surrogateescape"))
+            _put_bytes(body, content)
+        _put_varint(target, len(body))
+        target += body
+    return target
+
+
+def search_offset_index(buffer: bytearray, entries: int, relative_offset: int) -> int:
+    """The last slot whose offset is at most `relative_offset`; -1 where none is.
+
+    A slot is 8 bytes, big-endian: relative offset 4, file position 4; offsets ascend from 0.
+    """
+    if entries > len(buffer) // 8:
+        raise IndexError(f"{entries} entries do not fit in {len(buffer)} bytes")
+    source = buffer
+    low = 0
+    high = entries
+    while low < high:
+        middle = (low + high) >> 1
+        start = middle * 8
+        key = 0
+        for position in range(start, start + 4):
+            key = key << 8 | source[position]
+        if key <= relative_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+def search_time_index(buffer: bytearray, entries: int, timestamp: int) -> int:
+    """The last slot whose timestamp is at most `timestamp`; -1 where none is.
+
+    A slot is 12 bytes, big-endian: timestamp 8, relative offset 4; timestamps ascend from 0.
+    """
+    if entries > len(buffer) // 12:
+        raise IndexError(f"{entries} entries do not fit in {len(buffer)} bytes")
+    if timestamp < 0:
+        return -1
+    source = buffer
+    target = timestamp
+    low = 0
+    high = entries
+    while low < high:
+        middle = (low + high) >> 1
+        start = middle * 12
+        key = 0
+        for position in range(start, start + 8):
+            key = key << 8 | source[position]
+        if key <= target:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1

@@ -1,0 +1,3 @@
+"""Partitions as a broker sees them: leadership, in-sync replicas, high watermark, who waits on
+what.
+"""

@@ -1,0 +1,275 @@
+"""One partition on this broker: who leads it, what is committed, who waits for that.
+
+State, all of it owned by the event loop:
+
+    state             the partition's record in the cluster metadata: replicas, leader, epoch, ISR
+    log               its records on this broker's disk
+    high_watermark    first offset that is not committed: no consumer sees it or what follows.
+                      Never moves back while this broker leads.
+    durable_offset    what this replica counts as its own when it computes the high watermark: the
+                      log's end, or what was fsynced of it if the broker flushes before it
+                      acknowledges
+
+A leader appends, then moves the high watermark to the smallest offset that every ISR member has.
+With an ISR of one that is its own `durable_offset`, by the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from millstream.log.log import Appended, PartitionLog
+from millstream.log.reader import LogSlice
+from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import BatchHeader
+from millstream.replication.waiting import OffsetWaiters
+
+NO_EPOCH = -1
+
+
+class Watcher(Protocol):
+    """Somebody who wants to know when more becomes readable (a waiting Fetch)."""
+
+    def more_readable(self) -> None: ...
+
+
+class Counters(Protocol):
+    """Totals of the topic that a partition belongs to; plain numbers to add to."""
+
+    bytes_in: int
+    bytes_out: int
+    messages_in: int
+    messages_out: int
+    failed_produces: int
+    failed_fetches: int
+
+
+class Latency(Protocol):
+    """Where the time from receiving a batch to acknowledging it is noted."""
+
+    def observe(self, value: float) -> None: ...
+
+
+class Host(Protocol):
+    """What a partition needs of the broker around it."""
+
+    def wake_later(self, partition: Partition) -> None:
+        """Call `partition.wake` soon: many appends of one pass wake each reader once."""
+        ...
+
+    def flush(self, partition: Partition) -> None:
+        """Fsync the log soon and call `partition.flushed`."""
+        ...
+
+    def counters(self, partition: Partition) -> tuple[Counters, Latency]: ...
+
+
+class Partition:
+    """See the module's text."""
+
+    __slots__ = (
+        "_committed",
+        "_counters",
+        "_durable",
+        "_flushes_before_ack",
+        "_follower_offsets",
+        "_host",
+        "broker_id",
+        "durable_offset",
+        "high_watermark",
+        "is_wake_scheduled",
+        "log",
+        "state",
+        "topic_partition",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        broker_id: int,
+        log: PartitionLog,
+        state: PartitionRecord,
+        host: Host,
+        *,
+        flushes_before_ack: bool,
+    ) -> None:
+        self.broker_id = broker_id
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.log = log
+        self.state = state
+        self._host = host
+        self._flushes_before_ack = flushes_before_ack
+        self._counters: tuple[Counters, Latency] | None = None
+        self.durable_offset = log.log_end_offset
+        self.high_watermark = log.log_start_offset
+        #: Log end offsets of the other ISR members as their fetches told; absent means unknown.
+        self._follower_offsets: dict[int, int] | None = None
+        #: Callbacks for the high watermark and for the durable offset; made when first needed.
+        self._committed: OffsetWaiters | None = None
+        self._durable: OffsetWaiters | None = None
+        #: Fetches that wait for more; None when there are none.
+        self.watchers: set[Watcher] | None = None
+        self.is_wake_scheduled = False
+
+    @property
+    def counters(self) -> Counters:
+        return (self._counters or self._find_counters())[0]
+
+    @property
+    def ack_latency(self) -> Latency:
+        return (self._counters or self._find_counters())[1]
+
+    def _find_counters(self) -> tuple[Counters, Latency]:
+        # On first use: most of 100,000 partitions are never touched.
+        self._counters = self._host.counters(self)
+        return self._counters
+
+    @property
+    def is_leader(self) -> bool:
+        return self.state.leader == self.broker_id
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    def become(self, state: PartitionRecord, high_watermark: int) -> None:
+        """Take on the role that `state` gives; `high_watermark` is what this broker last knew."""
+        epoch_is_new = state.leader_epoch != self.state.leader_epoch
+        self.state = state
+        self.high_watermark = max(high_watermark, self.log.log_start_offset)
+        if self.is_leader:
+            if epoch_is_new:
+                self._follower_offsets = None
+            self.advance_high_watermark()
+        else:
+            self.release_waiters()
+
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Raise unless this broker leads and the client's idea of the epoch is not another one."""
+        if not self.is_leader:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if current_leader_epoch != NO_EPOCH:
+            if current_leader_epoch < self.state.leader_epoch:
+                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+            if current_leader_epoch > self.state.leader_epoch:
+                raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def append(self, batch: memoryview, header: BatchHeader, *, acks_all: bool) -> Appended:
+        """Append one checked batch as the leader.
+
+        On return it is in this broker's page cache; it is committed once `high_watermark` has
+        passed it, which may be so already."""
+        state = self.state
+        if state.leader != self.broker_id:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        log = self.log
+        if acks_all and len(state.isr) < log.config.min_insync_replicas:
+            raise BrokerError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic_partition} has {len(state.isr)} in-sync replicas; "
+                f"min.insync.replicas asks for {log.config.min_insync_replicas}",
+            )
+        appended = log.append_as_leader(batch, header, state.leader_epoch)
+        if self._flushes_before_ack:
+            self._host.flush(self)
+        else:
+            self.durable_offset = log.log_end_offset
+            self.advance_high_watermark()
+        return appended
+
+    def flushed(self, offset: int) -> None:
+        """Everything below `offset` is on stable storage."""
+        if offset > self.durable_offset:
+            self.durable_offset = offset
+            if self._durable is not None:
+                self._durable.advance(offset)
+            if self.is_leader:
+                self.advance_high_watermark()
+
+    def advance_high_watermark(self) -> None:
+        """Move the high watermark to what every in-sync replica has; wake who waited for it."""
+        offset = self.durable_offset
+        if len(self.state.isr) > 1:
+            known = self._follower_offsets or {}
+            for replica in self.state.isr:
+                if replica != self.broker_id:
+                    offset = min(offset, known.get(replica, self.high_watermark))
+        if offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        if self._committed is not None:
+            self._committed.advance(offset)
+        if self.watchers and not self.is_wake_scheduled:
+            self.is_wake_scheduled = True
+            self._host.wake_later(self)
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice:
+        """Committed batches from the one that holds `offset`, as a range of a file."""
+        log = self.log
+        if offset > self.high_watermark and offset <= log.log_end_offset:
+            # Appended but not committed: nothing to see yet, and no error either.
+            return log.read(self.high_watermark, 0, self.high_watermark, at_least_one=False)
+        return log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
+
+    def is_acknowledged(self, offset: int, *, acks_all: bool) -> bool:
+        """Whether a producer may be told that all before `offset` is kept."""
+        return (self.high_watermark if acks_all else self.durable_offset) >= offset
+
+    def when_acknowledged(
+        self, offset: int, callback: Callable[[], None], *, acks_all: bool
+    ) -> None:
+        """Have `callback` called when that becomes so, or never will on this broker."""
+        if acks_all:
+            if self._committed is None:
+                self._committed = OffsetWaiters()
+            self._committed.add(offset, callback)
+        else:
+            if self._durable is None:
+                self._durable = OffsetWaiters()
+            self._durable.add(offset, callback)
+
+    def watch(self, watcher: Watcher) -> None:
+        if self.watchers is None:
+            self.watchers = set()
+        self.watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        if self.watchers is not None:
+            self.watchers.discard(watcher)
+            if not self.watchers:
+                self.watchers = None
+
+    def wake(self) -> None:
+        """Tell the watchers; called once for each `Host.wake_later`."""
+        self.is_wake_scheduled = False
+        for watcher in list(self.watchers or ()):
+            watcher.more_readable()
+
+    def retire(self) -> None:
+        """The partition is gone from this broker: nobody is answered from here any more."""
+        self.state = msgspec.structs.replace(self.state, leader=NO_LEADER)
+        self.release_waiters()
+
+    def release_waiters(self) -> None:
+        """Call back everybody who waits here: this broker can't serve them any more."""
+        for waiters in (self._committed, self._durable):
+            if waiters is not None:
+                waiters.fire_all()
+        self.wake()
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log's start to `offset` (-1: the high watermark); returns the low watermark."""
+        if offset == -1:
+            offset = self.high_watermark
+        if offset < 0 or offset > self.high_watermark:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} can be cut at an offset of up to {self.high_watermark}",
+            )
+        self.log.advance_start(offset)
+        return self.log.log_start_offset

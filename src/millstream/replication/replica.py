@@ -1,0 +1,184 @@
+"""All partitions that this broker holds, kept in step with the cluster's metadata.
+
+Owns the map from topic and partition to `Partition`, and the log behind each. Follows the catalog's
+image: makes, changes and drops partitions as it says. Does not decide anything about leadership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+
+from millstream.log.directory import LogDirectory
+from millstream.log.flusher import Flusher
+from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord
+from millstream.model.config import TopicConfig
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.replication.partition import Counters, Latency, Partition
+
+_log = logging.getLogger(__name__)
+
+
+class Replicas:
+    """See the module's text. Is the `Host` of its partitions."""
+
+    __slots__ = (
+        "_awake",
+        "_broker_id",
+        "_counters",
+        "_defaults",
+        "_directory",
+        "_flusher",
+        "_image",
+        "_partitions",
+        "on_drop",
+    )
+
+    def __init__(
+        self,
+        broker_id: int,
+        directory: LogDirectory,
+        defaults: TopicConfig,
+        counters: Callable[[str, int], tuple[Counters, Latency]],
+        flusher: Flusher | None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._directory = directory
+        #: What topics that set nothing of their own get.
+        self._defaults = defaults
+        self._counters = counters
+        #: Set when acknowledgements wait for an fsync.
+        self._flusher = flusher
+        self._image = ClusterImage()
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        #: Partitions to wake at the end of this turn of the loop.
+        self._awake: list[Partition] = []
+        #: Told before a log goes away, for whoever works on logs in the background.
+        self.on_drop: Callable[[TopicPartition], None] = lambda _: None
+
+    def find(self, topic: str, partition: int) -> Partition:
+        """Like `get`, for handlers: raises UNKNOWN_TOPIC_OR_PARTITION."""
+        found = self._partitions.get((topic, partition))
+        if found is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        return self._partitions.get((topic, partition))
+
+    def topic_name(self, topic_id: TopicId) -> str | None:
+        return self._image.topic_names.get(topic_id)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def high_watermark(self, topic_partition: TopicPartition) -> int:
+        """For the log's upkeep: nothing at or above it may be cleaned or expired."""
+        partition = self._partitions.get(topic_partition)
+        return partition.high_watermark if partition is not None else 0
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {each.topic_partition: each.high_watermark for each in self._partitions.values()}
+
+    # following the metadata
+
+    def open_logs(self, image: ClusterImage) -> None:
+        """Ask the data folder for every log of this broker, so that they can be recovered."""
+        for topic in image.topics.values():
+            config = self.config(topic)
+            for number, state in enumerate(topic.partitions):
+                if self._broker_id in state.replicas:
+                    self._directory.log(TopicPartition(topic.name, number), topic.topic_id, config)
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Make what is here equal to what `image` says; `delta` is what differs from before."""
+        self._image = image
+        for topic in delta.deleted:
+            for number in range(len(topic.partitions)):
+                self._drop(topic.name, number)
+        for topic in delta.created:
+            self._open(topic, 0)
+        for old, new in delta.changed:
+            if old.configs != new.configs:
+                self._configure(new)
+            self._change(old, new)
+
+    def set_defaults(self, defaults: TopicConfig) -> None:
+        """The broker's own defaults changed: give them to every topic that relies on them."""
+        self._defaults = defaults
+        for topic in self._image.topics.values():
+            self._configure(topic)
+
+    def config(self, topic: TopicRecord) -> TopicConfig:
+        return TopicConfig.from_strings(topic.configs, self._defaults)
+
+    def _open(self, topic: TopicRecord, first: int) -> None:
+        config = self.config(topic)
+        known = self._directory.high_watermarks
+        for number in range(first, len(topic.partitions)):
+            state = topic.partitions[number]
+            if self._broker_id not in state.replicas:
+                continue
+            topic_partition = TopicPartition(topic.name, number)
+            log = self._directory.log(topic_partition, topic.topic_id, config)
+            partition = Partition(
+                self._broker_id, log, state, self, flushes_before_ack=self._flusher is not None
+            )
+            self._partitions[topic_partition] = partition
+            partition.become(state, known.get(topic_partition, 0))
+
+    def _change(self, old: TopicRecord, new: TopicRecord) -> None:
+        for number, state in enumerate(new.partitions[: len(old.partitions)]):
+            partition = self._partitions.get((new.name, number))
+            if partition is not None and partition.state != state:
+                partition.become(state, partition.high_watermark)
+        self._open(new, len(old.partitions))
+
+    def _configure(self, topic: TopicRecord) -> None:
+        config = self.config(topic)
+        for number in range(len(topic.partitions)):
+            partition = self._partitions.get((topic.name, number))
+            if partition is not None:
+                partition.log.update_config(config)
+
+    def _drop(self, topic: str, number: int) -> None:
+        partition = self._partitions.pop((topic, number), None)
+        if partition is None:
+            return
+        self.on_drop(partition.topic_partition)
+        partition.retire()
+        self._directory.delete(partition.topic_partition)
+
+    # the partitions' host
+
+    def wake_later(self, partition: Partition) -> None:
+        if not self._awake:
+            asyncio.get_running_loop().call_soon(self._wake_all)
+        self._awake.append(partition)
+
+    def _wake_all(self) -> None:
+        awake, self._awake = self._awake, []
+        for partition in awake:
+            partition.wake()
+
+    def flush(self, partition: Partition) -> None:
+        assert self._flusher is not None
+        future = self._flusher.request(partition.log)
+        future.add_done_callback(lambda done: self._flushed(partition, done))
+
+    def _flushed(self, partition: Partition, done: asyncio.Future[int]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            partition.flushed(done.result())
+        else:
+            _log.error("fsync of %s failed: %s", partition.topic_partition, error)
+
+    def counters(self, partition: Partition) -> tuple[Counters, Latency]:
+        return self._counters(*partition.topic_partition)

@@ -1,0 +1,1 @@
+"""The protocol: bytes to messages and back. No I/O, no state, nothing asynchronous."""

@@ -1,0 +1,73 @@
+"""Writing Python source: lines with an indent, names bound to objects, compiled at the end.
+
+Owns no knowledge of the protocol; `decoder` and `encoder` write their functions with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import Struct
+from typing import Any
+
+
+class Source:
+    """The text of some functions under construction and the names that they use."""
+
+    __slots__ = ("_depth", "_lines", "names")
+
+    def __init__(self, names: dict[str, object]) -> None:
+        self.names = dict(names)
+        self._lines: list[str] = []
+        self._depth = 0
+
+    def line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, opening: str) -> Iterator[None]:
+        """Indent what is written inside under `opening`."""
+        self.line(opening)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def at_top(self) -> Iterator[None]:
+        """Write a function of its own, placed before the one under construction."""
+        outer, depth = self._lines, self._depth
+        self._lines, self._depth = [], 0
+        yield
+        self._lines, self._depth = self._lines + outer, depth
+
+    def bind(self, stem: str, value: object) -> str:
+        """Return a name under which the functions can reach `value`."""
+        for name, known in self.names.items():
+            if known is value:
+                return name
+        name = f"{stem}_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def unpacker(self, letters: str) -> str:
+        """Name of the `unpack_from` for these `struct` letters."""
+        return self._bind_struct("unpack", letters, lambda layout: layout.unpack_from)
+
+    def packer(self, letters: str) -> str:
+        """Name of the `pack` for these `struct` letters."""
+        return self._bind_struct("pack", letters, lambda layout: layout.pack)
+
+    def compile(self, function: str, origin: str) -> Any:
+        """Return the finished `function`; tracebacks through it name `origin`."""
+        namespace = dict(self.names)
+        exec(compile(str(self), f"<{origin}>", "exec"), namespace)  # noqa: S102
+        return namespace[function]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def _bind_struct(self, verb: str, letters: str, pick: Callable[[Struct], object]) -> str:
+        name = f"{verb}_{letters.replace('?', 'Z')}"
+        if name not in self.names:
+            self.names[name] = pick(Struct(">" + letters))
+        return name

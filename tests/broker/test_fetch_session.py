@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from millstream.broker.fetch_session import EVICTION_S, FetchSessions, Wanted
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import NO_TOPIC_ID
+
+
+class FakeClock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def wanted(partition: int, offset: int = 0) -> Wanted:
+    entry = Wanted("topic", NO_TOPIC_ID, partition)
+    entry.offset = offset
+    return entry
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def sessions(clock: FakeClock) -> FetchSessions:
+    return FetchSessions(2, clock, random.Random(1))
+
+
+def test_a_session_remembers_changes_and_forgets_on_request(sessions: FetchSessions) -> None:
+    session = sessions.open([wanted(0), wanted(1)], uses_topic_ids=False)
+    assert session is not None
+    again = sessions.resume(session.session_id, 1, uses_topic_ids=False)
+    again.update([wanted(1, offset=7), wanted(2)], [("topic", NO_TOPIC_ID, 0)])
+    assert [(key[2], entry.offset) for key, entry in again.partitions.items()] == [(1, 7), (2, 0)]
+
+
+def test_served_partitions_go_to_the_end(sessions: FetchSessions) -> None:
+    session = sessions.open([wanted(0), wanted(1), wanted(2)], uses_topic_ids=False)
+    assert session is not None
+    session.served([("topic", NO_TOPIC_ID, 0), ("topic", NO_TOPIC_ID, 9)])
+    assert [key[2] for key in session.partitions] == [1, 2, 0]
+
+
+def test_epochs_count_up_and_wrap_past_zero(sessions: FetchSessions) -> None:
+    session = sessions.open([wanted(0)], uses_topic_ids=False)
+    assert session is not None
+    sessions.resume(session.session_id, 1, uses_topic_ids=False)
+    for epoch in (1, 3, 0):
+        with pytest.raises(BrokerError) as caught:
+            sessions.resume(session.session_id, epoch, uses_topic_ids=False)
+        assert caught.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    session.epoch = 2**31 - 1
+    sessions.resume(session.session_id, 2**31 - 1, uses_topic_ids=False)
+    assert session.epoch == 1
+
+
+def test_an_unknown_session_and_a_change_of_naming_are_refused(sessions: FetchSessions) -> None:
+    session = sessions.open([wanted(0)], uses_topic_ids=True)
+    assert session is not None
+    with pytest.raises(BrokerError) as unknown:
+        sessions.resume(session.session_id + 1, 1, uses_topic_ids=True)
+    assert unknown.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    with pytest.raises(BrokerError) as mixed:
+        sessions.resume(session.session_id, 1, uses_topic_ids=False)
+    assert mixed.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_only_a_session_that_was_not_used_for_long_makes_room(
+    sessions: FetchSessions, clock: FakeClock
+) -> None:
+    first = sessions.open([wanted(0)], uses_topic_ids=False)
+    second = sessions.open([wanted(0)], uses_topic_ids=False)
+    assert first is not None
+    assert second is not None
+    assert sessions.open([wanted(0)], uses_topic_ids=False) is None
+    clock.now = EVICTION_S
+    sessions.resume(first.session_id, 1, uses_topic_ids=False)
+    assert sessions.open([wanted(0)], uses_topic_ids=False) is not None
+    assert sessions.evictions == 1
+    with pytest.raises(BrokerError):
+        sessions.resume(second.session_id, 1, uses_topic_ids=False)

@@ -1,0 +1,163 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.broker_process import BrokerProcess
+from harness.raw_client import RawClient, values_batch
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.alter_configs import AlterConfigsRequest
+from millstream.wire.messages.describe_configs import DescribeConfigsRequest
+from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+TOPIC = 2
+BROKER = 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    folder: Path = tmp_path_factory.mktemp("config")
+    with BrokerProcess(folder) as process:
+        yield process
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[RawClient]:
+    with RawClient(broker.host, broker.port) as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    client.create_topic(name, configs={"retention.ms": 1000})
+    return name
+
+
+def describe(
+    client: RawClient, kind: int, name: str, *keys: str, version: int | None = None
+) -> Any:
+    resource = DescribeConfigsRequest.Resource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    return client.call(request, version).results[0]
+
+
+def values(client: RawClient, topic: str) -> dict[str, str | None]:
+    return {each.name: each.value for each in describe(client, TOPIC, topic).configs}
+
+
+def change(client: RawClient, topic: str, *changes: tuple[str, int, str | None]) -> int:
+    configs = [
+        IncrementalAlterConfigsRequest.Resource.Config(
+            name=name, config_operation=operation, value=value
+        )
+        for name, operation, value in changes
+    ]
+    resource = IncrementalAlterConfigsRequest.Resource(
+        resource_type=TOPIC, resource_name=topic, configs=configs
+    )
+    answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
+    return int(answer.responses[0].error_code)
+
+
+def replace(client: RawClient, topic: str, validate: bool = False, **configs: str | None) -> int:
+    resource = AlterConfigsRequest.Resource(
+        resource_type=TOPIC,
+        resource_name=topic,
+        configs=[
+            AlterConfigsRequest.Resource.Config(name=name.replace("_", "."), value=value)
+            for name, value in configs.items()
+        ],
+    )
+    request = AlterConfigsRequest(resources=[resource], validate_only=validate)
+    return int(client.call(request).responses[0].error_code)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_topics_are_described(client: RawClient, topic: str, version: int) -> None:
+    result = describe(client, TOPIC, topic, version=version)
+    assert (result.error_code, result.resource_name) == (0, topic)
+    by_name = {each.name: each for each in result.configs}
+    assert by_name["retention.ms"].value == "1000"
+    assert by_name["retention.ms"].config_source == 1
+    assert by_name["segment.bytes"].value == "1073741824"
+    assert by_name["segment.bytes"].config_source == 5
+
+
+def test_only_the_keys_asked_for(client: RawClient, topic: str) -> None:
+    result = describe(client, TOPIC, topic, "retention.ms", "no.such.key")
+    assert [each.name for each in result.configs] == ["retention.ms"]
+
+
+def test_the_broker_is_described(client: RawClient) -> None:
+    result = describe(client, BROKER, "1")
+    assert result.error_code == 0
+    assert {"num.partitions", "socket.request.max.bytes"} <= {each.name for each in result.configs}
+    assert describe(client, BROKER, "77").error_code != 0
+    assert describe(client, 99, "1").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_unknown_topics(client: RawClient) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert describe(client, TOPIC, "nowhere").error_code == unknown
+    assert change(client, "nowhere", ("retention.ms", SET, "5")) == unknown
+    assert replace(client, "nowhere", retention_ms="5") == unknown
+
+
+def test_changes_one_by_one(client: RawClient, topic: str) -> None:
+    assert change(client, topic, ("segment.ms", SET, "60000")) == 0
+    assert values(client, topic)["segment.ms"] == "60000"
+    assert values(client, topic)["retention.ms"] == "1000"
+    assert change(client, topic, ("retention.ms", DELETE, None)) == 0
+    assert values(client, topic)["retention.ms"] == "604800000"
+    assert change(client, topic, ("cleanup.policy", APPEND, "compact")) == 0
+    assert values(client, topic)["cleanup.policy"] == "delete,compact"
+    assert change(client, topic, ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert values(client, topic)["cleanup.policy"] == "compact"
+
+
+def test_bad_changes_change_nothing(client: RawClient, topic: str) -> None:
+    before = values(client, topic)
+    for bad in (
+        ("no.such.key", SET, "1"),
+        ("segment.bytes", SET, "-5"),
+        ("segment.bytes", SET, "lots"),
+        ("cleanup.policy", SET, "burn"),
+        ("compression.type", SET, "rar"),
+    ):
+        assert change(client, topic, ("segment.ms", SET, "77777"), bad) == ErrorCode.INVALID_CONFIG
+    assert change(client, topic, ("retention.ms", APPEND, "5")) != 0
+    assert change(client, topic, ("retention.ms", 9, "5")) != 0
+    assert values(client, topic) == before
+
+
+def test_replacing_all_of_them(client: RawClient, topic: str) -> None:
+    assert replace(client, topic, validate=True, segment_ms="5000") == 0
+    assert values(client, topic)["retention.ms"] == "1000"
+    assert replace(client, topic, segment_ms="5000") == 0
+    now = values(client, topic)
+    assert (now["segment.ms"], now["retention.ms"]) == ("5000", "604800000")
+    assert replace(client, topic, segment_ms="x") == ErrorCode.INVALID_CONFIG
+
+
+def test_a_change_takes_effect_at_once_and_outlives_the_process(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        with RawClient(broker.host, broker.port) as client:
+            client.create_topic("tight")
+            assert client.produce("tight", values_batch(bytes(5000))).error_code == 0
+            assert change(client, "tight", ("max.message.bytes", SET, "2000")) == 0
+            too_large = ErrorCode.MESSAGE_TOO_LARGE
+            assert client.produce("tight", values_batch(bytes(5000))).error_code == too_large
+        broker.kill()
+        broker.start()
+        with RawClient(broker.host, broker.port) as client:
+            assert client.produce("tight", values_batch(bytes(5000))).error_code == too_large
+            assert client.produce("tight", values_batch(bytes(500))).error_code == 0

@@ -1,0 +1,177 @@
+"""The broker under test and the clients that talk to it.
+
+Starts one `millstream serve` for the session, or uses the broker that MILLSTREAM_CONFORMANCE_BOOTSTRAP names
+(host:port), so that the same tests can be put to Apache Kafka. What needs Maven Central or npm is skipped,
+with the reason that scripts/setup-test-tools wrote down; everything else fails when it is missing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent
+REPOSITORY = FOLDER.parent.parent
+CACHE = REPOSITORY / ".cache"
+JARS = CACHE / "jars"
+sys.path.insert(0, str(FOLDER))
+
+from clients.aio import AiokafkaClient  # noqa: E402
+from clients.confluent import ConfluentAdmin, ConfluentClient  # noqa: E402
+from clients.contract import Admin, Client, DriverProcess  # noqa: E402
+from clients.kafka_python import KafkaPythonAdmin, KafkaPythonClient  # noqa: E402
+from clients.kcat import KcatClient  # noqa: E402
+from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient  # noqa: E402
+from millstream_process import MillstreamProcess  # noqa: E402
+
+# Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
+MAY_BE_MISSING = {"jars", "kafkajs"}
+NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kcat",)}
+
+
+@pytest.fixture(scope="session")
+def require_tool() -> Callable[[str], None]:
+    """Skips or fails the calling test when a tool is not there."""
+    record = CACHE / "tools.json"
+    if not record.exists():
+        subprocess.run(
+            [sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True
+        )
+    tools: dict[str, dict[str, Any]] = json.loads(record.read_text())
+
+    def require(name: str) -> None:
+        state = tools[name]
+        if not state["available"]:
+            end = pytest.skip if name in MAY_BE_MISSING else pytest.fail
+            end(f"{name} is not available: {state['reason']}")
+
+    return require
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the broker under test."""
+    elsewhere = os.environ.get("MILLSTREAM_CONFORMANCE_BOOTSTRAP")
+    if elsewhere:
+        yield elsewhere
+        return
+    broker = MillstreamProcess(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    try:
+        yield broker.bootstrap
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def java_process(
+    bootstrap: str, require_tool: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DriverProcess]:
+    flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
+    command = ["java", *flags, str(FOLDER / "java" / "Driver.java"), bootstrap]
+    process = DriverProcess(command, tmp_path_factory.mktemp("java") / "errors", dict(os.environ))
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def node_process(
+    bootstrap: str, require_tool: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DriverProcess]:
+    environment = {**os.environ, "NODE_PATH": str(CACHE / "node" / "node_modules")}
+    command = ["node", str(FOLDER / "node" / "driver.js"), bootstrap]
+    process = DriverProcess(command, tmp_path_factory.mktemp("node") / "errors", environment)
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def client_named(
+    bootstrap: str, require_tool: Callable[[str], None], request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Client]]:
+    """Finds a client by name, made when first asked for."""
+    makers: dict[str, Callable[[], Client]] = {
+        "confluent": lambda: ConfluentClient(bootstrap),
+        "aiokafka": lambda: AiokafkaClient(bootstrap),
+        "kafka-python": lambda: KafkaPythonClient(bootstrap),
+        "kcat": lambda: KcatClient(bootstrap),
+        "java": lambda: JavaClient(request.getfixturevalue("java_process")),
+        "kafkajs": lambda: KafkajsClient(request.getfixturevalue("node_process")),
+    }
+    made: dict[str, Client] = {}
+
+    def find(name: str) -> Client:
+        for tool in NEEDS.get(name, ()):
+            require_tool(tool)
+        if name not in made:
+            made[name] = makers[name]()
+        return made[name]
+
+    yield find
+    for client in made.values():
+        client.close()
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, client_named: Callable[[str], Client]) -> Client:
+    return client_named(request.param)
+
+
+@pytest.fixture(scope="session")
+def admin_named(
+    bootstrap: str, require_tool: Callable[[str], None], request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Admin]]:
+    """Finds an admin client by name, made when first asked for."""
+    makers: dict[str, Callable[[], Admin]] = {
+        "confluent": lambda: ConfluentAdmin(bootstrap),
+        "kafka-python": lambda: KafkaPythonAdmin(bootstrap),
+        "java": lambda: JavaAdmin(request.getfixturevalue("java_process")),
+        "kafkajs": lambda: KafkajsAdmin(request.getfixturevalue("node_process")),
+    }
+    made: dict[str, Admin] = {}
+
+    def find(name: str) -> Admin:
+        for tool in NEEDS.get(name, ()):
+            require_tool(tool)
+        if name not in made:
+            made[name] = makers[name]()
+        return made[name]
+
+    yield find
+    for admin in made.values():
+        admin.close()
+
+
+@pytest.fixture
+def admin(request: pytest.FixtureRequest, admin_named: Callable[[str], Admin]) -> Admin:
+    return admin_named(request.param)
+
+
+@pytest.fixture(scope="session")
+def fresh_name() -> Callable[[], str]:
+    """Topic names no other test, worker or run has used."""
+    numbers = itertools.count()
+    return lambda: f"conformance-{os.getpid()}-{next(numbers)}"
+
+
+@pytest.fixture(scope="session")
+def new_topic(bootstrap: str, fresh_name: Callable[[], str]) -> Callable[..., str]:
+    """Creates a topic that keeps records of any age and takes large ones; returns its name."""
+    admin = ConfluentAdmin(bootstrap)
+
+    def create(partitions: int = 1, **configs: str) -> str:
+        name = fresh_name()
+        defaults = {"retention.ms": "-1", "max.message.bytes": str(8 << 20)}
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+        admin.create_topic(name, partitions, {**defaults, **given})
+        return name
+
+    return create

@@ -1,0 +1,165 @@
+"""Kafka's DumpLogSegments reads Millstream's files and finds nothing to complain about.
+
+It walks every record of every `.log`, checks each `.index` and `.timeindex` entry against the log, runs the
+checks that Kafka runs on indexes when it starts, and reads `.snapshot` files. It complains on standard
+error. That offsets are not consecutive after compaction is as it should be, and the only thing allowed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from clients.confluent import ConfluentAdmin, ConfluentClient
+from clients.contract import CODECS, Record, Settings
+from conftest import JARS
+from millstream_process import MillstreamProcess
+
+WAIT_SECONDS_MAX = 60.0
+SEGMENT_BYTES = 1 << 20
+SOME_TIME = 1_700_000_000_000
+JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
+GAPS = ("Non-consecutive offsets in", " is followed by ")
+
+
+@pytest.fixture
+def broker(tmp_path: Path, require_tool: Callable[[str], None]) -> Iterator[MillstreamProcess]:
+    require_tool("java")
+    require_tool("jars")
+    process = MillstreamProcess(tmp_path, "--set", "log.cleaner.backoff.ms=100")
+    process.start()
+    yield process
+    process.kill()
+
+
+def dump(files: list[Path], *options: str, gaps_allowed: bool = False) -> str:
+    """What the tool prints about the files; fails on any complaint."""
+    names = ",".join(str(file) for file in files)
+    command = [*JAVA, "org.apache.kafka.tools.DumpLogSegments", *options, "--files", names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    complaints = [
+        line
+        for line in done.stderr.splitlines()
+        if line.strip() and not (gaps_allowed and any(gap in line for gap in GAPS))
+    ]
+    assert (done.returncode, complaints) == (0, []), done.stderr[-3000:]
+    assert "isvalid: false" not in done.stdout
+    return done.stdout
+
+
+def check_files(folder: Path, *, gaps_allowed: bool = False) -> str:
+    """Puts every kind of check to every file of a partition; returns the dump of all of them."""
+    kinds = {
+        kind: sorted(folder.glob(f"*.{kind}")) for kind in ("log", "index", "timeindex", "snapshot")
+    }
+    indexes = kinds["index"] + kinds["timeindex"]
+    everything = [file for files in kinds.values() for file in files]
+    assert len(kinds["log"]) > 1, "the log was meant to roll"
+    assert len(kinds["index"]) == len(kinds["timeindex"]) == len(kinds["log"])
+    sane = dump(indexes, "--index-sanity-check")
+    assert sane.count("passed sanity check") == len(indexes)
+    dump(indexes, "--verify-index-only", gaps_allowed=gaps_allowed)
+    return dump(everything, "--deep-iteration", gaps_allowed=gaps_allowed)
+
+
+def fill(broker: MillstreamProcess, topic: str, configs: dict[str, str]) -> int:
+    """Creates the topic and writes some segments of every codec, from idempotent producers and others."""
+    shared = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", **configs}
+    ConfluentAdmin(broker.bootstrap).create_topic(topic, 1, shared)
+    return write(broker, topic)
+
+
+def write(broker: MillstreamProcess, topic: str) -> int:
+    client = ConfluentClient(broker.bootstrap)
+    count = 0
+    for number, codec in enumerate(CODECS * 2):
+        records = [
+            Record(b"key-%d" % (i % 50), b"%08d " % i * 200, (("n", b"1"),), SOME_TIME + 1000 * i)
+            for i in range(count, count + 500)
+        ]
+        for start in range(0, len(records), 50):
+            part = records[start : start + 50]
+            client.produce(topic, 0, part, Settings(codec=codec, idempotent=number % 2 == 0))
+        count += len(records)
+    client.close()
+    return count
+
+
+def last_offset_dumped(text: str) -> int:
+    return max(
+        int(line.split("lastOffset: ")[1].split()[0])
+        for line in text.splitlines()
+        if "lastOffset: " in line
+    )
+
+
+def test_after_a_clean_stop(broker: MillstreamProcess) -> None:
+    count = fill(broker, "plain", {})
+    broker.stop()
+    text = check_files(broker.data / "plain-0")
+    assert last_offset_dumped(text) == count - 1
+    assert "producerId: " in text
+    assert all(f"compresscodec: {codec.upper()}" in text.upper() for codec in CODECS)
+
+
+def test_while_running_and_after_a_crash(broker: MillstreamProcess) -> None:
+    count = fill(broker, "crashed", {})
+    check_files(broker.data / "crashed-0")
+    broker.kill()
+    broker.start()
+    # The partition may be recovered when it is first touched.
+    assert len(ConfluentClient(broker.bootstrap).consume("crashed", 0, count - 1, 1)) == 1
+    text = check_files(broker.data / "crashed-0")
+    assert last_offset_dumped(text) == count - 1
+
+
+def test_before_and_after_compaction(broker: MillstreamProcess) -> None:
+    folder = broker.data / "compacted-0"
+    count = fill(broker, "compacted", {"min.cleanable.dirty.ratio": "0.99"})
+    text = check_files(folder)
+    assert last_offset_dumped(text) == count - 1
+    before = log_bytes(folder)
+    settings = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "1000",
+    }
+    ConfluentAdmin(broker.bootstrap).alter_config("compacted", settings)
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while log_bytes(folder) > before / 2 or unfinished(folder):
+        assert time.monotonic() < deadline, "the log was not compacted"
+        time.sleep(0.05)
+    check_compacted(broker, folder)
+    broker.kill()
+    broker.start()
+    check_compacted(broker, folder)
+
+
+def check_compacted(broker: MillstreamProcess, folder: Path) -> None:
+    admin = ConfluentAdmin(broker.bootstrap)
+    end = admin.list_offset("compacted", 0, "latest")
+    found = ConfluentClient(broker.bootstrap).consume("compacted", 0, end - 1, 1)
+    assert [record.offset for record in found] == [end - 1]
+    text = check_compacted_files(folder)
+    assert last_offset_dumped(text) == end - 1
+
+
+def check_compacted_files(folder: Path) -> str:
+    files = [
+        file for kind in ("log", "index", "timeindex") for file in sorted(folder.glob(f"*.{kind}"))
+    ]
+    # An index that has no entry yet has nothing to check.
+    written = [file for file in files if file.stat().st_size]
+    dump([file for file in written if file.suffix != ".log"], "--index-sanity-check")
+    return dump(written, "--deep-iteration", gaps_allowed=True)
+
+
+def log_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("*.log"))
+
+
+def unfinished(folder: Path) -> bool:
+    return any(folder.glob("*.cleaned")) or any(folder.glob("*.swap"))

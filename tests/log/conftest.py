@@ -1,0 +1,34 @@
+"""Folders for tests of the log layer; what they hold is `harness.log_home`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.log_home import SMALL, LogHome
+from millstream.env.disk import Disk
+from millstream.model.config import TopicConfig
+
+
+@pytest.fixture
+def new_home(tmp_path: Path) -> Iterator[Callable[..., LogHome]]:
+    """Makes folders; those still open at the end are let go."""
+    numbers = itertools.count()
+    homes: list[LogHome] = []
+
+    def make(config: TopicConfig = SMALL, disk: Disk | None = None) -> LogHome:
+        homes.append(LogHome(tmp_path / str(next(numbers)), config, disk))
+        return homes[-1]
+
+    yield make
+    for home in homes:
+        if home.directory is not None:
+            home.stop(clean=False)
+
+
+@pytest.fixture
+def home(new_home: Callable[..., LogHome]) -> LogHome:
+    return new_home()

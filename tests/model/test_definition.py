@@ -1,0 +1,88 @@
+"""Parsing, limits and text forms of settings."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.model.definition import ConfigType, Definition
+
+
+def definition(kind: ConfigType, **options: object) -> Definition:
+    return Definition(name="a.b", kind=kind, default=None, doc="", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (ConfigType.BOOLEAN, " True ", True),
+        (ConfigType.BOOLEAN, "FALSE", False),
+        (ConfigType.STRING, " a b ", "a b"),
+        (ConfigType.INT, "-2147483648", -(2**31)),
+        (ConfigType.INT, "+5", 5),
+        (ConfigType.LONG, "9223372036854775807", 2**63 - 1),
+        (ConfigType.DOUBLE, "1e3", 1000.0),
+        (ConfigType.LIST, "a, b ,c", ("a", "b", "c")),
+        (ConfigType.LIST, " ", ()),
+    ],
+)
+def test_text_that_is_understood(kind: ConfigType, text: str, value: object) -> None:
+    assert definition(kind).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ConfigType.BOOLEAN, "yes"),
+        (ConfigType.BOOLEAN, ""),
+        (ConfigType.INT, "2147483648"),
+        (ConfigType.INT, "1_000"),
+        (ConfigType.INT, "1.0"),
+        (ConfigType.INT, ""),
+        (ConfigType.INT, "\u0661"),
+        (ConfigType.INT, "9" * 5000),
+        (ConfigType.SHORT, "32768"),
+        (ConfigType.LONG, "9223372036854775808"),
+        (ConfigType.DOUBLE, "nan"),
+        (ConfigType.DOUBLE, "inf"),
+        (ConfigType.DOUBLE, "x"),
+    ],
+)
+def test_text_that_is_refused(kind: ConfigType, text: str) -> None:
+    with pytest.raises(ValueError, match=r"number|true or false"):
+        definition(kind).parse(text)
+
+
+def test_limits_are_inclusive_and_named_in_the_refusal() -> None:
+    limited = definition(ConfigType.INT, minimum=3, maximum=5)
+    assert [limited.parse(text) for text in "345"] == [3, 4, 5]
+    for text in "26":
+        with pytest.raises(ValueError, match=r"^a whole number from 3 to 5$"):
+            limited.parse(text)
+
+
+def test_choices_hold_for_text_and_for_each_element() -> None:
+    with pytest.raises(ValueError, match=r"^one of x, y$"):
+        definition(ConfigType.STRING, choices=("x", "y")).parse("z")
+    several = definition(ConfigType.LIST, choices=("x", "y"), container=frozenset)
+    assert several.parse("y,x,y") == {"x", "y"}
+    with pytest.raises(ValueError, match=r"^a comma-separated list of x, y$"):
+        several.parse("x,z")
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers_survive_the_round_trip(number: int) -> None:
+    long = definition(ConfigType.LONG)
+    text = long.format(number)
+    assert text is not None
+    assert long.parse(text) == number
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    for kind in ConfigType:
+        with contextlib.suppress(ValueError):
+            definition(kind).parse(text)

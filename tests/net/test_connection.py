@@ -1,0 +1,279 @@
+"""The connection against a transport that records what is done to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.net.connection import Connection
+from millstream.net.gate import Gate, Limits
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+@dataclass
+class FakeTransport:
+    written: list[bytes] = field(default_factory=list)
+    reading: bool = True
+    closed: bool = False
+    aborted: bool = False
+    unsent: int = 0
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("10.0.0.1", 1)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def writelines(self, segments: list[bytes]) -> None:
+        self.written.append(b"".join(segments))
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Recorder:
+    """A handler that keeps frames, and can be told to hold or to send."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.frames: list[bytes] = []
+        self.hold_after: int | None = None
+        self.was_closed = 0
+
+    def receive(self, frame: memoryview) -> None:
+        self.frames.append(bytes(frame))
+        if self.hold_after == len(self.frames):
+            self.connection.hold()
+        self.connection.send([b"<", bytes(frame[:1]), b">"])
+
+    def is_idle(self) -> bool:
+        return True
+
+    def closed(self) -> None:
+        self.was_closed += 1
+
+
+class World:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.clock = FakeClock()
+        self.gate = Gate(limits or Limits())
+        self.lost: list[Connection] = []
+
+    def connect(self) -> tuple[Connection, FakeTransport, Recorder]:
+        handlers: list[Recorder] = []
+
+        def make(connection: Connection) -> Recorder:
+            handlers.append(Recorder(connection))
+            return handlers[-1]
+
+        connection = Connection(self.gate, self.clock, make, self.lost.append)
+        transport = FakeTransport()
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        return connection, transport, handlers[0] if handlers else None  # type: ignore[return-value]
+
+
+def feed(connection: Connection, transport: FakeTransport, data: bytes) -> bytes:
+    """Deliver bytes as a transport would; returns what could not be delivered (paused, closed)."""
+    while data and transport.reading and not transport.is_closing():
+        buffer = connection.get_buffer(-1)
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        data = data[count:]
+        connection.buffer_updated(count)
+    return data
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+@given(
+    bodies=st.lists(st.binary(min_size=1, max_size=300), max_size=20),
+    cuts=st.lists(st.integers(1, 400), max_size=50),
+)
+def test_frames_survive_any_splitting(bodies: list[bytes], cuts: list[int]) -> None:
+    world = World()
+    connection, transport, handler = world.connect()
+    stream = b"".join(map(frame, bodies))
+    for cut in cuts:
+        feed(connection, transport, stream[:cut])
+        stream = stream[cut:]
+    feed(connection, transport, stream)
+    assert handler.frames == bodies
+    assert b"".join(transport.written) == b"".join(b"<" + body[:1] + b">" for body in bodies)
+    assert world.gate.reserved_bytes == 0
+
+
+def test_a_pass_ends_in_one_write() -> None:
+    world = World()
+    connection, transport, _ = world.connect()
+    feed(connection, transport, frame(b"a") + frame(b"b") + frame(b"c"))
+    assert transport.written == [b"<a><b><c>"]
+
+
+def test_a_frame_larger_than_the_receive_buffer() -> None:
+    world = World()
+    connection, transport, handler = world.connect()
+    body = bytes(range(256)) * 4096
+    feed(connection, transport, frame(body) + frame(b"next"))
+    assert handler.frames == [body, b"next"]
+    assert world.gate.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("length", [-1, 0, -(2**31), 101, 2**31 - 1])
+def test_an_impossible_length_closes_the_connection(length: int) -> None:
+    world = World(Limits(frame_bytes_max=100))
+    connection, transport, handler = world.connect()
+    feed(connection, transport, frame(b"ok") + length.to_bytes(4, "big", signed=True) + b"rest")
+    assert handler.frames == [b"ok"]
+    assert transport.closed
+    assert transport.written == [b"<o>"]
+
+
+def test_held_frames_wait_and_are_handled_on_release() -> None:
+    world = World()
+    connection, transport, handler = world.connect()
+    handler.hold_after = 1
+    feed(connection, transport, frame(b"a") + frame(b"b") + b"\0")
+    assert handler.frames == [b"a"]
+    assert not transport.reading
+    connection.release()
+    assert handler.frames == [b"a", b"b"]
+    assert transport.reading
+    feed(connection, transport, b"\0\0\x01c")
+    assert handler.frames == [b"a", b"b", b"c"]
+
+
+def test_hold_and_release_within_a_pass_leave_reading_on() -> None:
+    world = World()
+    connection, transport, handler = world.connect()
+
+    def receive(data: memoryview) -> None:
+        handler.frames.append(bytes(data))
+        connection.hold()
+        connection.release()
+
+    handler.receive = receive  # type: ignore[method-assign]
+    connection._handler = handler
+    feed(connection, transport, frame(b"a") + frame(b"b"))
+    assert handler.frames == [b"a", b"b"]
+    assert transport.reading
+
+
+def test_without_memory_a_connection_waits_and_goes_on() -> None:
+    world = World(Limits(request_bytes_max=100))
+    first, first_transport, first_handler = world.connect()
+    second, second_transport, second_handler = world.connect()
+    feed(first, first_transport, frame(b"x" * 80)[:10])
+    feed(second, second_transport, frame(b"y" * 60)[:10])
+    assert not second_transport.reading
+    assert world.gate.counters.memory_waits == 1
+    feed(first, first_transport, frame(b"x" * 80)[10:])
+    assert first_handler.frames == [b"x" * 80]
+    assert second_transport.reading
+    feed(second, second_transport, frame(b"y" * 60)[10:])
+    assert second_handler.frames == [b"y" * 60]
+    assert world.gate.reserved_bytes == 0
+
+
+def test_a_waiting_connection_that_leaves_frees_its_place() -> None:
+    world = World(Limits(request_bytes_max=100))
+    first, first_transport, _ = world.connect()
+    second, second_transport, second_handler = world.connect()
+    third, third_transport, third_handler = world.connect()
+    feed(first, first_transport, frame(b"x" * 80)[:10])
+    feed(second, second_transport, frame(b"y" * 90)[:10])
+    feed(third, third_transport, frame(b"z" * 10)[:10])
+    assert not third_transport.reading
+    second.connection_lost(None)
+    assert second_handler.was_closed == 1
+    assert third_transport.reading
+    feed(third, third_transport, frame(b"z" * 10)[10:])
+    assert third_handler.frames == [b"z" * 10]
+    first.connection_lost(None)
+    assert world.gate.reserved_bytes == 0
+    assert world.gate.connections == 1
+
+
+def test_a_slow_sender_is_cut_off() -> None:
+    world = World(Limits(frame_ms_max=1000))
+    connection, transport, _ = world.connect()
+    feed(connection, transport, frame(b"x" * 100)[:50])
+    world.clock.now = 0.9
+    connection.check(world.clock.now)
+    assert not transport.aborted
+    feed(connection, transport, b"x")
+    world.clock.now = 1.1
+    connection.check(world.clock.now)
+    assert transport.aborted
+
+
+def test_a_reader_that_never_reads_is_cut_off_and_one_that_reads_slowly_is_not() -> None:
+    world = World(Limits(unread_ms_max=1000))
+    connection, transport, _ = world.connect()
+    transport.unsent = 5000
+    connection.pause_writing()
+    assert not transport.reading
+    for second in range(1, 5):
+        transport.unsent -= 1000
+        world.clock.now = second
+        connection.check(world.clock.now)
+    assert not transport.aborted
+    world.clock.now = 5.5
+    connection.check(world.clock.now)
+    assert transport.aborted
+
+
+def test_an_idle_connection_is_closed() -> None:
+    world = World(Limits(idle_ms_max=1000))
+    connection, transport, _ = world.connect()
+    world.clock.now = 0.5
+    feed(connection, transport, frame(b"a"))
+    world.clock.now = 1.4
+    connection.check(world.clock.now)
+    assert not transport.closed
+    world.clock.now = 1.6
+    connection.check(world.clock.now)
+    assert transport.closed
+
+
+def test_connections_are_bounded_in_total_and_per_address() -> None:
+    world = World(Limits(connections_max=3, connections_per_address_max=2))
+    connections = [world.connect() for _ in range(3)]
+    assert [transport.aborted for _, transport, _ in connections] == [False, False, True]
+    connections[2][0].connection_lost(None)
+    assert world.gate.connections == 2
+    connections[0][0].connection_lost(None)
+    _, transport, _ = world.connect()
+    assert not transport.aborted
+    assert world.gate.counters.refused == {"max.connections.per.ip": 1}

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import contextlib
+import struct
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import CorruptBatch, check_produced, read_header, stamp_crc
+from millstream.records.builder import build_batch
+from millstream.records.codec import Codec
+from millstream.records.record import Record, decode_records, validate_records
+
+_both = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def _records(count: int) -> list[Record]:
+    return [
+        Record(index, 5000 - index, b"key", b"value", [("trace", b"1"), ("", None)])
+        for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_decodes_at_any_position(kernel: ModuleType, codec: Codec) -> None:
+    batch = build_batch(_records(50), codec=codec)
+    assert decode_records(batch, 1 << 20) == _records(50)
+    assert decode_records(memoryview(b"abc" + batch + b"rest"), 1 << 20, 3) == _records(50)
+
+
+def test_fields_are_plain_bytes(kernel: ModuleType) -> None:
+    (record,) = decode_records(memoryview(build_batch(_records(1))), 1 << 20)
+    assert type(record) is Record
+    assert type(record.key) is type(record.value) is bytes
+    assert type(record.headers) is list
+
+
+def test_header_names_that_are_not_utf8_survive(kernel: ModuleType) -> None:
+    name = b"\xff\xfeabc".decode("utf-8", "surrogateescape")
+    batch = build_batch([Record(0, 0, None, None, [(name, b"x")])])
+    assert b"\xff\xfeabc" in batch
+    assert decode_records(batch, 1000)[0].headers == [(name, b"x")]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_size_limit(kernel: ModuleType, codec: Codec) -> None:
+    batch = build_batch([Record(0, 0, None, bytes(10_000), [])], codec=codec)
+    assert len(decode_records(batch, 11_000)) == 1
+    with pytest.raises(CorruptBatch):
+        decode_records(batch, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("layout", "position", "value"),
+    [
+        (">q", 0, (1 << 63) - 1),
+        (">i", 8, 48),
+        (">i", 8, 1 << 30),
+        (">b", 16, 1),
+        (">h", 21, 5),
+        (">h", 21, 4),
+        (">q", 27, (1 << 63) - 1),
+        (">i", 57, -1),
+        (">i", 57, 2),
+        (">i", 57, 4),
+        (">i", 57, (1 << 31) - 1),
+    ],
+)
+def test_header_that_lies(kernel: ModuleType, layout: str, position: int, value: int) -> None:
+    records = [Record(index, index, b"k", b"v", []) for index in range(3)]
+    batch = build_batch(records)
+    struct.pack_into(layout, batch, position, value)
+    with pytest.raises(CorruptBatch):
+        decode_records(batch, 1 << 20)
+
+
+@_both
+@given(
+    codec=st.sampled_from(list(Codec)),
+    flips=st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 255)), min_size=1, max_size=4),
+)
+def test_damage_raises_only_corrupt_batch(
+    kernel: ModuleType, codec: Codec, flips: list[tuple[int, int]]
+) -> None:
+    batch = build_batch(_records(5), codec=codec)
+    for position, flip in flips:
+        batch[position % len(batch)] ^= flip
+    with contextlib.suppress(CorruptBatch):
+        decode_records(batch, 10_000)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_compacted_topics_need_keys(kernel: ModuleType, codec: Codec) -> None:
+    records = [*_records(3), Record(3, 0, None, b"v", [])]
+    batch = build_batch(records, codec=codec)
+    header = check_produced(batch)
+    validate_records(batch, header, 1000)
+    with pytest.raises(BrokerError, match="record 3 has no key") as caught:
+        validate_records(batch, header, 1000, is_key_required=True)
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+    keyed = build_batch([*_records(3), Record(3, 0, b"", None, [])], codec=codec)
+    validate_records(keyed, check_produced(keyed), 1000, is_key_required=True)
+
+
+def test_deep_flaws_are_invalid_records(kernel: ModuleType) -> None:
+    gap = build_batch([Record(0, 0, b"k", b"", []), Record(2, 0, b"k", b"", [])])
+    fewer = build_batch(_records(3))
+    struct.pack_into(">i", fewer, 57, 2)
+    more = build_batch(_records(3))
+    struct.pack_into(">i", more, 57, 4)
+    broken = build_batch(_records(3))
+    broken[61] = 0x7E
+    compressed = build_batch(_records(3), codec=Codec.ZSTD)
+    compressed[70] ^= 0xFF
+    for batch in (gap, fewer, more, broken, compressed):
+        stamp_crc(batch, 0, len(batch))
+        with pytest.raises(BrokerError) as caught:
+            validate_records(batch, read_header(batch), 1000)
+        assert caught.value.code == ErrorCode.INVALID_RECORD

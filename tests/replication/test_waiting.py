@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from millstream.replication.waiting import OffsetWaiters
+
+
+def test_callbacks_fire_in_offset_order_once_their_offset_is_passed() -> None:
+    waiters = OffsetWaiters()
+    fired: list[str] = []
+    waiters.add(5, lambda: fired.append("five"))
+    waiters.add(3, lambda: fired.append("three"))
+    waiters.add(5, lambda: fired.append("five again"))
+    waiters.advance(2)
+    assert fired == []
+    waiters.advance(4)
+    assert fired == ["three"]
+    waiters.advance(5)
+    assert fired == ["three", "five", "five again"]
+    assert len(waiters) == 0
+
+
+def test_fire_all_calls_everybody_even_those_added_meanwhile_stay() -> None:
+    waiters = OffsetWaiters()
+    fired: list[int] = []
+    waiters.add(1, lambda: waiters.add(9, lambda: fired.append(9)))
+    waiters.add(2, lambda: fired.append(2))
+    waiters.fire_all()
+    assert fired == [2]
+    assert len(waiters) == 1

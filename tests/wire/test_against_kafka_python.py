@@ -1,0 +1,85 @@
+"""Byte for byte against kafka-python's protocol classes, in each version that they have.
+
+kafka-python keeps its own copy of the definitions; where it is older, it lacks the newest
+versions, and those are skipped.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from millstream.wire.field import UUID, Array, Struct, specs_of
+from millstream.wire.schema import Message, codec
+
+with warnings.catch_warnings():
+    # It reads its definitions through a deprecated call while it is imported.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.protocol import admin, consumer, metadata, producer
+
+_OPERATIONS = "authorized_operations"
+
+quick = settings(
+    max_examples=4,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
+
+
+def _find(name: str) -> Any:
+    for package in (admin, consumer, metadata, producer):
+        if hasattr(package, name):
+            return getattr(package, name)
+    return None
+
+
+def _arguments(message: Any, peer: Any, version: int) -> dict[str, Any]:
+    """The fields of `message` for kafka-python's constructor; default tags are left out."""
+    arguments = {}
+    for name, spec in specs_of(type(message)):
+        value = getattr(message, name)
+        if not spec.is_in(version) or (spec.tag is not None and value == spec.default):
+            continue
+        kind = spec.kind.element if isinstance(spec.kind, Array) else spec.kind
+        if value is not None and isinstance(kind, Struct):
+            nested = peer.fields[name].data_class
+            if isinstance(value, list):
+                value = [_build(each, nested, version) for each in value]
+            else:
+                value = _build(value, nested, version)
+        elif kind == UUID:
+            value = uuid.UUID(bytes=value)
+        elif name not in peer.fields and name.endswith(_OPERATIONS):
+            # The one field that it names otherwise, and holds as a set of bit numbers.
+            name, value = _OPERATIONS, {bit for bit in range(32) if value >> bit & 1}
+        arguments[name] = value
+    return arguments
+
+
+def _build(message: Any, peer: Any, version: int) -> Any:
+    return peer(version=version, **_arguments(message, peer, version))
+
+
+@quick
+@given(data=st.data())
+def test_bytes_are_those_of_kafka_python(
+    shape: type[Message],
+    version: int,
+    message_values: Callable[..., st.SearchStrategy[Any]],
+    data: st.DataObject,
+) -> None:
+    peer = _find(shape.__name__)
+    if peer is None or version > peer.max_version:
+        pytest.skip("kafka-python does not have it")
+    message = data.draw(message_values(shape, version))
+    theirs = bytes(_build(message, peer, version).encode(version=version))
+    assert b"".join(codec(shape, version).encode(message)) == theirs
+    assert codec(shape, version).decode(theirs) == message

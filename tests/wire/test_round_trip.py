@@ -1,0 +1,32 @@
+"""Every message in every version: what is encoded is decoded again, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from millstream.wire.schema import Message, codec
+
+Values = Callable[..., st.SearchStrategy[Any]]
+
+quick = settings(
+    max_examples=10,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate, Phase.shrink],
+)
+
+
+@quick
+@given(data=st.data())
+def test_decode_returns_what_was_encoded(
+    shape: type[Message], version: int, message_values: Values, data: st.DataObject
+) -> None:
+    message = data.draw(message_values(shape, version))
+    encoded = b"".join(codec(shape, version).encode(message))
+    assert codec(shape, version).decode(encoded) == message
+    assert codec(shape, version).decode(memoryview(bytearray(b"..." + encoded)), 3) == message
