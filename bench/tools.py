@@ -7,6 +7,7 @@ Every run is bounded in time.
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from confluent_kafka import admin
 from bench.brokers import JARS, REPOSITORY, Broker
 
 RUN_SECONDS_MAX = 240.0
+LINES_BYTES = 1 << 19
 CLIENT_JVM = ["java", "-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 
 
@@ -33,13 +35,20 @@ class Throughput:
     megabytes_per_second: float
 
 
-def run(command: list[str], output: Path | None = None) -> str:
+def run(command: list[str]) -> str:
     """The standard output of a tool; its complaint, if it fails, is the error."""
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, cwd=REPOSITORY, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+        cwd=REPOSITORY,
+        check=False,
     )
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}"
+        )
     return done.stdout
 
 
@@ -50,7 +59,13 @@ def java(name: str, *arguments: str) -> str:
 def python(name: str, broker: Broker, **options: Any) -> dict[str, Any]:
     """Runs a program of load/, and returns the JSON it printed."""
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
-    command = [sys.executable, "-m", f"bench.load.{name}", f"--bootstrap={broker.bootstrap}", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        f"bench.load.{name}",
+        f"--bootstrap={broker.bootstrap}",
+        *flags,
+    ]
     answer: dict[str, Any] = json.loads(run(command).splitlines()[-1])
     return answer
 
@@ -97,7 +112,11 @@ def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, floa
     rate, _, rest = parts[1].partition(" records/sec (")
     latencies = {part.split()[2].rstrip("."): float(part.split()[0]) for part in parts[-4:]}
     throughput = Throughput(int(parts[0].split()[0]), float(rate), float(rest.split()[0]))
-    return throughput, {"p50": latencies["50th"], "p99": latencies["99th"], "p99.9": latencies["99.9th"]}
+    return throughput, {
+        "p50": latencies["50th"],
+        "p99": latencies["99th"],
+        "p99.9": latencies["99.9th"],
+    }
 
 
 def consumer_performance(broker: Broker, topic: str, records: int) -> Throughput:
@@ -127,7 +146,9 @@ def to_throughput(found: dict[str, Any], expected: int) -> Throughput:
     if found["records"] < expected:
         raise RuntimeError(f"read {found['records']} of {expected} records")
     seconds = found["seconds"]
-    return Throughput(found["records"], found["records"] / seconds, found["bytes"] / seconds / 2**20)
+    return Throughput(
+        found["records"], found["records"] / seconds, found["bytes"] / seconds / 2**20
+    )
 
 
 def kcat_producer(broker: Broker, topic: str, records: int, size: int, codec: str) -> Throughput:
@@ -144,10 +165,11 @@ def kcat_producer(broker: Broker, topic: str, records: int, size: int, codec: st
 
 
 def write_lines(path: Path, records: int, size: int) -> None:
-    """Letters that compress about as well as ProducerPerformance's: hardly."""
-    letters = bytes(range(65, 91)) * (size * 101 // 26 + 2)
-    some = [letters[i * 7 : i * 7 + size] for i in range(100)]
-    block = b"\n".join(some) + b"\n"
+    """Random letters, as ProducerPerformance sends; they repeat too far apart for a codec to notice."""
+    letters = random.Random(1).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=LINES_BYTES)
+    count = LINES_BYTES // size
+    some = b"".join(bytes(letters[i * size : (i + 1) * size]) + b"\n" for i in range(count))
     with path.open("wb") as file:
-        for _ in range(records // 100):
-            file.write(block)
+        for _ in range(records // count):
+            file.write(some)
+        file.write(some[: (records % count) * (size + 1)])

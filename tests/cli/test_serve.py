@@ -5,6 +5,8 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -110,3 +112,30 @@ def test_a_broker_starts_answers_and_stops_cleanly(start_broker: Callable[..., C
         assert b"millstream_build_info" in response.read()
     child.stop(signal.SIGINT)
     assert (child.data / ".kafka_cleanshutdown").exists()
+
+
+def test_a_second_broker_on_the_same_data_or_port_is_refused(
+    start_broker: Callable[..., Child], tmp_path: Path
+) -> None:
+    child = start_broker()
+    try:
+        same_data = serve("--data", str(child.data), "--listen", "127.0.0.1:0")
+        assert same_data.returncode == 1, same_data
+        assert same_data.stderr.splitlines()[-1].startswith("error: cannot start: ")
+        assert str(child.data) in same_data.stderr
+        same_port = serve("--data", str(tmp_path / "other"), "--listen", child.address)
+        assert same_port.returncode == 1, same_port
+        assert "in use" in same_port.stderr.splitlines()[-1]
+        assert "Traceback" not in same_data.stderr + same_port.stderr
+    finally:
+        child.stop()
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "millstream.cli.main", "serve", "--http", "", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

@@ -18,11 +18,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parent
-REPOSITORY = FOLDER.parent.parent
-CACHE = REPOSITORY / ".cache"
-JARS = CACHE / "jars"
-sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from clients.aio import AiokafkaClient  # noqa: E402
 from clients.confluent import ConfluentAdmin, ConfluentClient  # noqa: E402
@@ -30,6 +26,7 @@ from clients.contract import Admin, Client, DriverProcess  # noqa: E402
 from clients.kafka_python import KafkaPythonAdmin, KafkaPythonClient  # noqa: E402
 from clients.kcat import KcatClient  # noqa: E402
 from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient  # noqa: E402
+from locations import CACHE, FOLDER, JARS, REPOSITORY  # noqa: E402
 from millstream_process import MillstreamProcess  # noqa: E402
 
 # Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
@@ -69,6 +66,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap
     finally:
         broker.stop()
+    assert "Traceback" not in broker.printed(), broker.printed()
 
 
 @pytest.fixture(scope="session")

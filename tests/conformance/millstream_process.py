@@ -85,6 +85,10 @@ class MillstreamProcess:
             raise
         assert code == 0, self._log.read_text(errors="replace")[-3000:]
 
+    def printed(self) -> str:
+        """All that the broker has written to its output, over all its starts."""
+        return self._log.read_text(errors="replace")
+
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:

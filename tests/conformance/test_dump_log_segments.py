@@ -1,12 +1,14 @@
 """Kafka's DumpLogSegments reads Millstream's files and finds nothing to complain about.
 
-It walks every record of every `.log`, checks each `.index` and `.timeindex` entry against the log, runs the
-checks that Kafka runs on indexes when it starts, and reads `.snapshot` files. It complains on standard
-error. That offsets are not consecutive after compaction is as it should be, and the only thing allowed.
+It walks every record of every `.log`, checks each `.index` and `.timeindex` entry against the log,
+runs the checks that Kafka runs on indexes when it starts, and reads `.snapshot` files. It complains on
+standard error. Two things it says of Kafka's own files too: that -1 is followed by the first offset of a
+segment, and, after compaction, that offsets have gaps.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,14 +17,16 @@ from pathlib import Path
 import pytest
 from clients.confluent import ConfluentAdmin, ConfluentClient
 from clients.contract import CODECS, Record, Settings
-from conftest import JARS
+from locations import JARS
 from millstream_process import MillstreamProcess
 
 WAIT_SECONDS_MAX = 60.0
 SEGMENT_BYTES = 1 << 20
 SOME_TIME = 1_700_000_000_000
 JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
-GAPS = ("Non-consecutive offsets in", " is followed by ")
+GAP_TITLE = "Non-consecutive offsets in"
+FIRST_OFFSET = re.compile(r"\s*-1 is followed by \d+")
+GAP = re.compile(r"\s*\d+ is followed by \d+")
 
 
 @pytest.fixture
@@ -40,10 +44,13 @@ def dump(files: list[Path], *options: str, gaps_allowed: bool = False) -> str:
     names = ",".join(str(file) for file in files)
     command = [*JAVA, "org.apache.kafka.tools.DumpLogSegments", *options, "--files", names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    harmless = [FIRST_OFFSET, GAP] if gaps_allowed else [FIRST_OFFSET]
     complaints = [
         line
         for line in done.stderr.splitlines()
-        if line.strip() and not (gaps_allowed and any(gap in line for gap in GAPS))
+        if line.strip()
+        and not line.startswith(GAP_TITLE)
+        and not any(pattern.fullmatch(line) for pattern in harmless)
     ]
     assert (done.returncode, complaints) == (0, []), done.stderr[-3000:]
     assert "isvalid: false" not in done.stdout
@@ -58,7 +65,10 @@ def check_files(folder: Path, *, gaps_allowed: bool = False) -> str:
     indexes = kinds["index"] + kinds["timeindex"]
     everything = [file for files in kinds.values() for file in files]
     assert len(kinds["log"]) > 1, "the log was meant to roll"
-    assert len(kinds["index"]) == len(kinds["timeindex"]) == len(kinds["log"])
+    # Only the active segment may be without an index: it may have no entry yet.
+    closed = {file.stem for file in kinds["log"][:-1]}
+    assert closed <= {file.stem for file in kinds["index"]}
+    assert closed <= {file.stem for file in kinds["timeindex"]}
     sane = dump(indexes, "--index-sanity-check")
     assert sane.count("passed sanity check") == len(indexes)
     dump(indexes, "--verify-index-only", gaps_allowed=gaps_allowed)
@@ -66,7 +76,7 @@ def check_files(folder: Path, *, gaps_allowed: bool = False) -> str:
 
 
 def fill(broker: MillstreamProcess, topic: str, configs: dict[str, str]) -> int:
-    """Creates the topic and writes some segments of every codec, from idempotent producers and others."""
+    """Creates the topic and writes segments of every codec, from idempotent producers and others."""
     shared = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", **configs}
     ConfluentAdmin(broker.bootstrap).create_topic(topic, 1, shared)
     return write(broker, topic)

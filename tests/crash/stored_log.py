@@ -6,6 +6,7 @@ producer, are of different sizes and codecs, and fill several small segments.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.env.clock import SystemClock
-from millstream.env.disk import Disk, SystemDisk
+from millstream.env.disk import Buffer, Disk, SystemDisk, SystemFile
 from millstream.log.directory import LogDirectory
 from millstream.log.log import Appended, PartitionLog
 from millstream.model.config import TopicConfig
@@ -30,6 +31,33 @@ CONFIG = TopicConfig(segment_bytes=1500, index_interval_bytes=200)
 PRODUCER_ID = 7
 EPOCH = 0
 _READ_BYTES = 1 << 20
+
+
+class UnsyncedFile(SystemFile):
+    """A file whose `sync` is not waited for."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        pass
+
+
+class UnsyncedDisk(SystemDisk):
+    """The file system without waiting for stable storage: these tests kill no machine."""
+
+    __slots__ = ()
+
+    def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> UnsyncedFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if readonly else os.O_RDWR)
+        return UnsyncedFile(os.open(path, flags | (os.O_CREAT if create else 0), 0o644))
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        temporary = path.with_name(f"{path.name}.tmp")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+
+    def sync_dir(self, path: Path) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +97,14 @@ def opened(
     path: Path, disk: Disk | None = None, *, clean: bool = False, config: TopicConfig = CONFIG
 ) -> Iterator[tuple[LogDirectory, PartitionLog]]:
     """The log in data folder `path`, recovered if need be; closed cleanly or as by a kill."""
-    directory = LogDirectory.open(path, disk or SystemDisk(), SystemClock(), random.Random(1))
+    directory = LogDirectory.open(path, disk or UnsyncedDisk(), SystemClock(), random.Random(1))
     is_closed = False
     try:
         log = directory.log(PARTITION, TOPIC_ID, config)
         if not directory.was_clean:
             directory.recover()
         yield directory, log
-        directory.close(clean)
+        directory.close(clean, {PARTITION: log.log_end_offset})
         is_closed = True
     finally:
         if not is_closed:

@@ -64,7 +64,7 @@ def test_a_bit_flipped_anywhere_in_old_batches(
     stored: tuple[Path, list[Placed]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     template, placed = stored
-    chance = random.Random(choose_seed("MILLSTREAM_CRASH_SEED"))
+    chance = random.Random(choose_seed("CRASH_SEED"))
     segments = sorted({each.path for each in placed})
     for path_of in segments[:2]:
         inside = [each for each in placed if each.path == path_of]

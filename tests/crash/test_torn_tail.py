@@ -62,7 +62,7 @@ def test_a_bit_flipped_at_every_byte_of_the_tail(
     stored: tuple[Path, list[Placed]], tmp_path: Path
 ) -> None:
     template, placed = stored
-    chance = random.Random(choose_seed("MILLSTREAM_CRASH_SEED"))
+    chance = random.Random(choose_seed("CRASH_SEED"))
     for batch in placed[-TAIL:]:
         for position in range(batch.start, batch.end):
             if position - batch.start in _EPOCH_BYTES:

@@ -12,7 +12,8 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from fuzz.frames import FrameSource, is_fatal
 
@@ -74,7 +75,7 @@ def flood(
 ) -> None:
     """Send `frames` frames; `on_turn` is called every few connections and may fail the run."""
     sent = opened = 0
-    with selectors.DefaultSelector() as selector:
+    with _all_closed(selectors.DefaultSelector()) as selector:
         while sent < frames or selector.get_map():
             while sent < frames and len(selector.get_map()) < _WINDOW:
                 data, count = _pipeline(source, chance, frames - sent)
@@ -93,6 +94,16 @@ def flood(
                     selector.modify(pipe.socket, selectors.EVENT_READ, pipe)
             _check_overdue(selector)
     on_turn()
+
+
+@contextmanager
+def _all_closed(selector: selectors.BaseSelector) -> Iterator[selectors.BaseSelector]:
+    try:
+        yield selector
+    finally:
+        for key in list(selector.get_map().values()):
+            key.data.socket.close()
+        selector.close()
 
 
 def _check_overdue(selector: selectors.BaseSelector) -> None:

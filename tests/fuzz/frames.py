@@ -125,7 +125,7 @@ class FrameSource:
         if name in ("partition", "partition_index", "index"):
             return chance.choice((0, 0, 0, 1, 2, -1, 2**31 - 1))
         if name in ("num_partitions", "count", "replication_factor", "resource_type"):
-            return chance.choice((1, 1, 2, 3, 4, -1, 0, 2**15 - 1))
+            return chance.choice((1, 1, 2, 3, 4, -1, 0, 127))
         if name == "name" and "Config" in shape.__qualname__:
             return chance.choice((*definitions, "", "nonsense"))
         if name in ("validate_only", "allow_auto_topic_creation"):

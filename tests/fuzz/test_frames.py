@@ -1,12 +1,14 @@
 """Bad input of every kind: the broker lives, stays small, and goes on serving everybody else.
 
-MILLSTREAM_FUZZ_SEED replays a run; MILLSTREAM_FUZZ_FRAMES sets the length of the long one.
+FUZZ_SEED replays a run; FUZZ_FRAMES sets the length of the long one.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from harness.raw_client import RawClient, records_of, values_batch
 from harness.seed import choose_seed, report
 
 FRAMES_QUICK = 20_000
-FRAMES_SOAK = int(os.environ.get("MILLSTREAM_FUZZ_FRAMES", "250000"))
+FRAMES_SOAK = int(os.environ.get("FUZZ_FRAMES", "250000"))
 RSS_GROWTH_BYTES_MAX = 150 << 20
 SETTINGS = {
     "auto.create.topics.enable": False,
@@ -43,16 +45,20 @@ class Witness:
 
     def check(self) -> None:
         value = b"%d" % self.records
-        row = self._client.produce(self.TOPIC, values_batch(value), acks=1)
-        assert (row.error_code, row.base_offset) == (0, self.records)
-        row = self._client.fetch(self.TOPIC, self.records)
-        (record,) = records_of(row.records)
-        assert (record.offset, record.value) == (self.records, value)
+        batch = values_batch(value, timestamp=time.time_ns() // 1_000_000)
+        produced = self._client.produce(self.TOPIC, batch, acks=1)
+        assert (produced.error_code, produced.base_offset) == (0, self.records)
+        fetched = self._client.fetch(self.TOPIC, self.records)
+        assert fetched.error_code == 0
+        found = [(record.offset, record.value) for record in records_of(fetched.records)]
+        assert found == [(self.records, value)]
         self.records += 1
 
     def check_all(self) -> None:
         values = [record.value for record in self._client.read_all(self.TOPIC)]
         assert values == [b"%d" % n for n in range(self.records)]
+
+    def close(self) -> None:
         self._client.close()
 
 
@@ -71,10 +77,9 @@ def prepare_topics(broker: BrokerProcess) -> list[bytes]:
     ],
 )
 def test_bad_frames_harm_nobody_else(tmp_path: Path, frames: int) -> None:
-    seed = choose_seed("MILLSTREAM_FUZZ_SEED")
-    with BrokerProcess(tmp_path, SETTINGS) as broker:
+    seed = choose_seed("FUZZ_SEED")
+    with BrokerProcess(tmp_path, SETTINGS) as broker, closing(Witness(broker)) as witness:
         source = FrameSource(seed, prepare_topics(broker))
-        witness = Witness(broker)
         witness.check()
         rss_before = rss_most = broker.rss_bytes()
 
@@ -97,6 +102,5 @@ def test_bad_frames_harm_nobody_else(tmp_path: Path, frames: int) -> None:
         assert grown < RSS_GROWTH_BYTES_MAX
         broker.stop()
         broker.start()
-        witness_again = RawClient(broker.host, broker.port)
-        assert len(witness_again.read_all(Witness.TOPIC)) == witness.records
-        witness_again.close()
+        with RawClient(broker.host, broker.port) as client:
+            assert len(client.read_all(Witness.TOPIC)) == witness.records

@@ -54,6 +54,12 @@ def wait_until(condition: Callable[[], object], what: str, seconds_max: float = 
         time.sleep(0.01)
 
 
+def _environment() -> dict[str, str]:
+    """Ours without settings for a broker: a test gives those itself."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM")}
+    return {**kept, "PYTHONFAULTHANDLER": "1"}
+
+
 class BrokerProcess:
     """`settings` are broker settings by their Kafka names; see the module's text."""
 
@@ -113,7 +119,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+                env=_environment(),
             )
         if wait:
             self.wait_until_ready()

@@ -70,8 +70,13 @@ def records_of(data: Any) -> list[Record]:
 class RawClient:
     """One connection. Requests may be pipelined: `send` several, then `receive` in order."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 15.0) -> None:
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+    def __init__(
+        self, host: str, port: int, timeout_s: float = 15.0, source: str | None = None
+    ) -> None:
+        """`source`: the address to come from, such as 127.0.0.2."""
+        self.socket = socket.create_connection(
+            (host, port), timeout_s, None if source is None else (source, 0)
+        )
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
         self._pending: list[tuple[Any, int, int]] = []

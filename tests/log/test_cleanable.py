@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from millstream.log.cleanable import Candidate, find_candidate, first_dirty_offset, limit_offset
+from millstream.log.cleanable import (
+    Candidate,
+    Quiet,
+    find_candidate,
+    first_dirty_offset,
+    limit_offset,
+)
 from millstream.model.config import TopicConfig
 
 NOW_MS = 1_700_000_000_000
@@ -120,3 +126,18 @@ def test_max_compaction_lag_makes_a_log_overdue() -> None:
     found = find(log, first_dirty=10, limit=20)
     assert found is not None
     assert not found.is_overdue, "a record without a timestamp has no age"
+
+
+def test_a_quiet_log_is_left_alone_until_something_changes() -> None:
+    log: Any = StubLog()
+    quiet = Quiet.of(log, 30, NOW_MS, 0.2)
+    assert quiet.is_still_so(log, 30, NOW_MS + 10**12)
+    assert not quiet.is_still_so(log, 31, NOW_MS)
+    log.log_end_offset += 1
+    assert not quiet.is_still_so(log, 30, NOW_MS)
+    log.config = TopicConfig(min_compaction_lag_ms=5)
+    quiet = Quiet.of(log, 30, NOW_MS, 0.2)
+    assert quiet.is_still_so(log, 30, NOW_MS + 1000)
+    assert not quiet.is_still_so(log, 30, NOW_MS + 10**6)
+    log.config = TopicConfig()
+    assert not quiet.is_still_so(log, 30, NOW_MS)

@@ -210,11 +210,12 @@ def flush(log: PartitionLog) -> None:
         log.finish_flush(ticket)
 
 
-def read_from(log: PartitionLog, offset: int, count_min: int = 1 << 60) -> list[Record]:
-    """Every record from `offset` on, as a consumer would get them, or at least so many."""
+def read_from(log: PartitionLog, offset: int, *, is_first_enough: bool = False) -> list[Record]:
+    """Every record from `offset` on, or the first few, as a consumer would get them."""
     found: list[Record] = []
-    while offset < log.log_end_offset and len(found) < count_min:
-        data = log.read(offset, 1 << 12, log.log_end_offset, True).read()
+    bytes_max = 1 if is_first_enough else 1 << 12
+    while offset < log.log_end_offset and not (is_first_enough and found):
+        data = log.read(offset, bytes_max, log.log_end_offset, True).read()
         batches = scan(data)
         if not batches:
             break
@@ -450,6 +451,21 @@ def test_a_log_that_was_made_anew_is_dirty_from_its_start(tmp_path: Path) -> Non
     setup.directory.close()
 
 
+def test_a_log_that_was_cut_is_dirty_from_there_on(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    for _ in range(2):
+        setup.append([(b"a", b"1"), (b"b", b"2")])
+        setup.roll()
+    assert setup.clean() == 1
+    setup.log.truncate_to(2)
+    setup.cleaner.truncated(PARTITION, 2)
+    setup.append([(b"a", b"3"), (b"a", b"4"), (b"a", b"5")])
+    setup.roll()
+    assert setup.clean() == 1
+    assert [one.offset for one in read_from(setup.log, 0)] == [4]
+    setup.directory.close()
+
+
 def test_a_log_without_indexes_is_cleaned_too(tmp_path: Path) -> None:
     setup = Setup(tmp_path, min_compaction_lag_ms=1000)
     setup.append([(b"a", b"1"), (b"a", b"2")])
@@ -609,7 +625,7 @@ def check_every_offset(
     """A reader that starts anywhere gets the first record that is left from there on."""
     for offset in range(log.log_start_offset, log.log_end_offset + 1):
         expected = next((one for one in left if one[0] >= offset), None)
-        assert next(iter(table(read_from(log, offset, 1))), None) == expected
+        assert next(iter(table(read_from(log, offset, is_first_enough=True))), None) == expected
 
 
 def check_against(setup: Setup, written: Sequence[tuple[int, bytes, bytes | None]]) -> None:
@@ -670,7 +686,7 @@ def write_history(path: Path) -> list[tuple[int, bytes, bytes | None]]:
     setup = Setup(path, segment_bytes=1500)
     generator = random.Random(7)
     written: list[tuple[int, bytes, bytes | None]] = []
-    for number in range(60):
+    for number in range(40):
         pairs: list[KeyValue] = [
             (b"k%d" % generator.randrange(30), generator.choice([None, b"v" * 20, b"%d" % number]))
             for _ in range(generator.randrange(1, 5))
@@ -678,7 +694,7 @@ def write_history(path: Path) -> list[tuple[int, bytes, bytes | None]]:
         base = setup.log.log_end_offset
         written += [(base + index, *pair) for index, pair in enumerate(pairs)]
         setup.append(pairs, codec=generator.choice(list(Codec)))
-        if number == 20:
+        if number == 15:
             setup.roll()
             setup.clean()
             setup.clock.now_ms += 2 * DAY_MS

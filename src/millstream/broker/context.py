@@ -42,7 +42,7 @@ class Services:
 
 
 class CloseConnectionError(Exception):
-    """Raised by a handler where the protocol's only answer is to hang up; the text is the reason."""
+    """Raised by a handler where the protocol's only answer is to hang up; the text says why."""
 
 
 class Context:

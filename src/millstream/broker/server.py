@@ -17,18 +17,21 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
+
+from millstream.broker import gauges, options
 from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.http import HttpServer
-from millstream.broker.metrics import Metrics, PartitionSize
+from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
 from millstream.broker.topic import TopicAdmin
@@ -36,20 +39,19 @@ from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
 from millstream.env.random import Random, system_random
-from millstream.log.cleaner import Cleaner, CleanerOptions
-from millstream.log.cleaning import CleaningLimits
+from millstream.log.cleaner import Cleaner
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
-from millstream.log.storage import LogOptions
-from millstream.log.upkeep import LogUpkeep, UpkeepOptions
+from millstream.log.upkeep import LogUpkeep
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.metadata.record import BrokerRecord
 from millstream.metadata.registration import Registration
 from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import MetadataStore
+from millstream.metadata.store import MetadataStore, StoreError
+from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
-from millstream.net.gate import Gate, Limits
+from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
 from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
@@ -60,9 +62,8 @@ METADATA_FILE = "metadata.db"
 
 #: Time for answers that are already written to reach clients at a stop.
 CLOSE_S_MAX = 2.0
-NEVER_MS = 2**62
-UNLIMITED = 1e300
-FLUSH_CHECK_MS_MAX = 1000
+#: Leader epochs raised side by side after an unclean stop.
+EPOCHS_AT_ONCE = 256
 #: Requests leave no cycles behind, so collecting often finds nothing and costs latency.
 GC_THRESHOLDS = (50_000, 50, 100)
 
@@ -98,7 +99,7 @@ class Server:
             partition_labels_max=config.metrics_partition_labels_max,
         )
         self.http = HttpServer(self._metrics)
-        self._gate = Gate(_limits(config))
+        self._gate = Gate(options.limits(config))
         self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
         self._requests: set[asyncio.Task[None]] = set()
@@ -112,12 +113,14 @@ class Server:
         self.ports: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Return when clients are served. Raises OSError, ConfigError, StoreError, DirectoryInUse
-        or WrongDirectory with a sentence for the operator; what was started is then undone."""
+        """Return when clients are served. Raises OSError, ConfigError, DirectoryInUseError or
+        WrongDirectoryError with a sentence for the operator; what was started is then undone."""
         try:
             await self._start()
-        except BaseException:
+        except BaseException as error:
             await self._undo.aclose()
+            if isinstance(error, StoreError):
+                raise OSError(f"the metadata store can't be used: {error}") from error
             raise
 
     async def _start(self) -> None:
@@ -164,10 +167,7 @@ class Server:
             environment.disk,
             environment.clock,
             environment.random,
-            LogOptions(
-                open_files_max=config.log_open_files_max,
-                producer_id_expiration_ms=config.producer_id_expiration_ms,
-            ),
+            options.log_options(config),
         )
         self._undo.push_async_callback(self._close_directory, directory)
         return directory
@@ -191,11 +191,11 @@ class Server:
             self._partition_metrics,
             flusher if config.log_flush_before_ack else None,
         )
-        image = catalog.image
         if not directory.was_clean:
-            replicas.open_logs(image)
+            replicas.open_logs(catalog.image)
             await self._recover(directory)
-        replicas.follow(image, difference(ClusterImage(), image))
+            await _raise_leader_epochs(config.node_id, directory, catalog)
+        replicas.follow(catalog.image, difference(ClusterImage(), catalog.image))
         directory.delete_strays()
         self._is_recovered = True
         return replicas
@@ -215,21 +215,12 @@ class Server:
         flusher: Flusher,
         replicas: Replicas,
     ) -> LogUpkeep:
-        upkeep = LogUpkeep(directory, _upkeep_options(config), replicas.high_watermark, flusher)
+        upkeep = LogUpkeep(
+            directory, options.upkeep_options(config), replicas.high_watermark, flusher
+        )
         upkeep.start()
         self._undo.push_async_callback(upkeep.stop)
-        self._metrics.add_attributes(
-            "log",
-            "counter",
-            upkeep.stats,
-            {
-                "flushes": "Logs flushed to stable storage.",
-                "checkpoints": "Writes of recovery points and high watermarks.",
-                "segments_expired": "Segments deleted by retention or DeleteRecords.",
-                "files_removed": "Files and directories removed from disk.",
-                "failures": "Background work on logs that failed.",
-            },
-        )
+        gauges.show_upkeep(self._metrics, upkeep.stats)
         if config.log_cleaner_enable and config.log_cleaner_threads:
             self._start_cleaner(config, directory, replicas, upkeep)
         return upkeep
@@ -242,37 +233,12 @@ class Server:
         upkeep: LogUpkeep,
     ) -> None:
         cleaner = Cleaner(
-            directory, _cleaner_options(config), replicas.high_watermark, upkeep.remove_later
+            directory, options.cleaner_options(config), replicas.high_watermark, upkeep.remove_later
         )
         cleaner.start()
         replicas.on_drop = cleaner.forget
         self._undo.push_async_callback(cleaner.stop)
-        self._metrics.add_attributes(
-            "compaction",
-            "counter",
-            cleaner.stats,
-            {
-                "runs": "Logs compacted.",
-                "failures": "Compactions that failed.",
-                "bytes_read": "Bytes read by compaction.",
-                "bytes_written": "Bytes written by compaction.",
-                "records_read": "Records read by compaction.",
-                "records_kept": "Records kept by compaction.",
-                "tombstones_expired": "Tombstones dropped after delete.retention.ms.",
-                "keyless_records": "Records without a key dropped by compaction.",
-                "duration_s": "Seconds spent on compaction.",
-            },
-        )
-        self._metrics.add_gauge(
-            "compaction_dirty_ratio_max",
-            "Largest dirty ratio of a log at the last look.",
-            lambda: cleaner.stats.dirty_ratio_max,
-        )
-        self._metrics.add_gauge(
-            "compaction_uncleanable_logs",
-            "Logs that compaction gave up on.",
-            lambda: len(cleaner.stats.uncleanable),
-        )
+        gauges.show_cleaner(self._metrics, cleaner.stats)
 
     def _connect(
         self,
@@ -302,13 +268,7 @@ class Server:
             checkpoint=upkeep.checkpoint,
         )
         catalog.subscribe(partial(self._follow, services))
-        self._metrics.partition_source = partial(_partition_sizes, replicas)
-        self._metrics.connections = _Connections(self._gate)
-        self._metrics.add_gauge("topics", "Topics.", lambda: len(catalog.image.topics))
-        self._metrics.add_gauge("partitions", "Partitions on this broker.", lambda: len(replicas))
-        self._metrics.add_gauge(
-            "fetch_sessions", "Fetch sessions open.", lambda: len(services.fetch_sessions)
-        )
+        gauges.show_broker(self._metrics, services, self._gate)
         return services
 
     def _follow(self, services: Services, image: ClusterImage, delta: ImageDelta) -> None:
@@ -332,7 +292,7 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
-        self._gate.limits = _limits(config)
+        self._gate.limits = options.limits(config)
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:
         config = services.config
@@ -391,85 +351,26 @@ class Server:
         gc.set_threshold(*GC_THRESHOLDS)
 
 
-class _Connections:
-    """What the gate knows, under the names that the metrics ask for."""
+async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: Catalog) -> None:
+    """Begin a new leader epoch in every log that may have lost its tail in an unclean stop.
 
-    __slots__ = ("_gate",)
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    @property
-    def open(self) -> int:
-        return self._gate.connections
-
-    @property
-    def accepted(self) -> int:
-        return self._gate.counters.accepted
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return self._gate.counters.refused
-
-    @property
-    def closed(self) -> Mapping[str, int]:
-        return self._gate.counters.closed
-
-    @property
-    def request_bytes_in_flight(self) -> int:
-        return self._gate.reserved_bytes
-
-    @property
-    def throttled_reads(self) -> int:
-        return self._gate.counters.memory_waits
-
-
-def _partition_sizes(replicas: Replicas) -> Iterator[PartitionSize]:
-    for partition in replicas:
-        log = partition.log
-        topic, number = partition.topic_partition
-        yield PartitionSize(topic, number, log.size_bytes, log.log_start_offset, log.log_end_offset)
-
-
-def _limits(config: BrokerConfig) -> Limits:
-    idle_ms = config.connections_max_idle_ms
-    return Limits(
-        frame_bytes_max=config.socket_request_max_bytes,
-        request_bytes_max=config.queued_max_request_bytes,
-        connections_max=config.max_connections,
-        connections_per_address_max=config.max_connections_per_ip,
-        connections_per_address_overrides=config.connections_per_ip_overrides,
-        idle_ms_max=idle_ms if idle_ms >= 0 else NEVER_MS,
-        frame_ms_max=config.connection_partial_request_timeout_ms,
-        unread_ms_max=config.connection_write_timeout_ms,
-        inflight_requests_max=config.connection_max_inflight_requests,
-        inflight_bytes_max=config.connection_max_inflight_bytes,
-    )
-
-
-def _upkeep_options(config: BrokerConfig) -> UpkeepOptions:
-    return UpkeepOptions(
-        # Segments that were closed are flushed in any case, so the look for them has a bound.
-        flush_check_interval_ms=min(config.log_flush_scheduler_interval_ms, FLUSH_CHECK_MS_MAX),
-        checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
-        high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
-        retention_check_interval_ms=config.log_retention_check_interval_ms,
-        initial_delay_ms=config.log_initial_task_delay_ms,
-        producer_check_interval_ms=config.producer_id_expiration_check_interval_ms,
-    )
-
-
-def _cleaner_options(config: BrokerConfig) -> CleanerOptions:
-    bytes_per_second = config.log_cleaner_io_max_bytes_per_second
-    return CleanerOptions(
-        limits=CleaningLimits(
-            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-            load_factor=config.log_cleaner_io_buffer_load_factor,
-            io_buffer_bytes=config.log_cleaner_io_buffer_size,
-            io_bytes_per_second_max=bytes_per_second if bytes_per_second < UNLIMITED else 0.0,
-        ),
-        backoff_ms=config.log_cleaner_backoff_ms,
-    )
+    A power cut takes what was not on disk yet. Consumers that had read it notice by the epoch
+    (KIP-320), instead of going on in the middle of records that took the lost ones' offsets."""
+    changes = [
+        catalog.update_partition(
+            topic.topic_id,
+            number,
+            msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1),
+            state.partition_epoch,
+        )
+        for topic in catalog.image.topics.values()
+        for number, state in enumerate(topic.partitions)
+        if state.leader == node_id
+        and (log := directory.get(TopicPartition(topic.name, number))) is not None
+        and log.log_end_offset > 0
+    ]
+    for start in range(0, len(changes), EPOCHS_AT_ONCE):
+        await asyncio.gather(*changes[start : start + EPOCHS_AT_ONCE])
 
 
 def run(config: BrokerConfig) -> int:

@@ -118,21 +118,21 @@ class Session:
             self._fail(slot)
             return
         slot.local_s = self._clock.monotonic() - slot.started_at
-        if outcome is None:
+        if outcome.__class__ is slot.api.response:
+            if self._slots:
+                self._enqueue(slot)
+            self._complete(slot, outcome)
+        elif outcome is None:
             self._observe(slot)
         elif isinstance(outcome, Deferred):
             slot.deferred = outcome
             self._enqueue(slot)
             outcome.then(lambda: self._complete(slot, outcome.response))
-        elif isinstance(outcome, Coroutine):
+        else:
             self._enqueue(slot)
             task = asyncio.get_running_loop().create_task(self._await(slot, outcome))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        else:
-            if self._slots:
-                self._enqueue(slot)
-            self._complete(slot, outcome)
 
     async def _await(self, slot: _Slot, coroutine: Coroutine[Any, Any, Any]) -> None:
         # Goes on when the client disconnects: an admin request that was begun is finished.
@@ -220,9 +220,9 @@ class Session:
 
 def _encode(slot: _Slot, response: Any) -> list[Buffer]:
     api, header = slot.api, slot.header
-    version = min(header.api_version, api.version_max)
-    if api.key == ApiKey.API_VERSIONS and header.api_version > api.version_max:
-        # The client can't know our versions yet: the protocol has it read version 0 then.
+    version = header.api_version
+    if not api.version_min <= version <= api.version_max:
+        # ApiVersions: the client can't know our versions yet and reads version 0 then.
         version = 0
     body = api.response_codec(version).encode(response)
     # Handlers read what they send before they answer, so every segment is in memory.

@@ -106,9 +106,25 @@ def serve(
         _print_settings(config, as_json)
         return
     _start_logging(log_level, as_json)
-    from millstream.broker.server import run
+    _run(config)
 
-    code = run(config)
+
+def _run(config: BrokerConfig) -> None:
+    """Run until told to stop. What an operator can mend is a sentence, everything else a trace."""
+    from millstream.broker.config import ConfigError
+    from millstream.broker.server import run
+    from millstream.log.directory import DirectoryInUseError, WrongDirectoryError
+
+    try:
+        code = run(config)
+    except ConfigError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+    except (DirectoryInUseError, WrongDirectoryError) as error:
+        raise CommandError(ExitCode.FAILED, f"cannot start: {error}") from None
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        reason = f"{error.strerror or error}{where}"
+        raise CommandError(ExitCode.FAILED, f"cannot start: {reason}") from None
     if code:
         raise typer.Exit(code)
 

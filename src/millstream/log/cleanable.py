@@ -17,12 +17,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final, NamedTuple
 
 from millstream.log.log import PartitionLog
 from millstream.log.reader import ensure_indexes
 from millstream.log.segment import Segment
 from millstream.model.config import TopicConfig
 from millstream.records.batch import HEADER_BYTES, read_header
+
+#: A log with a compaction lag is looked at this often although nothing was appended to it.
+_LAG_CHECK_MS: Final = 60_000
+_FOREVER_MS: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,32 @@ class Candidate:
     @property
     def is_wanted(self) -> bool:
         return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+class Quiet(NamedTuple):
+    """That a log had no need of cleaning, and what that was decided on."""
+
+    config: TopicConfig
+    log_end_offset: int
+    limit_offset: int
+    #: When time alone could change the decision.
+    until_ms: int
+    dirty_ratio: float
+
+    @classmethod
+    def of(cls, log: PartitionLog, limit: int, now_ms: int, dirty_ratio: float) -> Quiet:
+        lags = (log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms)
+        has_lag = any(0 < lag < _FOREVER_MS for lag in lags)
+        until_ms = now_ms + _LAG_CHECK_MS if has_lag else _FOREVER_MS
+        return cls(log.config, log.log_end_offset, limit, until_ms, dirty_ratio)
+
+    def is_still_so(self, log: PartitionLog, limit: int, now_ms: int) -> bool:
+        return (
+            self.config is log.config
+            and self.log_end_offset == log.log_end_offset
+            and self.limit_offset == limit
+            and now_ms < self.until_ms
+        )
 
 
 def is_compacted(log: PartitionLog) -> bool:

@@ -26,11 +26,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from millstream.log.checkpoint import read_offsets, write_offsets
 from millstream.log.cleanable import (
     Candidate,
+    Quiet,
     find_candidate,
     first_dirty_offset,
     is_compacted,
@@ -48,7 +49,6 @@ from millstream.log.cleaning import (
 from millstream.log.compaction import CompactionRules
 from millstream.log.directory import LogDirectory
 from millstream.log.log import PartitionLog
-from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicId, TopicPartition
 
@@ -58,11 +58,8 @@ _LOGS_PER_TURN: Final = 256
 #: Of those, logs that must be loaded first.
 _LOADS_PER_TURN: Final = 8
 _LOAD_PAUSE_S: Final = 0.02
-#: A log with a compaction lag is looked at this often although nothing was appended to it.
-_LAG_CHECK_MS: Final = 60_000
 #: How often a log is tried whose cleaning meets disk errors.
 _TRIES_MAX: Final = 3
-_FOREVER_MS: Final = 2**63 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -91,21 +88,10 @@ class CleanerStats:
     tombstones: int = 0
     tombstones_expired: int = 0
     keyless_records: int = 0
-    duration_s: float = 0.0
+    duration_seconds: float = 0.0
     dirty_ratio_max: float = 0.0
     last_error: str | None = None
     uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
-
-
-class _Quiet(NamedTuple):
-    """A log that had no need of cleaning, and what that was decided on."""
-
-    config: TopicConfig
-    log_end_offset: int
-    limit_offset: int
-    #: When time alone could change the decision.
-    until_ms: int
-    dirty_ratio: float
 
 
 class Cleaner:
@@ -148,13 +134,13 @@ class Cleaner:
         #: Told of files to be removed after so many milliseconds.
         self._retire = retire
         self._first_dirty = self._load_checkpoint()
-        self._quiet: dict[TopicPartition, _Quiet] = {}
+        self._quiet: dict[TopicPartition, Quiet] = {}
         self._topic_ids: dict[TopicPartition, TopicId] = {}
         #: Logs loaded by this look since the event loop had a rest.
         self._loads = 0
         #: Failures in a row.
         self._tries: dict[TopicPartition, int] = {}
-        #: Whether the file tells of logs that are gone.
+        #: Whether the file says more than is true.
         self._is_checkpoint_stale = False
         #: The log being cleaned and the way to stop that, while one is.
         self._running: TopicPartition | None = None
@@ -188,6 +174,15 @@ class Cleaner:
         self._tries.pop(topic_partition, None)
         self.stats.uncleanable.pop(topic_partition, None)
 
+    def truncated(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log was cut to `offset`: what it gets from there on is not clean."""
+        if self._running == topic_partition and self._pace is not None:
+            self._pace.cancel()
+        if self._first_dirty.get(topic_partition, 0) > offset:
+            self._first_dirty[topic_partition] = offset
+            self._is_checkpoint_stale = True
+        self._quiet.pop(topic_partition, None)
+
     async def run_once(self) -> bool:
         """Clean the log that needs it most. False if none does, or if that failed.
 
@@ -195,8 +190,7 @@ class Cleaner:
         """
         candidate = await self._choose()
         if self._is_checkpoint_stale:
-            await asyncio.to_thread(self._write_checkpoint, dict(self._first_dirty))
-            self._is_checkpoint_stale = False
+            await self._correct_checkpoint()
         if candidate is None:
             return False
         partition = candidate.log.topic_partition
@@ -212,7 +206,7 @@ class Cleaner:
             return False
         finally:
             self._running = self._pace = None
-            self.stats.duration_s += self._clock.monotonic() - started
+            self.stats.duration_seconds += self._clock.monotonic() - started
         self._tries.pop(partition, None)
         self.stats.runs += 1
         return True
@@ -229,6 +223,20 @@ class Cleaner:
             # Losing it costs work and nothing else.
             logger.warning("all compacted logs will be cleaned from their start: %s", error)
             return {}
+
+    async def _correct_checkpoint(self) -> None:
+        self._is_checkpoint_stale = False
+        try:
+            await asyncio.to_thread(self._write_checkpoint, dict(self._first_dirty))
+        except OSError as error:
+            self._is_checkpoint_stale = True
+            self.stats.last_error = f"{self._path} could not be written: {error}"
+            logger.warning("%s", self.stats.last_error)
+
+    def _drop_strangers(self) -> None:
+        """Drop what the checkpoint says of logs that are no more: their names may be used again."""
+        for partition in [one for one in self._first_dirty if self._directory.get(one) is None]:
+            self.forget(partition)
 
     def _failed(self, partition: TopicPartition, error: Exception) -> None:
         """Report it. A full or failing disk gets a few more chances, anything else none."""
@@ -250,6 +258,7 @@ class Cleaner:
     async def _choose(self) -> Candidate | None:
         best: Candidate | None = None
         ratio_max = 0.0
+        self._drop_strangers()
         for number, log in enumerate(list(self._directory.all_logs)):
             if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -281,13 +290,7 @@ class Cleaner:
             self._topic_ids[partition] = log.topic_id
         limit = limit_offset(log, self._high_watermark(partition))
         quiet = self._quiet.get(partition)
-        if (
-            quiet is not None
-            and quiet.config is log.config
-            and quiet.log_end_offset == log.log_end_offset
-            and quiet.limit_offset == limit
-            and now_ms < quiet.until_ms
-        ):
+        if quiet is not None and quiet.is_still_so(log, limit, now_ms):
             return quiet.dirty_ratio, None
         was_loaded = log.is_loaded
         self._loads += not was_loaded
@@ -299,9 +302,7 @@ class Cleaner:
         if not was_loaded:
             log.unload()
         ratio = candidate.dirty_ratio if candidate else 0.0
-        self._quiet[partition] = _Quiet(
-            log.config, log.log_end_offset, limit, _quiet_until(log, now_ms), ratio
-        )
+        self._quiet[partition] = Quiet.of(log, limit, now_ms, ratio)
         return ratio, None
 
     # -- cleaning ------------------------------------------------------------------------------
@@ -403,9 +404,3 @@ class Cleaner:
             await asyncio.wait([future])
             future.exception()
             raise
-
-
-def _quiet_until(log: PartitionLog, now_ms: int) -> int:
-    """When the compaction lags could make a log that is left alone ready for cleaning."""
-    lags = (log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms)
-    return now_ms + _LAG_CHECK_MS if any(0 < lag < _FOREVER_MS for lag in lags) else _FOREVER_MS

@@ -38,7 +38,7 @@ _FILES_MAX: Final = 4
 #: An entry of the time index, the larger of the two kinds.
 _INDEX_ENTRY_BYTES_MAX: Final = 12
 #: The event loop shares the interpreter with this thread: after so many records it is let in.
-_RECORDS_PER_BREATH: Final = 256
+_RECORDS_PER_BREATH: Final = 64
 _BREATH_SECONDS: Final = 0.0001
 
 

@@ -191,7 +191,10 @@ class LogDirectory:
             is_recovered=self.was_clean or not exists,
         )
         log.recovery_point = log.log_end_offset = self._recovery_points.pop(topic_partition, 0)
-        log.log_start_offset = min(self._log_starts.pop(topic_partition, 0), log.log_end_offset)
+        log.log_start_offset = self._log_starts.pop(topic_partition, 0)
+        if log.is_recovered:
+            # Otherwise the end is not known yet, and may well be above the recovery point.
+            log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
         if not exists and log.log_end_offset:
             _log.error("%s is missing: %d records are lost", log.directory, log.log_end_offset)
             log.log_start_offset = log.log_end_offset
@@ -290,7 +293,11 @@ class LogDirectory:
                 is_whole = False
         if clean:
             self.checkpoint(high_watermarks)
-            if is_whole and all(log.is_recovered for log in self._logs.values()):
+            # The next start takes each recovery point for the end of its log.
+            if is_whole and all(
+                log.is_recovered and log.recovery_point == log.log_end_offset
+                for log in self._logs.values()
+            ):
                 self.storage.disk.write_atomic(self.storage.path / CLEAN_MARKER, _CLEAN_CONTENT)
         self.storage.files.close()
         self._lock_file.close()

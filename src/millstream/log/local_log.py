@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 #: Beside those at segment starts, a snapshot is taken by a flush after this many bytes, so that
 #: recovery need not look far behind the recovery point for producers.
-_SNAPSHOT_INTERVAL_BYTES: Final = 16 << 20
+_SNAPSHOT_INTERVAL_BYTES: Final = 1 << 20
 #: A flush leaves fewer index entries than this in memory alone. Recovery would have to scan the
 #: bytes they cover, and syncing both indexes with every group commit would cost three times.
 _UNWRITTEN_ENTRIES_MAX: Final = 512
@@ -366,11 +366,7 @@ class LocalLog:
 
     def _make_ticket(self, is_last_flush: bool) -> FlushTicket:
         segments, active = self.segments, self._active
-        if (
-            active is not None
-            and self.producer_state.is_dirty
-            and active.size - self._snapshot_size > _SNAPSHOT_INTERVAL_BYTES
-        ):
+        if active is not None and active.size - self._snapshot_size > _SNAPSHOT_INTERVAL_BYTES:
             self._snapshot_size = active.size
             self._write_snapshot()
         ticket = FlushTicket(
@@ -447,8 +443,10 @@ class LocalLog:
 
     def begin_close(self) -> FlushTicket | None:
         """What a thread must do so that `close(clean=True)` has nothing left to wait for."""
-        if self._segments is None or self.failure is not None or not self._exists:
+        if self.failure is not None or not self._exists:
             return None
+        if self._segments is None and not self._is_dirty:
+            return None  # a recovered log that was unloaded again may still be dirty
         try:
             if self._active is not None:
                 self._active.note_last_timestamp()

@@ -41,18 +41,13 @@ class OffsetIndex(IndexFile):
         """The number of the last entry at or below `offset`, or -1."""
         return self.search(offset, lambda i: self.lookup(i)[0])
 
-    def floor_position(self, position: int) -> int:
-        """The last batch start the index knows at or below `position`; 0 if it knows none."""
-        number = self.search(position, lambda i: self.lookup(i)[1])
-        return self.lookup(number)[1] if number >= 0 else 0
-
-    def offset_at_position(self, position: int) -> int:
-        """The offset of the entry for exactly `position`, which must be there."""
-        return self.lookup(self.search(position, lambda i: self.lookup(i)[1]))[0]
+    def number_at_position(self, position: int) -> int:
+        """The number of the last entry for a batch at or below `position`, or -1."""
+        return self.search(position, lambda i: self.lookup(i)[1])
 
     def keep_below_position(self, position: int) -> None:
         """Drop the entries for batches at `position` or later."""
-        self.keep(self.search(position - 1, lambda i: self.lookup(i)[1]) + 1)
+        self.keep(self.number_at_position(position - 1) + 1)
 
     def is_sane(self, log_bytes: int) -> bool:
         """Whether the last entry could be true for a log of that size."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from millstream.env.disk import File
@@ -36,6 +36,8 @@ COLD_READ_BYTES_MAX: Final = 2 << 20
 #: Headers are looked for in reads of this size: a little more than an index interval.
 _WALK_BYTES: Final = 4096 + HEADER_BYTES
 _VERIFIED_RANGES_MAX: Final = 64
+#: Distance of entries in an index that is replaced because it was wrong.
+_REBUILD_INTERVAL_BYTES: Final = 4096
 
 
 class DamagedLogError(BrokerError):
@@ -101,24 +103,43 @@ def walk(segment: Segment, position: int, limit: int) -> Iterator[tuple[int, Bat
 
 def locate(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
     """The first batch that reaches `offset`; None if the segment ends before it."""
-    number = segment.offset_index.number_at(offset)
-    if number >= 0 and not segment.offset_index.is_in_memory:
-        at_offset, position = segment.offset_index.lookup(number)
-        if position not in segment.damage and not entry_header(segment, at_offset, position):
-            _distrust_index(segment)
-    start = segment.offset_index.floor(offset)
+    start = _trusted(segment, lambda: segment.offset_index.number_at(offset))
     for position, header in walk(segment, start, segment.size):
         if header.last_offset >= offset:
             return position, header
     return None
 
 
+def _start_before(segment: Segment, position: int) -> int:
+    """The last batch start at or below `position` that the index knows; 0 if it knows none."""
+    return _trusted(segment, lambda: segment.offset_index.number_at_position(position))
+
+
+def _trusted(segment: Segment, find: Callable[[], int]) -> int:
+    """The position of the index entry whose number `find` gives, or 0 if that is -1.
+
+    An entry read from the file is held against the batch it points at. Where they disagree the
+    index is rebuilt, if that can be done; else 0 is a start that is always right.
+    """
+    index = segment.offset_index
+    number = find()
+    if number < 0:
+        return 0
+    offset, position = index.lookup(number)
+    if index.is_in_memory or entry_header(segment, offset, position) is not None:
+        return position
+    if not segment.index_distrusted:
+        segment.index_distrusted = True
+        _distrust_index(segment)
+        return _trusted(segment, find)
+    return 0
+
+
 def entry_header(segment: Segment, offset: int, position: int) -> BatchHeader | None:
     """The header of the batch at `position` if it ends with `offset`, as an index entry says."""
-    data = segment.log.get().pread(HEADER_BYTES, position)
-    if len(data) < HEADER_BYTES:
+    if not 0 < position <= segment.size - HEADER_BYTES:
         return None
-    header = read_header(data)
+    header = read_header(segment.log.get().pread(HEADER_BYTES, position))
     return header if header.magic == MAGIC and header.last_offset == offset else None
 
 
@@ -133,7 +154,7 @@ def _distrust_index(segment: Segment) -> None:
             pass
     except DamagedLogError:
         return
-    rebuild_indexes(segment, 4096)
+    rebuild_indexes(segment, _REBUILD_INTERVAL_BYTES)
 
 
 def range_end(segment: Segment, position: int, first_bytes: int, limit: int, bytes_max: int) -> int:
@@ -144,7 +165,7 @@ def range_end(segment: Segment, position: int, first_bytes: int, limit: int, byt
     target = position + bytes_max
     if target >= limit:
         return limit
-    end = max(segment.offset_index.floor_position(target), position + first_bytes)
+    end = max(_start_before(segment, target), position + first_bytes)
     try:
         for start, header in walk(segment, end, limit):
             if start + header.size > target:
@@ -219,7 +240,7 @@ def verify(segment: Segment, position: int, end: int, segment_end: int) -> int:
     """
     ranges = segment.cold_verified
     number = bisect_right(ranges, position, key=_range_start) - 1
-    start, next_offset, is_exact = segment.offset_index.floor_position(position), -1, False
+    start, next_offset, is_exact = _start_before(segment, position), -1, False
     if number >= 0:
         _, known_end, known_offset = ranges[number]
         if position < known_end:
@@ -252,11 +273,7 @@ def _first_expected(segment: Segment, start: int) -> int:
     """The base offset that the batch at `start`, an index entry or 0, must not be below."""
     if start == 0:
         return segment.base_offset
-    last_offset = segment.offset_index.offset_at_position(start)
-    header = header_at(segment, start, segment.size)
-    if header.last_offset != last_offset:
-        raise report(segment, start, f"offset {header.base_offset} is not that of the index")
-    return header.base_offset
+    return header_at(segment, start, segment.size).base_offset
 
 
 def _intact(

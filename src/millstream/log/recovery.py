@@ -189,9 +189,28 @@ class _Repair:
                 header = reader.entry_header(segment, offset, position)
                 if header is not None:
                     segment.resume_indexes(number + 1, offset)
-                    return position, header.base_offset
+                    return self._advance(segment, position, header.base_offset, point)
         segment.start_indexes()
         return 0, segment.base_offset
+
+    def _advance(
+        self, segment: Segment, start: int, next_offset: int, point: int
+    ) -> tuple[int, int]:
+        """From a batch start below `point` to the first batch that is not, by headers alone."""
+        try:
+            for position, header in reader.walk(segment, start, segment.size):
+                if header.base_offset >= point:
+                    break
+                self._index(segment, position, header)
+                start, next_offset = position + header.size, header.next_offset
+        except reader.DamagedLogError:
+            _log.warning("%s is damaged below its recovery point", segment.log.path)
+        return start, next_offset
+
+    def _index(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        segment.note_batch(
+            position, header.size, header.last_offset, header.max_timestamp, self._interval
+        )
 
     def _state_at(self, offset: int) -> ProducerState:
         """The producers as of `offset`."""
@@ -227,13 +246,7 @@ class _Repair:
                     break
                 end = start + position + header.size
                 next_offset = header.next_offset
-                segment.note_batch(
-                    start + position,
-                    header.size,
-                    header.last_offset,
-                    header.max_timestamp,
-                    self._interval,
-                )
+                self._index(segment, start + position, header)
                 self._note(header)
         except CorruptBatch as error:
             _log.warning("%s after position %d: %s", segment.log.path, end, error.message)

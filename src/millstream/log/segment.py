@@ -47,6 +47,7 @@ class Segment:
         "damage",
         "first_timestamp",
         "hot_from",
+        "index_distrusted",
         "indexes_checked",
         "jitter_ms",
         "log",
@@ -81,6 +82,8 @@ class Segment:
         self.bytes_since_index = 0
         #: False until the indexes passed their sanity check or were rebuilt.
         self.indexes_checked = False
+        #: Whether an entry was found to be wrong, so that no second rebuild is tried.
+        self.index_distrusted = False
         #: The bytes [hot_from, size) were checked by this process, when they were appended or
         #: recovered. What lies before is checked when it is first read.
         self.hot_from = size

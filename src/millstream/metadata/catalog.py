@@ -225,7 +225,7 @@ class Catalog(ImageFollower):
             try:
                 if key in seen:
                     message = "the topic is named more than once in the request"
-                    raise BrokerError(ErrorCode.INVALID_REQUEST, message)  # noqa: TRY301
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, message)
                 seen.add(key)
                 plans.append((index, plan(item)))
                 results.append(plans[-1][1].topic)

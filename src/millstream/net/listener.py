@@ -1,4 +1,4 @@
-"""Accepting: the bound sockets, the set of live connections, and the sweep that cuts stalled ones."""
+"""Accepting: the bound sockets, the live connections, and the sweep that cuts stalled ones."""
 
 from __future__ import annotations
 

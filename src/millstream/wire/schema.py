@@ -67,8 +67,8 @@ class Codec(Generic[M]):
     """How one message class is read and written in one version."""
 
     version: int
-    #: Reads from a position to the end of the buffer, all of it. Raises `DecodeError` on anything
-    #: that is not this message. Record batches in the result are views of the buffer.
+    #: Reads from a position on; of a response, all to the end of the buffer. Raises `DecodeError`
+    #: on anything that is not this message. Record batches in the result are views of the buffer.
     decode: Decode[M]
     #: Returns the message as segments to be sent in order; record batches are passed through as
     #: segments of their own. Raises `EncodeError`.

@@ -1,4 +1,4 @@
-"""AlterConfigs: versions 0 to 2. Replaces all overrides of a topic or a broker by the ones given."""
+"""AlterConfigs: versions 0 to 2. Replaces all overrides of a topic or a broker by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: versions 1 to 5. The one data folder, its file system, and the size of each log."""
+"""DescribeLogDirs: versions 1 to 5. The one data folder, its file system, each log's size."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ _WORDS_SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _CONSUMER = -1
+_EPOCHS_SINCE = 4
+NO_EPOCH = -1
 _Row = ListOffsetsResponse.Topic.Partition
 
 
@@ -62,6 +64,8 @@ def _find(
     except BrokerError as error:
         row.error_code = error.code
         context.services.metrics.api("ListOffsets").errors[error.code] += 1
+    if context.version < _EPOCHS_SINCE:
+        row.leader_epoch = NO_EPOCH
     return row
 
 

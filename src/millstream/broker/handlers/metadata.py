@@ -24,6 +24,7 @@ _Topic = MetadataResponse.Topic
 
 #: Larger answers are built in turns, so that other clients are not kept waiting.
 _TOPICS_AT_ONCE = 1000
+_TOPIC_IDS_SINCE = 12
 
 
 def handle(
@@ -93,6 +94,11 @@ def _respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
 
 def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
     image = context.services.catalog.image
+    if context.version < _TOPIC_IDS_SINCE and (
+        wanted.name is None or wanted.topic_id != NO_TOPIC_ID
+    ):
+        # Versions 10 and 11 have room for an id in the question, but not in the answer.
+        return _Topic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "")
     if wanted.name is None or wanted.topic_id != NO_TOPIC_ID:
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:

@@ -99,7 +99,7 @@ def _unacknowledged(
 
 
 class _Wait:
-    """Completes the answer when every awaited batch is acknowledged, or at the request's timeout."""
+    """Completes the answer when all awaited batches are acknowledged, or at the timeout."""
 
     __slots__ = ("_acks_all", "_awaited", "_context", "_response", "_timer", "deferred")
 

@@ -1,0 +1,151 @@
+"""`python -m bench`: measures Millstream beside Apache Kafka, one at a time, in turns.
+
+For each repeat and section one broker is started, warmed up, measured and removed, then the other; the
+order changes with every repeat (A B, B A, A B, ...).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import api_versions, rows
+from bench.brokers import BROKERS, JARS, REPOSITORY, Broker
+from bench.report import Report
+
+RESULTS = REPOSITORY / "bench" / "results"
+JOIN_GROUP = 11
+
+console = Console()
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--repeats", type=int, help="how often each broker is measured (3; quick: 1)"
+    )
+    parser.add_argument("--quick", action="store_true", help="small amounts, a few minutes")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PATTERN", help="cases to run (repeatable)"
+    )
+    parser.add_argument("--list", action="store_true", help="print the names of all cases and end")
+    parser.add_argument("--brokers", default="kafka,millstream", help="which to measure, in order")
+    parser.add_argument("--out", type=Path, help="JSON file (default: a new one in bench/results)")
+    parser.add_argument("--serve", choices=BROKERS, help="only run this broker until interrupted")
+    parser.add_argument("--port", type=int, default=0, help="the port for --serve")
+    return parser.parse_args()
+
+
+def chosen_sections(patterns: list[str]) -> list[rows.Section]:
+    """The sections, with the cases whose name contains or matches one of the patterns."""
+
+    def is_chosen(case: rows.Case) -> bool:
+        return not patterns or any(
+            pattern.lower() in case.name.lower() or fnmatch.fnmatch(case.name, pattern)
+            for pattern in patterns
+        )
+
+    chosen = [
+        section._replace(cases=[case for case in section.cases if is_chosen(case)])
+        for section in rows.sections()
+    ]
+    return [section for section in chosen if section.cases]
+
+
+def have_groups(names: list[str]) -> bool:
+    """Whether every broker answers JoinGroup. Starts each once, which also shows that they run."""
+    found = []
+    for name in names:
+        broker = BROKERS[name]()
+        try:
+            broker.start()
+            found.append(JOIN_GROUP in api_versions.ask(broker.port))
+        finally:
+            broker.remove()
+    return all(found)
+
+
+def run_section(section: rows.Section, broker: Broker, plan: rows.Plan, report: Report) -> None:
+    if section.is_running:
+        broker.start()
+        rows.warm_up(broker, plan)
+    for case in section.cases:
+        begin = time.monotonic()
+        try:
+            figures = case.measure(broker, plan)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            report.failures.append(f"{broker.name}, {case.name}: {error}")
+            console.print(f"  [red]{case.name} failed[/red]: {str(error)[:300]}", highlight=False)
+            continue
+        report.add(broker.name, figures)
+        first = figures[0]
+        took = time.monotonic() - begin
+        console.print(
+            f"  {case.name}: {first.value:,.4g} {first.unit} ({took:.0f} s)", highlight=False
+        )
+
+
+def measure(options: argparse.Namespace) -> int:
+    names = options.brokers.split(",")
+    repeats = options.repeats or (1 if options.quick else 3)
+    plan = rows.QUICK if options.quick else rows.FULL
+    plan = dataclasses.replace(plan, groups=have_groups(names))
+    report = Report({"repeats": repeats, "brokers": names, **dataclasses.asdict(plan)})
+    out = options.out or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    sections = chosen_sections(options.only)
+    for repeat in range(repeats):
+        order = names if repeat % 2 == 0 else names[::-1]
+        for section in sections:
+            for name in order:
+                console.print(
+                    f"[bold]repeat {repeat + 1} of {repeats}, {section.name}, {name}[/bold]"
+                )
+                broker = BROKERS[name]()
+                try:
+                    run_section(section, broker, plan, report)
+                finally:
+                    broker.remove()
+        report.write(out)
+    report.print(console)
+    console.print(f"JSON: {out}")
+    return 1 if report.failures else 0
+
+
+def serve(name: str, port: int) -> int:
+    """Runs one broker in the foreground, for trying tests or tools against it."""
+    broker = BROKERS[name](port)
+    try:
+        broker.start()
+        console.print(f"{name} listens on {broker.bootstrap}; its folder is {broker.folder}")
+        assert broker.process is not None
+        return broker.process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        broker.remove()
+
+
+def main() -> int:
+    options = parse_options()
+    if options.list:
+        for section in chosen_sections(options.only):
+            console.print("\n".join(case.name for case in section.cases), highlight=False)
+        return 0
+    subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True)
+    if not JARS.is_dir():
+        console.print("Apache Kafka's jars are not there; see .cache/tools.json for the reason")
+        return 3
+    if options.serve:
+        return serve(options.serve, options.port)
+    return measure(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Asks a broker which requests it answers, with one ApiVersions request of version 0."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from bench.brokers import HOST
+
+API_VERSIONS = 18
+
+
+def ask(port: int) -> set[int]:
+    """The API keys that the broker on this port offers."""
+    header = struct.pack(">hhih", API_VERSIONS, 0, 1, -1)
+    with socket.create_connection((HOST, port), timeout=30) as connection:
+        connection.sendall(struct.pack(">i", len(header)) + header)
+        with connection.makefile("rb") as stream:
+            (size,) = struct.unpack(">i", stream.read(4))
+            answer = stream.read(size)
+    error, count = struct.unpack_from(">hi", answer, 4)
+    if error:
+        raise RuntimeError(f"ApiVersions was answered with error {error}")
+    return {struct.unpack_from(">h", answer, 10 + 6 * i)[0] for i in range(count)}

@@ -1,0 +1,122 @@
+"""Turns the figures of all repeats into ratios, a table for people and a JSON file.
+
+A ratio is Millstream's figure divided by Kafka's in the same repeat; its spread is the smallest and largest
+over the repeats. Whether above or below one is good depends on the row.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.brokers import LOG_MODE
+from bench.rows import Figure
+
+BASE = "kafka"
+OURS = "millstream"
+
+
+@dataclass(slots=True)
+class Row:
+    name: str
+    unit: str
+    higher_is_better: bool
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def ratios(self) -> list[float]:
+        pairs = zip(self.values.get(OURS, ()), self.values.get(BASE, ()), strict=False)
+        return [ours / base for ours, base in pairs if base]
+
+    def is_better(self) -> bool | None:
+        ratios = self.ratios()
+        if not ratios:
+            return None
+        middle = statistics.median(ratios)
+        return middle >= 1 if self.higher_is_better else middle <= 1
+
+
+class Report:
+    """Collects figures as they come; rows keep the order of their first figure."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._rows: dict[tuple[str, str], Row] = {}
+        self.failures: list[str] = []
+
+    def add(self, broker: str, figures: list[Figure]) -> None:
+        for name, value, unit, higher_is_better in figures:
+            row = self._rows.setdefault((name, unit), Row(name, unit, higher_is_better))
+            row.values.setdefault(broker, []).append(value)
+
+    def table(self) -> Table:
+        table = Table(title="Millstream beside Apache Kafka", caption=f"Log mode: {LOG_MODE}.")
+        table.add_column("row")
+        table.add_column("unit")
+        for column in (BASE, OURS, "ratio", "spread"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for row in self._rows.values():
+            table.add_row(row.name, row.unit, *self._cells(row))
+        return table
+
+    @staticmethod
+    def _cells(row: Row) -> list[str]:
+        medians = [
+            f"{statistics.median(row.values[name]):,.4g}" if name in row.values else "-"
+            for name in (BASE, OURS)
+        ]
+        ratios = row.ratios()
+        if not ratios:
+            return [*medians, "-", "-"]
+        colour = "green" if row.is_better() else "red"
+        ratio = f"[{colour}]{statistics.median(ratios):.2f}[/{colour}]"
+        return [*medians, ratio, f"{min(ratios):.2f}..{max(ratios):.2f}"]
+
+    def print(self, console: Console) -> None:
+        console.print(self.table())
+        console.print(
+            "A ratio is Millstream / Kafka, the median over repeats; green is better than Kafka."
+        )
+        for failure in self.failures:
+            console.print(f"[red]failed:[/red] {failure}", markup=True, highlight=False)
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "machine": {
+                "cores": os.cpu_count(),
+                "kernel": platform.release(),
+                "python": platform.python_version(),
+            },
+            "log_mode": LOG_MODE,
+            "settings": self._settings,
+            "rows": [self._row_json(row) for row in self._rows.values()],
+            "failures": self.failures,
+        }
+
+    @staticmethod
+    def _row_json(row: Row) -> dict[str, Any]:
+        ratios = row.ratios()
+        spread = None
+        if ratios:
+            middle = statistics.median(ratios)
+            spread = {"median": middle, "min": min(ratios), "max": max(ratios)}
+        return {
+            "name": row.name,
+            "unit": row.unit,
+            "higher_is_better": row.higher_is_better,
+            "values": row.values,
+            "ratio": spread,
+        }

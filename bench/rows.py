@@ -1,0 +1,273 @@
+"""What is measured: cases, grouped into sections that share one start of a broker.
+
+A case puts tools to a running broker and returns figures. A figure's name is its row in the report. Every
+section begins with a fresh broker and a warm-up that no figure sees.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import confluent_kafka
+
+from bench import tools
+from bench.brokers import Broker
+
+GIGABYTE = 1e9
+MEBIBYTE = 2**20
+FIRST_ACK_SECONDS_MAX = 60.0
+IDLE_SECONDS = 3.0
+
+
+class Figure(NamedTuple):
+    name: str
+    value: float
+    unit: str
+    higher_is_better: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """How much to do."""
+
+    bytes_java: int
+    bytes_kcat: int
+    latency_seconds: float
+    warm_up_seconds: float
+    warm_up_records: int
+    groups: bool  # both brokers have consumer groups, so that ConsumerPerformance can be used
+
+
+FULL = Plan(800_000_000, 400_000_000, 10.0, 3.0, 300_000, groups=False)
+QUICK = Plan(60_000_000, 40_000_000, 2.0, 1.0, 50_000, groups=False)
+
+
+class Case(NamedTuple):
+    """`measure` gets a broker that runs, or for the start section one that does not."""
+
+    name: str
+    measure: Callable[[Broker, Plan], list[Figure]]
+
+
+class Section(NamedTuple):
+    name: str
+    is_running: bool
+    cases: list[Case]
+
+
+def sections() -> list[Section]:
+    return [
+        Section("start", False, [Case("start", measure_start)]),
+        Section("throughput", True, [*throughput_cases(), Case("memory loaded", measure_memory)]),
+        Section("latency", True, [*latency_cases(), *end_to_end_cases()]),
+        Section("requests", True, [Case("requests", measure_requests)]),
+    ]
+
+
+def warm_up(broker: Broker, plan: Plan) -> None:
+    topic = tools.create_topic(broker, "warm-up", 1)
+    tools.producer_performance(broker, topic, plan.warm_up_records, 1024, acks=1)
+    tools.assigned_consumer(broker, topic, 1, plan.warm_up_records)
+    tools.delete_topics(broker, topic)
+
+
+def measure_start(broker: Broker, plan: Plan) -> list[Figure]:
+    """Process start to the first acknowledged record of a topic that exists; then memory at rest."""
+    broker.start()
+    tools.create_topic(broker, "start", 1)
+    broker.stop()
+    begin = time.monotonic()
+    broker.spawn()
+    first_acknowledged_record(broker, "start")
+    seconds = time.monotonic() - begin
+    time.sleep(IDLE_SECONDS)
+    resident = broker.usage().resident_bytes / MEBIBYTE
+    broker.stop()
+    return [
+        Figure("start to first acknowledged record", seconds, "s", higher_is_better=False),
+        Figure("resident memory, idle", resident, "MiB", higher_is_better=False),
+    ]
+
+
+def first_acknowledged_record(broker: Broker, topic: str) -> None:
+    """A librdkafka producer that tries until it gets through."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "acks": "1",
+        "linger.ms": 0,
+        "reconnect.backoff.ms": 2,
+        "reconnect.backoff.max.ms": 5,
+        "retry.backoff.ms": 5,
+        "topic.metadata.refresh.fast.interval.ms": 5,
+        "log_level": 0,
+        "error_cb": lambda _error: None,
+    }
+    outcomes: list[Any] = []
+    producer = confluent_kafka.Producer(settings)
+    producer.produce(topic, b"first", on_delivery=lambda error, _message: outcomes.append(error))
+    deadline = time.monotonic() + FIRST_ACK_SECONDS_MAX
+    while not outcomes and time.monotonic() < deadline:
+        producer.poll(0.01)
+    if outcomes != [None]:
+        raise RuntimeError(f"{broker.name} acknowledged nothing after its start: {outcomes}")
+
+
+def throughput_cases() -> Iterator[Case]:
+    for size, label in ((1024, "1 KiB"), (100, "100 B")):
+        for partitions in (1, 8):
+            for codec in ("none", "lz4"):
+                name = f"{label}, {partitions} partition{'s' * (partitions > 1)}, {codec}"
+                yield Case(f"throughput {name}", throughput_of(name, size, partitions, codec))
+
+
+def throughput_of(
+    name: str, size: int, partitions: int, codec: str
+) -> Callable[[Broker, Plan], list[Figure]]:
+    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+        return [
+            *java_throughput(broker, plan, name, size, partitions, codec),
+            *librdkafka_throughput(broker, plan, name, size, partitions, codec),
+        ]
+
+    return measure
+
+
+def java_throughput(
+    broker: Broker, plan: Plan, name: str, size: int, partitions: int, codec: str
+) -> list[Figure]:
+    records = plan.bytes_java // max(size, 200)
+    topic = tools.create_topic(broker, f"java-{size}-{partitions}-{codec}", partitions)
+    produced, cpu_in = metered(
+        broker,
+        lambda: tools.producer_performance(
+            broker, topic, records, size, acks=1, compression_type=codec
+        )[0],
+    )
+    if plan.groups:
+        read = lambda: tools.consumer_performance(broker, topic, records)  # noqa: E731
+    else:
+        read = lambda: tools.assigned_consumer(broker, topic, partitions, records)  # noqa: E731
+    consumed, cpu_out = metered(broker, read)
+    tools.delete_topics(broker, topic)
+    gigabytes = records * size / GIGABYTE
+    return [
+        *rates(f"produce, Java, {name}", produced),
+        *rates(f"consume, Java, {name}", consumed),
+        Figure(f"broker CPU in, Java, {name}", cpu_in / gigabytes, "s/GB", higher_is_better=False),
+        Figure(
+            f"broker CPU out, Java, {name}", cpu_out / gigabytes, "s/GB", higher_is_better=False
+        ),
+    ]
+
+
+def librdkafka_throughput(
+    broker: Broker, plan: Plan, name: str, size: int, partitions: int, codec: str
+) -> list[Figure]:
+    records = plan.bytes_kcat // max(size, 200)
+    topic = tools.create_topic(broker, f"librdkafka-{size}-{partitions}-{codec}", partitions)
+    produced, _ = metered(broker, lambda: tools.kcat_producer(broker, topic, records, size, codec))
+    consumed, _ = metered(
+        broker, lambda: tools.librdkafka_consumer(broker, topic, partitions, records)
+    )
+    tools.delete_topics(broker, topic)
+    return [
+        *rates(f"produce, kcat, {name}", produced),
+        *rates(f"consume, librdkafka, {name}", consumed),
+    ]
+
+
+def metered(broker: Broker, work: Callable[[], tools.Throughput]) -> tuple[tools.Throughput, float]:
+    """Does the work with no write-back of earlier work under way; also the broker's CPU seconds."""
+    os.sync()
+    before = broker.usage().cpu_seconds
+    done = work()
+    return done, broker.usage().cpu_seconds - before
+
+
+def rates(name: str, found: tools.Throughput) -> list[Figure]:
+    return [
+        Figure(name, found.records_per_second, "records/s", higher_is_better=True),
+        Figure(name, found.megabytes_per_second, "MiB/s", higher_is_better=True),
+    ]
+
+
+def measure_memory(broker: Broker, plan: Plan) -> list[Figure]:
+    resident = broker.usage().resident_bytes / MEBIBYTE
+    return [Figure("resident memory, loaded", resident, "MiB", higher_is_better=False)]
+
+
+def latency_cases() -> Iterator[Case]:
+    for rate in (1_000, 20_000):
+        for acks in ("1", "all"):
+            yield Case(f"ack latency {rate} records/s acks={acks}", ack_latency_of(rate, acks))
+
+
+def ack_latency_of(rate: int, acks: str) -> Callable[[Broker, Plan], list[Figure]]:
+    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+        label = f"{rate:,} records/s, acks={acks}"
+        topic = tools.create_topic(broker, f"ack-latency-{rate}-{acks}", 1)
+        seconds = {"seconds": plan.latency_seconds, "warm_up_seconds": plan.warm_up_seconds}
+        found = tools.python("ack_latency", broker, topic=topic, rate=rate, acks=acks, **seconds)
+        records = int(rate * (plan.latency_seconds + plan.warm_up_seconds))
+        _, found_java = tools.producer_performance(
+            broker, topic, records, 1024, rate, acks=acks, linger_ms=0
+        )
+        tools.delete_topics(broker, topic)
+        return [
+            *latencies(f"ack latency, librdkafka, {label}", found),
+            *latencies(f"ack latency, Java, {label}", found_java),
+        ]
+
+    return measure
+
+
+def end_to_end_cases() -> Iterator[Case]:
+    for rate in (1_000, 20_000):
+        yield Case(f"end-to-end latency {rate} records/s", end_to_end_of(rate))
+
+
+def end_to_end_of(rate: int) -> Callable[[Broker, Plan], list[Figure]]:
+    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+        topic = tools.create_topic(broker, f"end-to-end-{rate}", 1)
+        seconds = {"seconds": plan.latency_seconds, "warm_up_seconds": plan.warm_up_seconds}
+        found = tools.python("end_to_end", broker, topic=topic, rate=rate, acks="all", **seconds)
+        tools.delete_topics(broker, topic)
+        return latencies(f"end-to-end latency, librdkafka, {rate:,} records/s, acks=all", found)
+
+    return measure
+
+
+def latencies(name: str, found: dict[str, Any]) -> list[Figure]:
+    return [
+        Figure(f"{name}, {part}", found[part], "ms", higher_is_better=False)
+        for part in ("p50", "p99", "p99.9")
+    ]
+
+
+def measure_requests(broker: Broker, plan: Plan) -> list[Figure]:
+    topic = tools.create_topic(broker, "tiny", 1)
+    before = broker.usage().cpu_seconds
+    found = tools.python("tiny_requests", broker, topic=topic, seconds=plan.latency_seconds)
+    cpu_micros = (broker.usage().cpu_seconds - before) / found["requests"] * 1e6
+    rate = found["requests"] / found["seconds"]
+    java, _ = tools.producer_performance(
+        broker,
+        topic,
+        plan.warm_up_records,
+        100,
+        acks=1,
+        linger_ms=0,
+        batch_size=0,
+        enable_idempotence="false",
+        max_in_flight_requests_per_connection=100,
+    )
+    name = "one-record requests"
+    return [
+        Figure(f"{name}, librdkafka", rate, "requests/s", higher_is_better=True),
+        Figure(f"{name}, librdkafka, broker CPU", cpu_micros, "µs", higher_is_better=False),
+        Figure(f"{name}, Java", java.records_per_second, "requests/s", higher_is_better=True),
+    ]

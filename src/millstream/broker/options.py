@@ -1,0 +1,67 @@
+"""From the broker's settings to the options of its parts, which know nothing of setting names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.broker.config import BrokerConfig
+from millstream.log.cleaner import CleanerOptions
+from millstream.log.cleaning import CleaningLimits
+from millstream.log.storage import LogOptions
+from millstream.log.upkeep import UpkeepOptions
+from millstream.net.gate import Limits
+
+NEVER_MS: Final = 2**62
+UNLIMITED: Final = 1e300
+FLUSH_CHECK_MS_MAX: Final = 1000
+#: Most that one batch may expand to where the broker has to look inside it.
+DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+
+
+def log_options(config: BrokerConfig) -> LogOptions:
+    return LogOptions(
+        open_files_max=config.log_open_files_max,
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+        decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
+    )
+
+
+def limits(config: BrokerConfig) -> Limits:
+    idle_ms = config.connections_max_idle_ms
+    return Limits(
+        frame_bytes_max=config.socket_request_max_bytes,
+        request_bytes_max=config.queued_max_request_bytes,
+        connections_max=config.max_connections,
+        connections_per_address_max=config.max_connections_per_ip,
+        connections_per_address_overrides=config.connections_per_ip_overrides,
+        idle_ms_max=idle_ms if idle_ms >= 0 else NEVER_MS,
+        frame_ms_max=config.connection_partial_request_timeout_ms,
+        unread_ms_max=config.connection_write_timeout_ms,
+        inflight_requests_max=config.connection_max_inflight_requests,
+        inflight_bytes_max=config.connection_max_inflight_bytes,
+    )
+
+
+def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
+    return UpkeepOptions(
+        # Segments that were closed are flushed in any case, so the look for them has a bound.
+        flush_check_interval_ms=min(config.log_flush_scheduler_interval_ms, FLUSH_CHECK_MS_MAX),
+        checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+        high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+        retention_check_interval_ms=config.log_retention_check_interval_ms,
+        initial_delay_ms=config.log_initial_task_delay_ms,
+        producer_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+    )
+
+
+def cleaner_options(config: BrokerConfig) -> CleanerOptions:
+    bytes_per_second = config.log_cleaner_io_max_bytes_per_second
+    return CleanerOptions(
+        limits=CleaningLimits(
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            io_buffer_bytes=config.log_cleaner_io_buffer_size,
+            io_bytes_per_second_max=bytes_per_second if bytes_per_second < UNLIMITED else 0.0,
+        ),
+        backoff_ms=config.log_cleaner_backoff_ms,
+    )

@@ -1,0 +1,118 @@
+"""Damage in stored history is reported and never served."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from harness.log_home import LogHome, append, make_batch, read_batches
+from millstream.log.reader import DamagedLogError
+from millstream.model.config import TopicConfig
+from millstream.model.error import ErrorCode
+from millstream.records.batch import read_header, scan
+
+NewHome = Callable[..., LogHome]
+
+
+def _fill(home: LogHome, count: int = 24) -> list[bytes]:
+    log = home.open()
+    for number in range(count):
+        append(log, make_batch(number % 4 + 1, b"%03d" % number * (number % 5 + 1)), epoch=1)
+    batches = read_batches(log)
+    home.stop(clean=True)
+    return batches
+
+
+def _served(home: LogHome, batches: list[bytes], max_bytes: int) -> tuple[set[int], int]:
+    """Read as a client that skips what cannot be had; which batches came, and how many errors."""
+    log = home.open()
+    by_base = {read_header(batch).base_offset: number for number, batch in enumerate(batches)}
+    served: set[int] = set()
+    errors = 0
+    offset = 0
+    while offset < log.log_end_offset:
+        try:
+            data = log.read(offset, max_bytes, log.log_end_offset, at_least_one=True).read()
+        except DamagedLogError as error:
+            assert error.code is ErrorCode.CORRUPT_MESSAGE
+            assert ".log is damaged at" in str(error)
+            errors += 1
+            offset += 1
+            continue
+        for position, header in scan(data):
+            number = by_base[header.base_offset]
+            stored = data[position : position + header.size]
+            # The leader epoch is under no checksum.
+            assert stored[:12] + stored[16:] == batches[number][:12] + batches[number][16:]
+            served.add(number)
+            offset = header.next_offset
+    home.stop(clean=False)
+    return served, errors
+
+
+@pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
+@pytest.mark.parametrize("interval", [150, 100_000])
+def test_flipped_bits_in_history(new_home: NewHome, max_bytes: int, interval: int) -> None:
+    home = new_home(TopicConfig(segment_bytes=1200, index_interval_bytes=interval))
+    batches = _fill(home)
+    chance = random.Random(max_bytes)
+    first = home.log_path / "00000000000000000000.log"
+    data = first.read_bytes()
+    for position in range(0, len(data), 3):
+        copy = new_home(home.config)
+        shutil.copytree(home.path, copy.path)
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << chance.randrange(8)
+        (copy.log_path / first.name).write_bytes(damaged)
+        served, errors = _served(copy, batches, max_bytes)
+        hit, start = 0, 0
+        while start + len(batches[hit]) <= position:
+            start += len(batches[hit])
+            hit += 1
+        if 12 <= position - start < 16:
+            continue
+        assert hit not in served
+        assert errors > 0
+        # All before it is served, and so is every other segment.
+        assert set(range(hit)) <= served
+        in_first = sum(1 for batch in batches if batch in data)
+        assert set(range(in_first, len(batches))) <= served
+        shutil.rmtree(copy.path)
+
+
+def test_intact_batches_behind_damage_stay_readable(new_home: NewHome) -> None:
+    home = new_home(TopicConfig(segment_bytes=1 << 20, index_interval_bytes=150))
+    batches = _fill(home)
+    path = home.log_path / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    hit = 10
+    data[sum(map(len, batches[:hit])) + 70] ^= 4
+    path.write_bytes(data)
+    served, errors = _served(home, batches, 400)
+    assert served == set(range(len(batches))) - {hit}
+    assert errors == read_header(batches[hit]).last_offset_delta + 1
+
+
+def test_a_torn_history_is_not_served(new_home: NewHome) -> None:
+    home = new_home()
+    batches = _fill(home, 60)
+    first = home.log_path / "00000000000000000000.log"
+    first.write_bytes(first.read_bytes()[:-30])
+    served, errors = _served(home, batches, 1000)
+    assert errors > 0
+    assert len(served) == len(batches) - 1
+
+
+def test_cold_data_is_checked_once(new_home: NewHome) -> None:
+    home = new_home(TopicConfig(segment_bytes=1 << 20))
+    batches = _fill(home)
+    log = home.open()
+    assert read_batches(log) == batches
+    segment = log.segments[0]
+    assert [(start, end) for start, end, _ in segment.cold_verified] == [(0, segment.size)]
+    append(log, make_batch(1, b"hot"))
+    assert segment.hot_from < segment.size
+    assert len(read_batches(log)) == len(batches) + 1
