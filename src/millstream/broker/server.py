@@ -356,21 +356,26 @@ async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: C
 
     A power cut takes what was not on disk yet. Consumers that had read it notice by the epoch
     (KIP-320), instead of going on in the middle of records that took the lost ones' offsets."""
-    changes = [
-        catalog.update_partition(
-            topic.topic_id,
-            number,
-            msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1),
-            state.partition_epoch,
-        )
+    affected = [
+        (topic.topic_id, number, state)
         for topic in catalog.image.topics.values()
         for number, state in enumerate(topic.partitions)
         if state.leader == node_id
         and (log := directory.get(TopicPartition(topic.name, number))) is not None
         and log.log_end_offset > 0
     ]
-    for start in range(0, len(changes), EPOCHS_AT_ONCE):
-        await asyncio.gather(*changes[start : start + EPOCHS_AT_ONCE])
+    for start in range(0, len(affected), EPOCHS_AT_ONCE):
+        await asyncio.gather(
+            *(
+                catalog.update_partition(
+                    topic_id,
+                    number,
+                    msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1),
+                    state.partition_epoch,
+                )
+                for topic_id, number, state in affected[start : start + EPOCHS_AT_ONCE]
+            )
+        )
 
 
 def run(config: BrokerConfig) -> int:
