@@ -1,4 +1,4 @@
-"""The conversation itself over the wire: ApiVersions, order of answers, frames, FindCoordinator."""
+"""The conversation itself over the wire: ApiVersions, order of answers, frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from millstream.wire.framing import frame_request, parse_response_header
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest
-from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.metadata import MetadataRequest
 from millstream.wire.schema import codec
 
@@ -137,19 +136,6 @@ def test_a_large_frame_in_parts(client: RawClient) -> None:
     assert client.receive_frame()[:4] == b"\0\0\0\2"
     (record,) = client.read_all("large")
     assert record.value == bytes(range(256)) * 20_000
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_find_coordinator_says_that_there_is_none(client: RawClient, version: int) -> None:
-    if version < 4:
-        answer = client.call(FindCoordinatorRequest(key="group"), version)
-        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    else:
-        request = FindCoordinatorRequest(coordinator_keys=["a", "b"])
-        rows = client.call(request, version).coordinators
-        assert [row.key for row in rows] == ["a", "b"]
-        assert {row.error_code for row in rows} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    assert client.call(named(0), 0).error_code == 0
 
 
 @pytest.mark.parametrize("version", range(3))

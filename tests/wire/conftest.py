@@ -1,38 +1,34 @@
 """All message classes, and values for any of them built from its schema.
 
 A test that takes the argument `shape` and `version` runs once for each version of each message.
+Versioned data inside messages is among them.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from functools import partial
-from operator import ne
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 import millstream.wire.messages
-from millstream.wire.field import Array, Bytes, Fixed, Kind, Spec, String, Struct, specs_of
-from millstream.wire.schema import Message
-
-Override = Callable[[str, Spec], SearchStrategy[Any] | None]
+from harness.schema_values import full_message_of, values_of
+from millstream.wire.schema import Versioned
 
 
-def _message_classes() -> list[type[Message]]:
+def _message_classes() -> Iterator[type[Versioned]]:
     for each in pkgutil.iter_modules(millstream.wire.messages.__path__):
-        importlib.import_module(f"millstream.wire.messages.{each.name}")
-    return sorted(Message.__subclasses__(), key=lambda shape: shape.__name__)
+        module = importlib.import_module(f"millstream.wire.messages.{each.name}")
+        for value in vars(module).values():
+            is_own = isinstance(value, type) and value.__module__ == module.__name__
+            if is_own and issubclass(value, Versioned):
+                yield value
 
 
-#: `dataclass(slots=True)` replaces each class by one of the same name; the last one is in use.
-MESSAGES = list(
-    {shape.__name__: shape for shape in _message_classes() if hasattr(shape, "versions")}.values()
-)
+MESSAGES = sorted(_message_classes(), key=lambda shape: shape.__name__)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,88 +43,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("shape", MESSAGES, ids=lambda shape: shape.__name__)
 
 
-_FIXED: dict[str, SearchStrategy[Any]] = {
-    "b": st.integers(-(2**7), 2**7 - 1),
-    "h": st.integers(-(2**15), 2**15 - 1),
-    "i": st.integers(-(2**31), 2**31 - 1),
-    "q": st.integers(-(2**63), 2**63 - 1),
-    "H": st.integers(0, 2**16 - 1),
-    "I": st.integers(0, 2**32 - 1),
-    "d": st.floats(allow_nan=False),
-    "?": st.booleans(),
-    "16s": st.binary(min_size=16, max_size=16),
-}
-#: Mostly short; some need a length of two bytes in the compact encoding.
-_TEXT = st.one_of(st.text(max_size=8), st.integers(120, 140).map(lambda size: "x" * size))
-_BYTES = st.one_of(st.binary(max_size=8), st.integers(120, 140).map(bytes))
-
-
-def _no_override(_name: str, _spec: Spec) -> None:
-    return None
-
-
-def values_of(shape: type, version: int, override: Override = _no_override) -> SearchStrategy[Any]:
-    """Instances that `version` can carry: fields which it lacks keep their defaults."""
-    fields = {}
-    for name, spec in specs_of(shape):
-        if spec.is_in(version):
-            strategy = override(name, spec)
-            if strategy is None:
-                strategy = _values(spec.kind, version, override)
-            if isinstance(spec.kind, Struct) and spec.tag is not None:
-                # Peers leave such a struct out when it equals its default; ours writes it.
-                strategy = strategy.filter(partial(ne, spec.kind.shape()))
-            if spec.default is None and (spec.is_nullable(version) or spec.tag is not None):
-                strategy = st.one_of(st.none(), strategy)
-            fields[name] = strategy
-    return st.builds(shape, **fields)
-
-
-def _values(kind: Kind, version: int, override: Override) -> SearchStrategy[Any]:
-    match kind:
-        case Fixed(letter, _):
-            return _FIXED[letter]
-        case String():
-            return _TEXT
-        case Bytes():
-            return _BYTES
-        case Array(element):
-            return st.lists(_values(element, version, override), max_size=2)
-        case Struct(shape):
-            return values_of(shape, version, override)
-
-
 @pytest.fixture(scope="session")
 def message_values() -> Callable[..., SearchStrategy[Any]]:
     """`message_values(shape, version)`: the strategy for one message."""
     return values_of
-
-
-def full_message_of(shape: type, version: int) -> Any:
-    """One instance with something in every field: no null, no empty array, no default."""
-    fields = {}
-    for name, spec in specs_of(shape):
-        if spec.is_in(version):
-            fields[name] = _full_value(spec.kind, version)
-    return shape(**fields)
-
-
-def _full_value(kind: Kind, version: int) -> Any:
-    match kind:
-        case Fixed("?", _):
-            return True
-        case Fixed("16s", _):
-            return bytes(range(16))
-        case Fixed(_, size):
-            return int.from_bytes(bytes(range(1, size + 1)))
-        case String():
-            return "słowo"
-        case Bytes():
-            return b"some bytes"
-        case Array(element):
-            return [_full_value(element, version), _full_value(element, version)]
-        case Struct(shape):
-            return full_message_of(shape, version)
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import io
+import re
 import typing
 import uuid
 from collections.abc import Callable
+from importlib import import_module
 from types import UnionType
 from typing import Any
 
@@ -21,7 +23,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from millstream.wire.field import Fixed, Spec, Struct, specs_of
-from millstream.wire.schema import Message, codec
+from millstream.wire.schema import Message, Versioned, codec
 
 quick = settings(
     max_examples=5,
@@ -93,18 +95,24 @@ def _entity_in(hint: Any) -> type:
     raise AssertionError(f"no entity in {hint}")
 
 
+def _kio_shape_of(shape: type[Versioned], version: int) -> Any:
+    if issubclass(shape, Message):
+        is_request = shape.__name__.endswith("Request")
+        load = load_request_schema if is_request else load_response_schema
+        return load(shape.api_key, version)
+    name = re.sub("(?<!^)(?=[A-Z])", "_", shape.__name__).lower()
+    return getattr(import_module(f"kio.schema.{name}.v{version}.data"), shape.__name__)
+
+
 @quick
 @given(data=st.data())
 def test_bytes_are_those_of_kio(
-    shape: type[Message],
+    shape: type[Versioned],
     version: int,
     message_values: Callable[..., st.SearchStrategy[Any]],
     data: st.DataObject,
 ) -> None:
-    is_request = shape.__name__.endswith("Request")
-    kio_shape = (load_request_schema if is_request else load_response_schema)(
-        shape.api_key, version
-    )
+    kio_shape = _kio_shape_of(shape, version)
     message = data.draw(message_values(shape, version, _within_kio))
     kio_message = _to_kio(message, kio_shape, version)
     theirs = io.BytesIO()

@@ -13,10 +13,12 @@ from millstream.wire.field import (
     int16,
     nullable_octets,
     nullable_struct,
+    nullable_tagged_struct,
     octets,
     string,
     string_array,
     struct_field,
+    tagged_int32_array,
     tagged_struct,
     uint16,
     uint32,
@@ -24,7 +26,17 @@ from millstream.wire.field import (
 )
 from millstream.wire.messages.produce import ProduceRequest
 from millstream.wire.primitive import DecodeError
-from millstream.wire.schema import Message, codec, message, struct
+from millstream.wire.schema import (
+    Message,
+    Versioned,
+    codec,
+    decode_prefixed,
+    encode_prefixed,
+    message,
+    read_version,
+    struct,
+    versioned,
+)
 
 
 @message(ApiKey.HEARTBEAT, versions=(2, 5))
@@ -146,3 +158,67 @@ def test_codecs_are_made_once() -> None:
 def test_a_version_outside_the_range_is_refused(version: int) -> None:
     with pytest.raises(ValueError, match="Sample has versions 2 to 5"):
         codec(Sample, version)
+
+
+@versioned(versions=(1, 2), flexible_from=2)
+class Kept(Versioned):
+    name: str = string()
+    owner: Sample.Point | None = nullable_tagged_struct(Sample.Point, tag=0)
+    epochs: list[int] | None = tagged_int32_array(tag=1)
+
+
+@versioned(versions=(0, 1), is_open=True)
+class Loose(Versioned):
+    name: str = string()
+    flag: bool = boolean(since=1, ignorable=True)
+
+
+def test_versioned_data_stands_behind_its_version() -> None:
+    assert encode_prefixed(Loose(name="n"), 0) == b"\0\0" + b"\0\1n"
+    assert decode_prefixed(Loose, b"\0\1" + b"\0\1n\1") == Loose(name="n", flag=True)
+    assert read_version(Kept, encode_prefixed(Kept(), 2)) == 2
+
+
+def test_a_later_version_of_open_data_is_read_as_the_last_known_one() -> None:
+    later = b"\0\7" + b"\0\1n\1" + b"what version 7 adds"
+    assert read_version(Loose, later) == 1
+    assert decode_prefixed(Loose, later) == Loose(name="n", flag=True)
+
+
+@pytest.mark.parametrize(
+    ("kept", "encoded"),
+    [
+        (Kept, b""),
+        (Kept, b"\0"),
+        (Kept, b"\0\0"),
+        (Kept, b"\0\3"),
+        (Kept, b"\xff\xff"),
+        (Kept, encode_prefixed(Kept(), 2) + b"\0"),
+        (Loose, b"\xff\xff\0\0\0"),
+        (Loose, b"\0\7\0"),
+    ],
+)
+def test_other_bytes_are_not_versioned_data(kept: type[Versioned], encoded: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_prefixed(kept, encoded)
+
+
+def test_absence_of_a_tagged_struct_that_may_be_null_stands_for_its_defaults() -> None:
+    head = b"\0\2" + b"\2n"
+    null = Kept(name="n", owner=None)
+    some = Kept(name="n", owner=POINT(x=7))
+    assert encode_prefixed(null, 2) == head + b"\1" + b"\0\1\0"
+    assert encode_prefixed(some, 2) == head + b"\1" + b"\0\4\1\0\7\0"
+    assert decode_prefixed(Kept, encode_prefixed(null, 2)) == null
+    assert decode_prefixed(Kept, encode_prefixed(some, 2)) == some
+    assert decode_prefixed(Kept, head + b"\0") == Kept(name="n", owner=POINT())
+
+
+def test_a_tagged_array_may_be_null_when_read_and_is_absent_when_empty() -> None:
+    head = b"\0\2" + b"\2n"
+    null = decode_prefixed(Kept, head + b"\1" + b"\1\1\0")
+    assert null.epochs is None
+    assert encode_prefixed(null, 2) == encode_prefixed(Kept(name="n", owner=POINT()), 2)
+    full = Kept(name="n", epochs=[5])
+    assert encode_prefixed(full, 2).endswith(b"\1\5\2" + b"\0\0\0\5")
+    assert decode_prefixed(Kept, encode_prefixed(full, 2)) == full

@@ -24,6 +24,7 @@ from millstream.broker.config_source import (
     from_file,
     from_flags,
 )
+from millstream.broker.group_config import GroupConfig
 from millstream.broker.topic_default import gather_topic_defaults, synonym_definitions
 from millstream.env.disk import Disk
 from millstream.metadata.record import Endpoint
@@ -55,7 +56,7 @@ class SettingValue(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(GroupConfig):
     """The values in force. `BrokerConfig.load()` without arguments gives the defaults."""
 
     # Who it is, and where it keeps things.
@@ -443,6 +444,11 @@ def _check_together(config: BrokerConfig) -> None:
         raise refuse(
             "queued.max.request.bytes",
             f"at least socket.request.max.bytes, which is {config.socket_request_max_bytes}",
+        )
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise refuse(
+            "group.min.session.timeout.ms",
+            f"at most group.max.session.timeout.ms, {config.group_max_session_timeout_ms}",
         )
     topic = config.topic_defaults()
     if topic.min_compaction_lag_ms > topic.max_compaction_lag_ms:

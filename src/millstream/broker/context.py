@@ -10,6 +10,7 @@ from millstream.broker.config import BrokerConfig
 from millstream.broker.metrics import Metrics
 from millstream.env.clock import Clock
 from millstream.env.random import Random
+from millstream.groups.coordinator import Coordinator
 from millstream.log.directory import LogDirectory
 from millstream.metadata.catalog import Catalog
 from millstream.replication.replica import Replicas
@@ -37,6 +38,7 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     topics: TopicAdmin
+    groups: Coordinator
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
 
@@ -48,7 +50,14 @@ class CloseConnectionError(Exception):
 class Context:
     """One request's circumstances. Valid for as long as its handler needs it."""
 
-    __slots__ = ("client_id", "listener", "received_at", "services", "version")
+    __slots__ = (
+        "client_address",
+        "client_id",
+        "listener",
+        "received_at",
+        "services",
+        "version",
+    )
 
     def __init__(
         self,
@@ -56,6 +65,7 @@ class Context:
         listener: str,
         version: int,
         client_id: str | None,
+        client_address: str,
         received_at: float,
     ) -> None:
         self.services = services
@@ -63,5 +73,6 @@ class Context:
         self.listener = listener
         self.version = version
         self.client_id = client_id
+        self.client_address = client_address
         #: Monotonic time at which the request's last byte was read.
         self.received_at = received_at

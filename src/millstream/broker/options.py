@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.config import BrokerConfig
+from millstream.groups.classic import ClassicSettings
+from millstream.groups.consumer import ConsumerSettings
+from millstream.groups.journal import JournalOptions
+from millstream.groups.shard import GroupSettings
+from millstream.groups.shards import CoordinatorOptions
 from millstream.log.cleaner import CleanerOptions
 from millstream.log.cleaning import CleaningLimits
 from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
 from millstream.net.gate import Limits
+from millstream.records.codec import Codec
 
+_UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
+_DOWNGRADE_POLICIES: Final = ("bidirectional", "downgrade")
 NEVER_MS: Final = 2**62
 UNLIMITED: Final = 1e300
 FLUSH_CHECK_MS_MAX: Final = 1000
 #: Most that one batch may expand to where the broker has to look inside it.
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+#: Reading group records holds the loop up, so no more than this is read at a time.
+LOAD_BYTES_MAX: Final = 1024 * 1024
 
 
 def log_options(config: BrokerConfig) -> LogOptions:
@@ -52,6 +62,40 @@ def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
         initial_delay_ms=config.log_initial_task_delay_ms,
         producer_check_interval_ms=config.producer_id_expiration_check_interval_ms,
     )
+
+
+def coordinator_options(config: BrokerConfig) -> CoordinatorOptions:
+    return CoordinatorOptions(
+        session_timeout_ms_min=config.group_min_session_timeout_ms,
+        session_timeout_ms_max=config.group_max_session_timeout_ms,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_check_interval_ms=config.offsets_retention_check_interval_ms,
+        load_bytes=min(config.offsets_load_buffer_size, LOAD_BYTES_MAX),
+        groups=GroupSettings(
+            classic=ClassicSettings(
+                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+                group_size_max=config.group_max_size,
+                record_bytes_max=_group_record_bytes_max(config),
+            ),
+            consumer=ConsumerSettings(
+                session_timeout_ms=config.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                group_size_max=config.group_consumer_max_size,
+                assignors=config.group_consumer_assignors,
+            ),
+            allows_upgrade=config.group_consumer_migration_policy in _UPGRADE_POLICIES,
+            allows_downgrade=config.group_consumer_migration_policy in _DOWNGRADE_POLICIES,
+        ),
+        journal=JournalOptions(
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            codec=Codec(config.offsets_topic_compression_codec),
+        ),
+    )
+
+
+def _group_record_bytes_max(config: BrokerConfig) -> int:
+    """Less than what the offsets topic takes: the rest of the batch needs room as well."""
+    return max(config.topic_defaults().max_message_bytes * 9 // 10, 1)
 
 
 def cleaner_options(config: BrokerConfig) -> CleanerOptions:

@@ -39,6 +39,8 @@ from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
 from millstream.env.random import Random, system_random
+from millstream.groups.coordinator import Coordinator
+from millstream.groups.shards import Shards
 from millstream.log.cleaner import Cleaner
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
@@ -265,15 +267,28 @@ class Server:
             ),
             producer_ids=ProducerIds(catalog),
             topics=TopicAdmin(catalog, config, environment.random),
+            groups=self._start_coordinator(config, catalog, replicas),
             checkpoint=upkeep.checkpoint,
         )
         catalog.subscribe(partial(self._follow, services))
         gauges.show_broker(self._metrics, services, self._gate)
         return services
 
+    def _start_coordinator(
+        self, config: BrokerConfig, catalog: Catalog, replicas: Replicas
+    ) -> Coordinator:
+        environment = self._environment
+        shards = Shards(
+            replicas, environment.clock, environment.random, options.coordinator_options(config)
+        )
+        shards.start(catalog.image)
+        self._undo.push_async_callback(shards.stop)
+        return Coordinator(shards)
+
     def _follow(self, services: Services, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed: apply it to everything here that depends on it."""
         services.replicas.follow(image, delta)
+        services.groups.shards.follow(image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
         if delta.broker_configs:
@@ -301,6 +316,8 @@ class Server:
             _, port = await self._acceptor.bind(endpoint.host, endpoint.port, make_session)
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)
+        # Before connections are closed: whoever waits in a group is told to look elsewhere.
+        self._undo.push_async_callback(services.groups.shards.stop)
         registration = Registration(
             services.catalog,
             store,

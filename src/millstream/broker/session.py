@@ -104,7 +104,12 @@ class Session:
         else:
             request = api.request_codec(version).decode(frame, header.body_position)
         context = Context(
-            self._services, self._listener, version, header.client_id, slot.received_at
+            self._services,
+            self._listener,
+            version,
+            header.client_id,
+            self._connection.address,
+            slot.received_at,
         )
         self._handle(slot, request, context)
 

@@ -12,12 +12,13 @@ from typing import Final
 from millstream.broker.config import BrokerConfig
 from millstream.controller.placement import Place, place_partitions
 from millstream.env.random import Random
+from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog, TopicResult
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import validate_topic_name
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 
 #: "As the broker is configured", for a partition count or a replication factor.
 DEFAULT: Final = -1
@@ -61,20 +62,36 @@ class TopicAdmin:
         return await self._catalog.create_topics(topics, validate_only=validate_only)
 
     async def create_missing(self, names: Sequence[str]) -> dict[str, BrokerError]:
-        """Create topics with the broker's defaults; returns what failed, by name.
+        """Create topics with the broker's defaults, internal ones with their own.
 
-        One that somebody else made meanwhile is not a failure."""
+        Returns what failed, by name. One that somebody else made meanwhile is not a failure."""
         failures: dict[str, BrokerError] = {}
         planned: list[NewTopic] = []
         for name in dict.fromkeys(names):
             try:
-                planned.append(self.plan(name, DEFAULT, DEFAULT, {}))
+                planned.append(self._plan_default(name))
             except BrokerError as error:
                 failures[name] = error
         for new, result in zip(planned, await self.create(planned), strict=True):
             if isinstance(result, BrokerError) and result.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 failures[new.name] = result
         return failures
+
+    def _plan_default(self, name: str) -> NewTopic:
+        if name != OFFSETS_TOPIC:
+            return self.plan(name, DEFAULT, DEFAULT, {})
+        config = self.config
+        brokers = max(len(self._catalog.image.brokers), 1)
+        return self.plan(
+            name,
+            config.offsets_topic_num_partitions,
+            min(config.offsets_topic_replication_factor, brokers),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
 
     def plan_growth(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None

@@ -38,10 +38,13 @@ _NAMES: Final[dict[str, object]] = {
 }
 
 
-def compile_decoder(shape: type, version: int, flexible_from: int) -> Any:
-    """Return `decode(buffer, position=0) -> shape` for one version."""
+def compile_decoder(shape: type, version: int, flexible_from: int, is_open: bool) -> Any:
+    """Return `decode(buffer, position=0) -> shape` for one version.
+
+    An open one ignores bytes after the last field.
+    """
     writer = _DecodeWriter(version, is_flexible=version >= flexible_from)
-    writer.write_message(shape)
+    writer.write_message(shape, is_open)
     return writer.source.compile("decode", f"decode {shape.__name__} v{version}")
 
 
@@ -59,7 +62,7 @@ class _DecodeWriter:
         #: Fixed-size reads not written yet: letter, size, target.
         self._run: list[tuple[str, int, str]] = []
 
-    def write_message(self, shape: type) -> None:
+    def write_message(self, shape: type, is_open: bool) -> None:
         source = self.source
         self._borrows = _has_records(shape)
         with source.block("def decode(b, p=0):"):
@@ -68,7 +71,7 @@ class _DecodeWriter:
                 source.line(f"if type(b) is not {view}: b = {view}(b)")
                 source.line("e = len(b)")
                 target = self._write_struct(shape)
-                if not _may_have_more(shape):
+                if not is_open:
                     source.line("if p != e: fail_trailing(p, e)")
                 source.line(f"return {target}")
             with source.block("except (StructError, IndexError, UnicodeDecodeError) as problem:"):
@@ -107,7 +110,8 @@ class _DecodeWriter:
                 source.line("if z > e: fail_length(n, p, e)")
                 for name, spec in tagged:
                     with source.block(f"if t == {spec.tag}:"):
-                        self._write_value(spec.kind, f"o.{name}", self._is_nullable(spec))
+                        is_nullable = self._is_nullable(spec)
+                        self._write_value(spec.kind, f"o.{name}", is_nullable, null_mark="n == 0")
                         self._flush()
                         source.line("if p != z: fail_tag(t, p, z)")
                         source.line("continue")
@@ -115,7 +119,10 @@ class _DecodeWriter:
             source.line("return p")
         return f"{function}(b, p, n, e, OBJECT)"
 
-    def _write_value(self, kind: Kind, target: str, is_nullable: bool) -> None:
+    def _write_value(
+        self, kind: Kind, target: str, is_nullable: bool, null_mark: str = "n > 127"
+    ) -> None:
+        """`null_mark`: how the byte before a nullable struct, read into `n`, says null."""
         match kind:
             case Fixed(letter, size):
                 self._read(letter, size, target)
@@ -124,7 +131,7 @@ class _DecodeWriter:
             case Array(element):
                 self._write_array(element, target, is_nullable)
             case Struct(shape):
-                self._write_nested(shape, target, is_nullable)
+                self._write_nested(shape, target, is_nullable, null_mark)
 
     def _write_sized(self, kind: String | Bytes, target: str, is_nullable: bool) -> None:
         """A string or bytes: length, then the bytes themselves."""
@@ -184,13 +191,13 @@ class _DecodeWriter:
                 self._flush()
             source.line(f"{elements}.append({item})")
 
-    def _write_nested(self, shape: type, target: str, is_nullable: bool) -> None:
+    def _write_nested(self, shape: type, target: str, is_nullable: bool, null_mark: str) -> None:
         if not is_nullable:
             self.source.line(f"{target} = {self._write_struct(shape)}")
             return
-        self._read("b", 1, "n")
+        self._read("B", 1, "n")
         self._flush()
-        with self.source.block("if n < 0:"):
+        with self.source.block(f"if {null_mark}:"):
             self.source.line(f"{target} = None")
         with self.source.block("else:"):
             self.source.line(f"{target} = {self._write_struct(shape)}")
@@ -229,21 +236,15 @@ class _DecodeWriter:
         return spec.is_nullable(self._version)
 
     def _default(self, spec: Spec) -> str:
-        if isinstance(spec.kind, Struct) and spec.default is not None:
+        """Source of what a field holds that is not there."""
+        is_struct = spec.default is not None or spec.is_always_written
+        if isinstance(spec.kind, Struct) and is_struct:
             return f"{self.source.bind('C', spec.kind.shape)}()"
         return repr(spec.default)
 
     def _fresh(self, stem: str) -> str:
         self._count += 1
         return f"{stem}{self._count}"
-
-
-def _may_have_more(shape: type) -> bool:
-    """Whether bytes after the last field are ignored: in requests, as Kafka does.
-
-    librdkafka 2.16 sends three of them after a Metadata request for all topics.
-    """
-    return shape.__name__.endswith("Request")
 
 
 def _has_records(shape: type) -> bool:

@@ -93,7 +93,8 @@ class _EncodeWriter:
             for name, spec in tagged:
                 with source.block(f"if {_differs(f'o.{name}', spec)}:"):
                     source.line("w = bytearray()")
-                    self._write_value(spec.kind, f"o.{name}", spec.is_nullable(self._version))
+                    is_nullable = spec.is_nullable(self._version)
+                    self._write_value(spec.kind, f"o.{name}", is_nullable, null_mark=0)
                     self._flush()
                     source.line("count += 1")
                     source.line(f"section += encode_uvarint({spec.tag}) + encode_uvarint(len(w))")
@@ -107,7 +108,9 @@ class _EncodeWriter:
             self._run = [*run, ("x", "")]
             self._flush()
 
-    def _write_value(self, kind: Kind, value: str, is_nullable: bool) -> None:
+    def _write_value(
+        self, kind: Kind, value: str, is_nullable: bool, null_mark: int = 0xFF
+    ) -> None:
         match kind:
             case Fixed(letter, _):
                 self._run.append((letter, value))
@@ -118,7 +121,7 @@ class _EncodeWriter:
             case Array(element):
                 self._write_array(element, value, is_nullable)
             case Struct(shape):
-                self._write_nested(shape, value, is_nullable)
+                self._write_nested(shape, value, is_nullable, null_mark)
 
     def _write_string(self, value: str, is_nullable: bool) -> None:
         line = self.source.line
@@ -160,7 +163,7 @@ class _EncodeWriter:
                 self._write_value(element, item, is_nullable=False)
                 self._flush()
 
-    def _write_nested(self, shape: type, value: str, is_nullable: bool) -> None:
+    def _write_nested(self, shape: type, value: str, is_nullable: bool, null_mark: int) -> None:
         owner = self._fresh("o")
         if not is_nullable:
             self.source.line(f"{owner} = {value}")
@@ -169,7 +172,7 @@ class _EncodeWriter:
         self._flush()
         self.source.line(f"{owner} = {value}")
         with self.source.block(f"if {owner} is None:"):
-            self.source.line("w.append(255)")
+            self.source.line(f"w.append({null_mark})")
         with self.source.block("else:"):
             self.source.line("w.append(1)")
             self._write_struct(shape, owner)
@@ -225,6 +228,8 @@ class _EncodeWriter:
 
 def _differs(value: str, spec: Spec) -> str:
     """Source of the test whether a field holds something else than its default."""
+    if spec.is_always_written:
+        return "True"
     if spec.default is None:
         return f"{value} is not None"
     if isinstance(spec.default, list):

@@ -15,7 +15,8 @@ is the field's Python type, so that type checkers see an attribute with a defaul
 - `ignorable`: a value is silently dropped in versions without the field; otherwise a value
   that is not the default is an `EncodeError` there.
 
-Nullable fields and tagged structs default to None, arrays to a new empty list, uuids to zeros.
+Nullable fields default to None unless told otherwise, tagged structs to None, arrays to a new
+empty list, uuids to zeros.
 A tagged struct that is None is absent on the wire, which readers take as all its defaults.
 """
 
@@ -104,6 +105,12 @@ class Spec:
         """True if the field may be null in `version`."""
         return self.nullable_since <= version
 
+    @property
+    def is_always_written(self) -> bool:
+        """True of a tagged struct for which null and absence are not the same."""
+        is_tagged_struct = self.tag is not None and isinstance(self.kind, Struct)
+        return is_tagged_struct and self.nullable_since <= VERSION_MAX
+
 
 def specs_of(shape: type) -> list[tuple[str, Spec]]:
     """The fields of a message or struct class, in wire order."""
@@ -186,10 +193,11 @@ def nullable_string(
     since: int = 0,
     until: int = VERSION_MAX,
     nullable_since: int = 0,
+    default: str | None = None,
     ignorable: bool = False,
     tag: int | None = None,
 ) -> str | None:
-    spec = Spec(STRING, None, since, until, nullable_since, tag, ignorable)
+    spec = Spec(STRING, default, since, until, nullable_since, tag, ignorable)
     return cast("str | None", _declare(spec))
 
 
@@ -226,6 +234,14 @@ def tagged_struct(shape: type[T], *, tag: int, since: int = 0, ignorable: bool =
     return cast("T | None", _declare(spec))
 
 
+def nullable_tagged_struct(shape: type[T], *, tag: int) -> T | None:
+    """A tagged struct whose absence stands for its defaults, so that None is written as null.
+
+    The byte before it is 0 for null, unlike that of a struct outside the tag section.
+    """
+    return cast("T | None", _declare(Spec(Struct(shape), None, nullable_since=0, tag=tag)))
+
+
 def array(
     element: type[T],
     *,
@@ -259,6 +275,11 @@ def int32_array(*, since: int = 0, until: int = VERSION_MAX, ignorable: bool = F
 def nullable_int32_array(*, since: int = 0, ignorable: bool = False) -> list[int] | None:
     spec = Spec(Array(INT32), None, since, nullable_since=0, ignorable=ignorable)
     return cast("list[int] | None", _declare(spec))
+
+
+def tagged_int32_array(*, tag: int) -> list[int] | None:
+    """Absent while it is empty. A null is read as None; None is written as nothing."""
+    return cast("list[int] | None", _declare(Spec(Array(INT32), [], nullable_since=0, tag=tag)))
 
 
 def string_array(*, since: int = 0, until: int = VERSION_MAX, ignorable: bool = False) -> list[str]:

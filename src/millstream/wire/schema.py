@@ -8,26 +8,35 @@
 A schema is declared once for all its versions, as a slotted dataclass whose fields are made by
 `wire.field`; structs inside it are nested classes marked with `struct`. `codec(cls, version)`
 compiles the functions for one version on first use and keeps them. Nothing here does I/O.
+
+Data that is kept in records or inside other messages has a schema too, but no API: its class is
+`Versioned`, marked with `versioned`. Such bytes begin with their version, an int16:
+`decode_prefixed` and `encode_prefixed` read and write them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from struct import Struct
 from typing import (
     Any,
     ClassVar,
+    Final,
     Generic,
     Protocol,
     TypeAlias,
     TypeVar,
+    cast,
     dataclass_transform,
 )
 
-from millstream.wire.api import ApiKey, flexible_from
+from millstream.wire.api import NEVER_FLEXIBLE, ApiKey, flexible_from
 from millstream.wire.decoder import compile_decoder
 from millstream.wire.encoder import compile_encoder
-from millstream.wire.primitive import Buffer
+from millstream.wire.primitive import Buffer, DecodeError
+
+_INT16: Final = Struct(">h")
 
 
 class Sendable(Protocol):
@@ -39,40 +48,51 @@ class Sendable(Protocol):
 Segment: TypeAlias = Buffer | Sendable
 
 
-class Message:
+class Versioned:
+    """Base of everything with one schema for many versions."""
+
+    __slots__ = ()
+
+    #: First and last version that has a codec.
+    versions: ClassVar[tuple[int, int]]
+    #: First version with compact lengths and tag sections.
+    flexible_from: ClassVar[int]
+    #: Whether bytes after the last field are ignored; otherwise they are a `DecodeError`.
+    is_open: ClassVar[bool]
+
+
+class Message(Versioned):
     """Base of all requests and responses."""
 
     __slots__ = ()
 
     api_key: ClassVar[ApiKey]
-    #: First and last version that has a codec.
-    versions: ClassVar[tuple[int, int]]
-    #: First version with compact lengths and tag sections.
-    flexible_from: ClassVar[int]
 
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
-M_co = TypeVar("M_co", bound=Message, covariant=True)
+V = TypeVar("V", bound=Versioned)
+V_co = TypeVar("V_co", bound=Versioned, covariant=True)
 
 
-class Decode(Protocol[M_co]):
+class Decode(Protocol[V_co]):
     """See `Codec.decode`."""
 
-    def __call__(self, buffer: Buffer, position: int = 0, /) -> M_co: ...
+    def __call__(self, buffer: Buffer, position: int = 0, /) -> V_co: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Codec(Generic[M]):
-    """How one message class is read and written in one version."""
+class Codec(Generic[V]):
+    """How one class is read and written in one version."""
 
     version: int
-    #: Reads from a position on; of a response, all to the end of the buffer. Raises `DecodeError`
-    #: on anything that is not this message. Record batches in the result are views of the buffer.
-    decode: Decode[M]
+    #: Reads from a position on; unless the class is open, all to the end of the buffer. Raises
+    #: `DecodeError` on anything that is not this schema. Record batches in the result are views
+    #: of the buffer.
+    decode: Decode[V]
     #: Returns the message as segments to be sent in order; record batches are passed through as
     #: segments of their own. Raises `EncodeError`.
-    encode: Callable[[M], list[Segment]]
+    encode: Callable[[V], list[Segment]]
 
 
 @dataclass_transform(kw_only_default=True)
@@ -83,35 +103,82 @@ def struct(shape: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True)
 def message(api_key: ApiKey, *, versions: tuple[int, int]) -> Callable[[type[M]], type[M]]:
-    """Make a class of fields into the request or response of an API."""
+    """Make a class of fields into the request or response of an API.
+
+    Requests are open, as Kafka's are: librdkafka 2.16 sends three bytes too many in a Metadata
+    request for all topics.
+    """
 
     def decorate(shape: type[M]) -> type[M]:
-        made = dataclass(slots=True, kw_only=True)(shape)
+        is_open = shape.__name__.endswith("Request")
+        made = _make(shape, versions, flexible_from(api_key), is_open)
         made.api_key = api_key
-        made.versions = versions
-        made.flexible_from = flexible_from(api_key)
         return made
 
     return decorate
 
 
+@dataclass_transform(kw_only_default=True)
+def versioned(
+    *, versions: tuple[int, int], flexible_from: int = NEVER_FLEXIBLE, is_open: bool = False
+) -> Callable[[type[V]], type[V]]:
+    """Make a class of fields into versioned data.
+
+    Of an open class, versions above the last one are read as the last one: whoever defines it
+    only ever adds fields at the end.
+    """
+    return lambda shape: _make(shape, versions, flexible_from, is_open)
+
+
+def _make(shape: type[V], versions: tuple[int, int], first_flexible: int, is_open: bool) -> type[V]:
+    made = dataclass(slots=True, kw_only=True)(shape)
+    made.versions = versions
+    made.flexible_from = first_flexible
+    made.is_open = is_open
+    return made
+
+
 _codecs: dict[tuple[type, int], Codec[Any]] = {}
 
 
-def codec(shape: type[M], version: int) -> Codec[M]:
-    """Return the codec of a message class in one of its versions."""
+def codec(shape: type[V], version: int) -> Codec[V]:
+    """Return the codec of a class in one of its versions."""
     found = _codecs.get((shape, version))
     if found is None:
         found = _codecs[shape, version] = _compile(shape, version)
     return found
 
 
-def _compile(shape: type[M], version: int) -> Codec[M]:
+def _compile(shape: type[V], version: int) -> Codec[V]:
     first, last = shape.versions
     if not first <= version <= last:
         raise ValueError(f"{shape.__name__} has versions {first} to {last}, not {version}")
     return Codec(
         version=version,
-        decode=compile_decoder(shape, version, shape.flexible_from),
+        decode=compile_decoder(shape, version, shape.flexible_from, shape.is_open),
         encode=compile_encoder(shape, version, shape.flexible_from),
     )
+
+
+def read_version(shape: type[Versioned], buffer: Buffer) -> int:
+    """Return the version in which `decode_prefixed` reads `buffer`; raise `DecodeError` if none."""
+    if len(buffer) < _INT16.size:
+        raise DecodeError(f"{len(buffer)} bytes are too few for the version of {shape.__name__}")
+    (version,) = _INT16.unpack_from(buffer)
+    first, last = shape.versions
+    if version > last and shape.is_open:
+        return last
+    if not first <= version <= last:
+        raise DecodeError(f"{shape.__name__} has versions {first} to {last}, not {version}")
+    return int(version)
+
+
+def decode_prefixed(shape: type[V], buffer: Buffer) -> V:
+    """Read versioned data behind its version; raise `DecodeError` if it is anything else."""
+    return codec(shape, read_version(shape, buffer)).decode(buffer, _INT16.size)
+
+
+def encode_prefixed(value: Versioned, version: int) -> bytes:
+    """Return versioned data behind its version; raise `EncodeError` if it cannot carry `value`."""
+    body = cast("list[Buffer]", codec(type(value), version).encode(value))
+    return b"".join([_INT16.pack(version), *body])

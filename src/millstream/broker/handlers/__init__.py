@@ -8,32 +8,53 @@ from millstream.broker.dispatch import Api, ApiTable, Handler
 from millstream.broker.handlers import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from millstream.broker.metrics import Metrics
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from millstream.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.describe_cluster import (
@@ -44,6 +65,7 @@ from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
+from millstream.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from millstream.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -61,6 +83,7 @@ from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -69,13 +92,20 @@ from millstream.wire.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
+from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 #: Each API's messages and handler. The versions are those of its messages.
 ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
@@ -83,7 +113,15 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
     (FetchRequest, FetchResponse, fetch.handle),
     (ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle),
     (MetadataRequest, MetadataResponse, metadata.handle),
+    (OffsetCommitRequest, OffsetCommitResponse, offset_commit.handle),
+    (OffsetFetchRequest, OffsetFetchResponse, offset_fetch.handle),
     (FindCoordinatorRequest, FindCoordinatorResponse, find_coordinator.handle),
+    (JoinGroupRequest, JoinGroupResponse, join_group.handle),
+    (HeartbeatRequest, HeartbeatResponse, heartbeat.handle),
+    (LeaveGroupRequest, LeaveGroupResponse, leave_group.handle),
+    (SyncGroupRequest, SyncGroupResponse, sync_group.handle),
+    (DescribeGroupsRequest, DescribeGroupsResponse, describe_groups.handle),
+    (ListGroupsRequest, ListGroupsResponse, list_groups.handle),
     (ApiVersionsRequest, ApiVersionsResponse, api_versions.handle),
     (CreateTopicsRequest, CreateTopicsResponse, create_topics.handle),
     (DeleteTopicsRequest, DeleteTopicsResponse, delete_topics.handle),
@@ -98,13 +136,21 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
     (AlterConfigsRequest, AlterConfigsResponse, alter_configs.handle),
     (DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
     (CreatePartitionsRequest, CreatePartitionsResponse, create_partitions.handle),
+    (DeleteGroupsRequest, DeleteGroupsResponse, delete_groups.handle),
     (
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponse,
         incremental_alter_configs.handle,
     ),
+    (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
     (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
     (DescribeProducersRequest, DescribeProducersResponse, describe_producers.handle),
+    (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+        consumer_group_heartbeat.handle,
+    ),
+    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, consumer_group_describe.handle),
     (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,

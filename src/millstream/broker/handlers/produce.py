@@ -7,7 +7,7 @@ producer's recent batch is answered with its first offset. Topics are named up t
 have ids from 13.
 
 Topics whose `compression.type` is not `producer` have their batches compressed anew. Transactional
-batches are refused: this broker has no transaction coordinator.
+batches are refused: this broker has no transaction coordinator. So are batches for internal topics.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.deferred import Deferred
+from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import BatchHeader, check_produced, read_header
 from millstream.records.builder import build_batch
@@ -27,6 +28,8 @@ from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 ACKS_NONE = 0
 ACKS_ALL = -1
 _ZSTD_SINCE = 7
+#: Tools that repair internal topics say this, as they do to Kafka.
+_INTERNAL_CLIENT_ID = "__admin_client"
 
 _Row = ProduceResponse.Topic.Partition
 
@@ -156,6 +159,8 @@ def _append(
     context: Context,
 ) -> _Appended:
     """Append one partition's batch and fill its row."""
+    if topic in INTERNAL_TOPICS and context.client_id != _INTERNAL_CLIENT_ID:
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is for the broker to write")
     partition = context.services.replicas.find(topic, row.index)
     header = check_produced(records)
     batch = memoryview(records)  # type: ignore[arg-type]  # check_produced refuses None

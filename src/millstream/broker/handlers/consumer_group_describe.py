@@ -1,0 +1,42 @@
+"""ConsumerGroupDescribe: versions 0 and 1. State, members and assignments of consumer groups.
+
+GROUP_ID_NOT_FOUND for a group that is not known or not of this kind. Authorized operations are
+never told: there is no authorization.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.groups.consumer import ConsumerGroup
+from millstream.groups.consumer_description import describe_consumer_group
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+
+_Group = ConsumerGroupDescribeResponse.Group
+
+
+def handle(
+    request: ConsumerGroupDescribeRequest, context: Context
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[_describe(group_id, context) for group_id in request.group_ids]
+    )
+
+
+def _describe(group_id: str, context: Context) -> _Group:
+    groups = context.services.groups
+    try:
+        group = groups.find(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise BrokerError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"there is no consumer group {group_id[:80]!r}"
+                if group is None
+                else f"group {group_id[:80]!r} is not a consumer group",
+            )
+    except BrokerError as error:
+        return _Group(group_id=group_id, error_code=error.code, error_message=error.message)
+    return describe_consumer_group(group, groups.shards.topics)

@@ -1,0 +1,27 @@
+"""ConsumerGroupHeartbeat: versions 0 and 1.
+
+How a member of a consumer group (KIP-848) joins, leaves, goes on, and learns what it is assigned.
+A classic group of consumers becomes a consumer group with the first such heartbeat, as
+`group.consumer.migration.policy` allows.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.answer import Answer, ask, caller_of
+from millstream.broker.context import Context
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Answer:
+    groups = context.services.groups
+    return ask(
+        lambda ticket: groups.consumer_heartbeat(request, caller_of(context), ticket), _refuse
+    )
+
+
+def _refuse(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code)

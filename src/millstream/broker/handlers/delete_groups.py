@@ -1,0 +1,27 @@
+"""DeleteGroups: versions 0 to 2. Groups without members go, with all that they committed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from millstream.broker.answer import Answer, Gathering
+from millstream.broker.context import Context
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+_Row = DeleteGroupsResponse.Result
+
+
+def handle(request: DeleteGroupsRequest, context: Context) -> Answer:
+    response = DeleteGroupsResponse()
+    gathering = Gathering(response)
+    for group_id in dict.fromkeys(request.groups_names):
+        row = _Row(group_id=group_id)
+        response.results.append(row)
+        ticket = gathering.ticket(lambda _: None, partial(_refuse, row))
+        context.services.groups.delete_group(group_id, ticket)
+    return gathering.finish()
+
+
+def _refuse(row: _Row, code: ErrorCode) -> None:
+    row.error_code = code

@@ -1,0 +1,43 @@
+"""DescribeGroups: versions 0 to 6. State and members of classic groups.
+
+A group that is not known, or that is not a classic one, is described as dead; from version 6 with
+GROUP_ID_NOT_FOUND. Authorized operations are never told: there is no authorization.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.groups.classic import ClassicGroup, ClassicState
+from millstream.groups.classic_description import describe_classic_group
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+_Group = DescribeGroupsResponse.Group
+_NOT_FOUND_SINCE = 6
+
+
+def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[_describe(group_id, context) for group_id in request.groups]
+    )
+
+
+def _describe(group_id: str, context: Context) -> _Group:
+    try:
+        group = context.services.groups.find(group_id)
+    except BrokerError as error:
+        return _Group(group_id=group_id, error_code=error.code)
+    if isinstance(group, ClassicGroup):
+        return describe_classic_group(group)
+    row = _Group(group_id=group_id, group_state=ClassicState.DEAD.value)
+    if context.version >= _NOT_FOUND_SINCE:
+        row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        row.error_message = (
+            f"there is no group {group_id[:80]!r}"
+            if group is None
+            else f"group {group_id[:80]!r} is not a classic group"
+        )
+    return row

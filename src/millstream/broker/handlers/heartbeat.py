@@ -1,0 +1,13 @@
+"""Heartbeat: versions 0 to 4. Always answered at once."""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+    code = context.services.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=code)

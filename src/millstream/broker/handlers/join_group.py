@@ -1,0 +1,33 @@
+"""JoinGroup: versions 0 to 9.
+
+Answered when the group's next generation is complete, or at once where there is nothing to wait
+for. From version 4 a new member is given an id first (MEMBER_ID_REQUIRED), from version 5 members
+may be static, and from version 9 a static leader that comes back is told to skip the assignment.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.answer import Answer, ask, caller_of
+from millstream.broker.context import Context
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+_PROTOCOL_NAME_NULLABLE_SINCE = 7
+
+
+def handle(request: JoinGroupRequest, context: Context) -> Answer:
+    version = context.version
+
+    def respond(response: JoinGroupResponse) -> JoinGroupResponse:
+        if version < _PROTOCOL_NAME_NULLABLE_SINCE:
+            response.protocol_name = response.protocol_name or ""
+        return response
+
+    def refuse(code: ErrorCode) -> JoinGroupResponse:
+        return respond(JoinGroupResponse(error_code=code, member_id=request.member_id))
+
+    return ask(
+        lambda ticket: context.services.groups.join(request, caller_of(context), ticket),
+        refuse,
+        respond,
+    )

@@ -1,0 +1,35 @@
+"""ListGroups: versions 0 to 5.
+
+The groups of this coordinator, from version 4 only those in given states, from version 5 only those
+of given types; upper and lower case are the same. COORDINATOR_LOAD_IN_PROGRESS while some can't be
+told yet.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError
+from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
+    response = ListGroupsResponse()
+    try:
+        for group in context.services.groups.shards.all_groups():
+            if states and group.state_name.lower() not in states:
+                continue
+            if kinds and group.kind.value not in kinds:
+                continue
+            response.groups.append(
+                ListGroupsResponse.Group(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state_name,
+                    group_type=group.kind.value,
+                )
+            )
+    except BrokerError as error:
+        return ListGroupsResponse(error_code=error.code)
+    return response

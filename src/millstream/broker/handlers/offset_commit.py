@@ -1,0 +1,98 @@
+"""OffsetCommit: versions 2 to 10.
+
+Offsets of topics or partitions that do not exist, and of metadata that is too long, are refused one
+by one; the rest is kept or refused as a whole, by the rules of the group. From version 10 topics go
+by id. Up to version 4 a client may say for how long an offset is to be kept.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.answer import Answer, ask
+from millstream.broker.context import Context
+from millstream.groups.coordinator import Commit
+from millstream.groups.offset import CommittedOffset
+from millstream.groups.record import NO_EXPIRY
+from millstream.metadata.record import TopicRecord
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+
+_Row = OffsetCommitResponse.Topic.Partition
+_TOPIC_IDS_SINCE = 10
+
+
+def handle(request: OffsetCommitRequest, context: Context) -> Answer:
+    response = OffsetCommitResponse()
+    accepted: list[_Row] = []
+    offsets: list[tuple[str, int, CommittedOffset]] = []
+    for topic in request.topics:
+        found = _find(topic, context)
+        rows: list[_Row] = []
+        response.topics.append(
+            OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
+        )
+        for partition in topic.partitions:
+            row = _Row(partition_index=partition.partition_index)
+            row.error_code = _refusal(partition, found, context)
+            rows.append(row)
+            if found is not None and not row.error_code:
+                accepted.append(row)
+                committed = _committed(partition, found, request, context)
+                offsets.append((found.name, partition.partition_index, committed))
+    commit = Commit(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        version=context.version,
+        offsets=offsets,
+    )
+
+    def refuse(code: ErrorCode) -> OffsetCommitResponse:
+        for row in accepted:
+            row.error_code = code
+        return response
+
+    return ask(
+        lambda ticket: context.services.groups.commit(commit, ticket), refuse, lambda _: response
+    )
+
+
+def _find(topic: OffsetCommitRequest.Topic, context: Context) -> TopicRecord | None:
+    image = context.services.catalog.image
+    if context.version >= _TOPIC_IDS_SINCE:
+        return image.topic_by_id(topic.topic_id)
+    return image.topic(topic.name)
+
+
+def _refusal(
+    partition: OffsetCommitRequest.Topic.Partition, topic: TopicRecord | None, context: Context
+) -> ErrorCode:
+    if topic is None:
+        if context.version >= _TOPIC_IDS_SINCE:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not 0 <= partition.partition_index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(partition.committed_metadata or "") > context.services.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _committed(
+    partition: OffsetCommitRequest.Topic.Partition,
+    topic: TopicRecord,
+    request: OffsetCommitRequest,
+    context: Context,
+) -> CommittedOffset:
+    now_ms = context.services.clock.wall_ms()
+    expire_ms = NO_EXPIRY
+    if request.retention_time_ms >= 0:
+        expire_ms = now_ms + request.retention_time_ms
+    return CommittedOffset(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        now_ms,
+        expire_ms,
+        topic.topic_id,
+    )

@@ -1,0 +1,43 @@
+"""OffsetDelete: version 0. Offsets of topics that members subscribe to stay."""
+
+from __future__ import annotations
+
+from millstream.broker.answer import Answer, ask
+from millstream.broker.context import Context
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+
+_Row = OffsetDeleteResponse.Topic.Partition
+
+
+def handle(request: OffsetDeleteRequest, context: Context) -> Answer:
+    image = context.services.catalog.image
+    response = OffsetDeleteResponse()
+    places: list[tuple[str, int]] = []
+    found: list[_Row] = []
+    for topic in request.topics:
+        rows: list[_Row] = []
+        response.topics.append(OffsetDeleteResponse.Topic(name=topic.name, partitions=rows))
+        for partition in topic.partitions:
+            row = _Row(partition_index=partition.partition_index)
+            rows.append(row)
+            if image.partition(topic.name, partition.partition_index) is None:
+                row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                places.append((topic.name, partition.partition_index))
+                found.append(row)
+
+    def respond(codes: list[ErrorCode]) -> OffsetDeleteResponse:
+        for row, code in zip(found, codes, strict=True):
+            row.error_code = code
+        return response
+
+    return ask(
+        lambda ticket: context.services.groups.delete_offsets(request.group_id, places, ticket),
+        _refuse,
+        respond,
+    )
+
+
+def _refuse(code: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code)

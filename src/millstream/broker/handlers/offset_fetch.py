@@ -1,0 +1,181 @@
+"""OffsetFetch: versions 1 to 10.
+
+One group up to version 7, any number from version 8; topics by id from version 10. Without topics:
+all that the group has committed. A partition without a commit has offset -1, and so has any of a
+group that is not known. There are no transactions yet, so every offset is stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from millstream.broker.answer import Answer, Gathering
+from millstream.broker.context import Context
+from millstream.groups.offset import GroupOffsets
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicId
+from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+_Group = OffsetFetchResponse.Group
+_BATCHED_SINCE = 8
+_TOPIC_IDS_SINCE = 10
+_ERROR_FIELD_SINCE = 2
+_NO_OFFSET = -1
+
+
+def handle(request: OffsetFetchRequest, context: Context) -> Answer:
+    if context.version < _BATCHED_SINCE:
+        return _handle_one(request, context)
+    response = OffsetFetchResponse()
+    gathering = Gathering(response)
+    for wanted in request.groups:
+        row = _Group(group_id=wanted.group_id)
+        response.groups.append(row)
+        _fetch(wanted, row, gathering, context)
+    return gathering.finish()
+
+
+def _handle_one(request: OffsetFetchRequest, context: Context) -> Answer:
+    """As the newer versions do for one group, then put into the older form."""
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequest.Group.Topic(
+                name=topic.name, partition_indexes=topic.partition_indexes
+            )
+            for topic in request.topics
+        ]
+    wanted = OffsetFetchRequest.Group(group_id=request.group_id, topics=topics)
+    row = _Group(group_id=request.group_id)
+    response = OffsetFetchResponse()
+    gathering = Gathering(response)
+    _fetch(wanted, row, gathering, context, lambda: _flatten(row, wanted, response, context))
+    return gathering.finish()
+
+
+def _fetch(
+    wanted: OffsetFetchRequest.Group,
+    row: _Group,
+    gathering: Gathering,
+    context: Context,
+    after: Any = lambda: None,
+) -> None:
+    """Fill the row of one group, once what it shows is committed."""
+
+    def deliver(_: object) -> None:
+        after()
+
+    def refuse(code: ErrorCode) -> None:
+        row.error_code, row.topics = code, []
+        after()
+
+    ticket = gathering.ticket(deliver, refuse)
+    groups = context.services.groups
+    try:
+        offsets = groups.offsets(wanted.group_id, wanted.member_id, wanted.member_epoch)
+    except BrokerError as error:
+        ticket.fail(error.code)
+        return
+    row.topics = _topics(wanted.topics, offsets, context)
+    groups.answer(wanted.group_id, ticket, row)
+
+
+def _topics(
+    wanted: Sequence[OffsetFetchRequest.Group.Topic] | None,
+    offsets: GroupOffsets,
+    context: Context,
+) -> list[_Group.Topic]:
+    image = context.services.catalog.image
+    by_id = context.version >= _TOPIC_IDS_SINCE
+    rows: list[_Group.Topic] = []
+    if wanted is None:
+        for name in offsets.topics:
+            topic = image.topic(name)
+            # By id, what no longer exists can't be named.
+            if topic is not None or not by_id:
+                topic_id = topic.topic_id if topic is not None else None
+                rows.append(_topic(name, topic_id, offsets.partitions(name), offsets))
+        return rows
+    for each in wanted:
+        topic = image.topic_by_id(each.topic_id) if by_id else image.topic(each.name)
+        if topic is None and by_id:
+            rows.append(_unknown(each))
+            continue
+        name = topic.name if topic is not None else each.name
+        topic_id = topic.topic_id if topic is not None else None
+        rows.append(_topic(name, topic_id, each.partition_indexes, offsets))
+    return rows
+
+
+def _topic(
+    name: str, topic_id: TopicId | None, numbers: Iterable[int], offsets: GroupOffsets
+) -> _Group.Topic:
+    row = _Group.Topic(name=name)
+    if topic_id is not None:
+        row.topic_id = topic_id
+    row.partitions = [_partition(number, offsets.get(name, number, topic_id)) for number in numbers]
+    return row
+
+
+def _partition(number: int, committed: Any) -> _Group.Topic.Partition:
+    if committed is None:
+        return _Group.Topic.Partition(
+            partition_index=number, committed_offset=_NO_OFFSET, metadata=""
+        )
+    return _Group.Topic.Partition(
+        partition_index=number,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _unknown(wanted: OffsetFetchRequest.Group.Topic) -> _Group.Topic:
+    return _Group.Topic(
+        topic_id=wanted.topic_id,
+        partitions=[
+            _Group.Topic.Partition(
+                partition_index=number,
+                committed_offset=_NO_OFFSET,
+                metadata="",
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for number in wanted.partition_indexes
+        ],
+    )
+
+
+def _flatten(
+    row: _Group,
+    wanted: OffsetFetchRequest.Group,
+    response: OffsetFetchResponse,
+    context: Context,
+) -> None:
+    if row.error_code and context.version < _ERROR_FIELD_SINCE:
+        # There is no field for the group's error yet: each partition carries it.
+        row.topics = [
+            _topic(topic.name, None, topic.partition_indexes, GroupOffsets(""))
+            for topic in wanted.topics or ()
+        ]
+        for topic in row.topics:
+            for each in topic.partitions:
+                each.error_code = row.error_code
+    elif row.error_code:
+        response.error_code = row.error_code
+    response.topics = [
+        OffsetFetchResponse.Topic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponse.Topic.Partition(
+                    partition_index=each.partition_index,
+                    committed_offset=each.committed_offset,
+                    committed_leader_epoch=each.committed_leader_epoch,
+                    metadata=each.metadata,
+                    error_code=each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in row.topics
+    ]

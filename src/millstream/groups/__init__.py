@@ -1,0 +1,1 @@
+"""Consumer groups: their state machines, committed offsets, and the coordinator that keeps them."""

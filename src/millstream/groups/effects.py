@@ -1,0 +1,57 @@
+"""What a group asks of the world around it: answers, records and timers.
+
+A group is a pure state machine. It is given the time and an event, changes its state, and returns
+`Effects`; whoever gave it the event carries them out:
+
+- `records` are appended, together and in this order, to the group's partition of
+  `__consumer_offsets`. Replaying them gives the group's state again. If they can't be appended, the
+  whole partition is loaded anew, so a group never needs to undo anything.
+- `replies` leave once those records, and all that were appended before them, are committed. A token
+  is whatever came with the event that waits for the answer; a group compares tokens by identity and
+  answers each one at most once.
+- `timers` are (key, due) pairs. Setting a key anew replaces its timer; None cancels it. A timer
+  that falls due comes back as the event `expire(now_ms, key)` of the group. Keys are the group's
+  own; by convention (what, member id), with "" where no member is meant.
+
+Times are milliseconds of the wall clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+#: Stands for one request that waits for its answer.
+Token: TypeAlias = Any
+#: The answer: a response message, or what the caller makes one of.
+Reply: TypeAlias = Any
+TimerKey: TypeAlias = tuple[str, str]
+#: Key and value as they lie in the log; None is a tombstone.
+LogRecord: TypeAlias = tuple[bytes, bytes | None]
+
+
+@dataclass(slots=True)
+class Effects:
+    """See the module's text."""
+
+    replies: list[tuple[Token, Reply]] = field(default_factory=list)
+    records: list[LogRecord] = field(default_factory=list)
+    timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
+
+    def reply(self, token: Token, reply: Reply) -> None:
+        self.replies.append((token, reply))
+
+    def append(self, key: bytes, value: bytes | None) -> None:
+        self.records.append((key, value))
+
+    def set_timer(self, key: TimerKey, due_ms: int) -> None:
+        self.timers.append((key, due_ms))
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        self.timers.append((key, None))
+
+    def include(self, other: Effects) -> None:
+        """Add what another step of the same event asks for, after what is here."""
+        self.replies += other.replies
+        self.records += other.records
+        self.timers += other.timers

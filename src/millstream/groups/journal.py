@@ -1,0 +1,228 @@
+"""Writing a shard's records to its partition, and answering once they are committed.
+
+What many events of one turn of the loop ask to be written goes out together at its end, in as few
+batches as fit. The records of one event are never in two batches unless they don't fit in one.
+
+No answer leaves before everything that was written up to then is committed, answers without
+records included: nobody is told of a state that a failure could take back.
+
+When records can't be appended, the state in memory is ahead of the log. The journal then fails all
+that it has not answered and reports it; whoever owns it loads the state from the log again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.env.clock import Clock
+from millstream.groups.effects import Effects, LogRecord, Reply
+from millstream.groups.ticket import Ticket
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import HEADER_BYTES, read_header
+from millstream.records.builder import build_batch
+from millstream.records.codec import Codec
+from millstream.records.record import Record
+from millstream.replication.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+_Replies = list[tuple[Ticket, Reply]]
+
+#: Around key and value: lengths, deltas and the number of headers, at most.
+_RECORD_OVERHEAD_BYTES: Final = 32
+#: A batch is not made larger than this, however large a message may be.
+_BATCH_BYTES_MAX: Final = 512 * 1024
+
+#: What a client of the coordinator is told when its partition can't be written.
+_CLIENT_CODES: Final = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """`commit_timeout_ms` is for in-sync replicas that do not follow."""
+
+    commit_timeout_ms: int = 5000
+    codec: Codec = Codec.NONE
+
+
+class Journal:
+    """See the module's text. Event loop only."""
+
+    __slots__ = (
+        "_clock",
+        "_end_offset",
+        "_is_closed",
+        "_on_failure",
+        "_options",
+        "_partition",
+        "_records",
+        "_replies",
+        "_waits",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        clock: Clock,
+        options: JournalOptions,
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._options = options
+        self._on_failure = on_failure
+        #: What this turn of the loop has to write, event by event, and to answer then.
+        self._records: list[list[LogRecord]] = []
+        self._replies: _Replies = []
+        #: Where the last record ends that answers may be made of. An earlier leader's may not be
+        #: committed yet.
+        self._end_offset = partition.log.log_end_offset
+        self._waits: set[_Wait] = set()
+        self._is_closed = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was asked for is written and committed."""
+        return not self._records and self._partition.high_watermark >= self._end_offset
+
+    def carry_out(self, effects: Effects) -> None:
+        """Write the effects' records and send its answers; timers are not its concern."""
+        if effects.records:
+            if not self._records:
+                asyncio.get_running_loop().call_soon(self._flush)
+            self._records.append(effects.records)
+            self._replies += effects.replies
+        elif self._records:
+            self._replies += effects.replies
+        elif effects.replies:
+            self._answer(effects.replies)
+
+    def close(self, code: ErrorCode) -> None:
+        """Write nothing more and fail what was not answered."""
+        self._is_closed = True
+        replies, self._replies, self._records = self._replies, [], []
+        for ticket, _ in replies:
+            ticket.fail(code)
+        for wait in list(self._waits):
+            wait.fail(code)
+
+    def _flush(self) -> None:
+        if self._is_closed or not self._records:
+            return
+        records, self._records = self._records, []
+        replies, self._replies = self._replies, []
+        try:
+            for batch in self._batches(records):
+                self._append(batch)
+        except BrokerError as error:
+            _log.error(
+                "group records of %s can't be written, their state is loaded anew: %s",
+                self._partition.topic_partition,
+                error,
+            )
+            code = _CLIENT_CODES.get(error.code, error.code)
+            for ticket, _ in replies:
+                ticket.fail(code)
+            self._on_failure()
+            return
+        self._answer(replies)
+
+    def _batches(self, events: list[list[LogRecord]]) -> Iterator[list[LogRecord]]:
+        """All records, in stretches that fit in a batch each."""
+        most = self._partition.log.config.max_message_bytes
+        most = min(most, _BATCH_BYTES_MAX) - HEADER_BYTES
+        batch: list[LogRecord] = []
+        size = 0
+        for event in events:
+            event_size = sum(map(_size, event))
+            if batch and size + event_size > most:
+                yield batch
+                batch, size = [], 0
+            if event_size <= most:
+                batch += event
+                size += event_size
+                continue
+            for one in event:
+                if batch and size + _size(one) > most:
+                    yield batch
+                    batch, size = [], 0
+                batch.append(one)
+                size += _size(one)
+        if batch:
+            yield batch
+
+    def _append(self, records: list[LogRecord]) -> None:
+        now_ms = self._clock.wall_ms()
+        batch = build_batch(
+            [Record(place, now_ms, key, value, []) for place, (key, value) in enumerate(records)],
+            codec=self._options.codec,
+        )
+        partition = self._partition
+        appended = partition.append(memoryview(batch), read_header(batch), acks_all=True)
+        self._end_offset = appended.last_offset + 1
+        counters = partition.counters
+        counters.bytes_in += len(batch)
+        counters.messages_in += len(records)
+
+    def _answer(self, replies: _Replies) -> None:
+        if self._partition.high_watermark >= self._end_offset:
+            for ticket, reply in replies:
+                ticket.deliver(reply)
+        elif replies:
+            wait = _Wait(self._partition, self._end_offset, replies, self._waits)
+            wait.begin(self._options.commit_timeout_ms)
+
+
+class _Wait:
+    """Answers that wait for the high watermark to reach an offset."""
+
+    __slots__ = ("_end_offset", "_others", "_partition", "_replies", "_timer")
+
+    def __init__(
+        self, partition: Partition, end_offset: int, replies: _Replies, others: set[_Wait]
+    ) -> None:
+        self._partition = partition
+        self._end_offset = end_offset
+        self._replies = replies
+        self._others = others
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, timeout_ms: int) -> None:
+        self._others.add(self)
+        self._timer = asyncio.get_running_loop().call_later(
+            timeout_ms / 1000, self.fail, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        self._partition.when_acknowledged(self._end_offset, self._check, acks_all=True)
+
+    def _check(self) -> None:
+        if self._partition.high_watermark < self._end_offset:
+            self.fail(ErrorCode.NOT_COORDINATOR)
+            return
+        for ticket, reply in self._finish():
+            ticket.deliver(reply)
+
+    def fail(self, code: ErrorCode) -> None:
+        for ticket, _ in self._finish():
+            ticket.fail(code)
+
+    def _finish(self) -> _Replies:
+        self._others.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        replies, self._replies = self._replies, []
+        return replies
+
+
+def _size(record: LogRecord) -> int:
+    key, value = record
+    return len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES

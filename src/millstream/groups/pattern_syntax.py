@@ -1,0 +1,315 @@
+"""The syntax of topic patterns: RE2's, as far as it can say something about topic names.
+
+A pattern is parsed into a tree of the tuples below. Characters that no topic name can hold vanish
+from sets: `.` is the 65 legal characters. What cannot be matched in one pass over the name (back
+references, looking around) is refused, as RE2 does; so are word boundaries and Unicode classes,
+which RE2 has and topic names do not need. Laziness, captures and the flags m, s and U are accepted
+and change nothing, because a name matches as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Final, NamedTuple, TypeAlias
+
+#: Every character of legal topic names.
+ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
+#: RE2's own bound.
+REPEAT_MAX: Final = 1000
+#: Groups within groups.
+DEPTH_MAX: Final = 100
+
+_DIGIT: Final = frozenset(string.digits)
+_WORD: Final = frozenset(string.ascii_letters + string.digits + "_")
+_NONE: Final[frozenset[str]] = frozenset()
+_PERL_CLASSES: Final = {
+    "d": _DIGIT,
+    "D": ALPHABET - _DIGIT,
+    "w": _WORD,
+    "W": ALPHABET - _WORD,
+    "s": _NONE,
+    "S": ALPHABET,
+}
+_POSIX_CLASSES: Final = {
+    "alnum": frozenset(string.ascii_letters + string.digits),
+    "alpha": frozenset(string.ascii_letters),
+    "ascii": ALPHABET,
+    "blank": _NONE,
+    "cntrl": _NONE,
+    "digit": _DIGIT,
+    "graph": ALPHABET,
+    "lower": frozenset(string.ascii_lowercase),
+    "print": ALPHABET,
+    "punct": frozenset("._-"),
+    "space": _NONE,
+    "upper": frozenset(string.ascii_uppercase),
+    "word": _WORD,
+    "xdigit": frozenset(string.hexdigits),
+}
+_CONTROL: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_FLAGS: Final = frozenset("imsU")
+
+
+class PatternError(ValueError):
+    """The text is not a pattern; says why."""
+
+
+class Chars(NamedTuple):
+    chars: frozenset[str]
+
+
+class Begin(NamedTuple):
+    """Only at the start of the name."""
+
+
+class End(NamedTuple):
+    """Only at the end of the name."""
+
+
+class Sequence(NamedTuple):
+    parts: tuple[Node, ...]
+
+
+class Choice(NamedTuple):
+    options: tuple[Node, ...]
+
+
+class Repeat(NamedTuple):
+    part: Node
+    least: int
+    #: None: without end.
+    most: int | None
+
+
+Node: TypeAlias = Chars | Begin | End | Sequence | Choice | Repeat
+
+
+def parse(pattern: str) -> Node:
+    """The tree of a pattern; raises PatternError."""
+    parser = _Parser(pattern)
+    node = parser.choice()
+    if parser.position < len(pattern):
+        raise PatternError("unexpected )")
+    return node
+
+
+class _Parser:
+    """Recursive descent; `position` is the next character's."""
+
+    __slots__ = ("depth", "ignore_case", "pattern", "position")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.position = 0
+        self.depth = 0
+        self.ignore_case = False
+
+    def _peek(self) -> str:
+        return self.pattern[self.position : self.position + 1]
+
+    def _take(self) -> str:
+        char = self._peek()
+        self.position += 1
+        return char
+
+    def _skip(self, text: str) -> bool:
+        found = self.pattern.startswith(text, self.position)
+        if found:
+            self.position += len(text)
+        return found
+
+    def _until(self, end: str, what: str) -> str:
+        at = self.pattern.find(end, self.position)
+        if at < 0:
+            raise PatternError(f"missing {end} after {what}")
+        text = self.pattern[self.position : at]
+        self.position = at + len(end)
+        return text
+
+    def choice(self) -> Node:
+        options = [self._sequence()]
+        while self._skip("|"):
+            options.append(self._sequence())
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
+        while (char := self._peek()) and char not in "|)":
+            if self._skip("\\Q"):
+                end = self.pattern.find("\\E", self.position)
+                text = self.pattern[self.position : end if end >= 0 else None]
+                self.position += len(text) + (2 if end >= 0 else 0)
+                parts.extend(self._literal(each) for each in text)
+                if parts:
+                    parts[-1] = self._repeated(parts[-1])
+                continue
+            parts.append(self._repeated(self._atom()))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeated(self, node: Node) -> Node:
+        bounds = self._bounds()
+        if bounds is None:
+            return node
+        self._skip("?")
+        if self._peek() in {"*", "+", "?"}:
+            raise PatternError("a repetition of a repetition needs brackets")
+        return Repeat(node, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        if self._skip("*"):
+            return 0, None
+        if self._skip("+"):
+            return 1, None
+        if self._skip("?"):
+            return 0, 1
+        return self._counted() if self._peek() == "{" else None
+
+    def _counted(self) -> tuple[int, int | None] | None:
+        """{n}, {n,} or {n,m}; any other brace is a literal one."""
+        end = self.pattern.find("}", self.position, self.position + 12)
+        least, comma, most = self.pattern[self.position + 1 : max(end, 0)].partition(",")
+        if end < 0 or not _is_number(least) or (most and not _is_number(most)):
+            return None
+        self.position = end + 1
+        low = int(least)
+        high = (int(most) if most else None) if comma else low
+        if max(low, high or 0) > REPEAT_MAX or (high is not None and high < low):
+            raise PatternError(f"a repetition may go from n to m, n <= m <= {REPEAT_MAX}")
+        return low, high
+
+    def _atom(self) -> Node:
+        char = self._take()
+        match char:
+            case "(":
+                return self._group()
+            case "[":
+                return Chars(self._fold(self._set()))
+            case ".":
+                return Chars(ALPHABET)
+            case "^":
+                return Begin()
+            case "$":
+                return End()
+            case "*" | "+" | "?":
+                raise PatternError(f"nothing to repeat before {char}")
+            case "\\":
+                return self._escape()
+            case _:
+                return self._literal(char)
+
+    def _literal(self, char: str) -> Node:
+        return Chars(self._fold(frozenset(char) & ALPHABET))
+
+    def _fold(self, chars: frozenset[str]) -> frozenset[str]:
+        if not self.ignore_case:
+            return chars
+        return chars | {each.swapcase() for each in chars}
+
+    def _group(self) -> Node:
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise PatternError(f"groups are nested more than {DEPTH_MAX} deep")
+        ignored_case = self.ignore_case
+        if self._skip("?") and self._opening():
+            self.depth -= 1
+            return Sequence(())
+        node = self.choice()
+        if not self._skip(")"):
+            raise PatternError("missing )")
+        self.ignore_case = ignored_case
+        self.depth -= 1
+        return node
+
+    def _opening(self) -> bool:
+        """What follows `(?`; True if that was all, and flags hold to the end of the group."""
+        if self._skip("P<") or (self._peek() == "<" and not self._is_looking_behind()):
+            self._skip("<")
+            if not self._until(">", "the name of a group").isidentifier():
+                raise PatternError("a group's name must be a word")
+            return False
+        value = True
+        while (char := self._take()) not in (":", ")"):
+            if char == "-" and value:
+                value = False
+            elif char in _FLAGS and char:
+                self.ignore_case = value if char == "i" else self.ignore_case
+            else:
+                raise PatternError(f"(?{char} is not supported")
+        return char == ")"
+
+    def _is_looking_behind(self) -> bool:
+        return self.pattern.startswith(("<=", "<!"), self.position)
+
+    def _escape(self) -> Node:
+        char = self._take()
+        if char in _PERL_CLASSES and char:
+            return Chars(_PERL_CLASSES[char])
+        if char == "A":
+            return Begin()
+        if char == "z":
+            return End()
+        return self._literal(self._escaped(char))
+
+    def _escaped(self, char: str) -> str:
+        """The one character that an escape stands for, `char` being the one after \\."""
+        if not char:
+            raise PatternError("a \\ at the end")
+        if char == "x":
+            braced = self._skip("{")
+            digits = self._until("}", "\\x{") if braced else self._take() + self._take()
+            try:
+                return chr(int(digits, 16))
+            except (ValueError, OverflowError):
+                raise PatternError(f"\\x{digits[:10]} is not a character") from None
+        if char in _CONTROL:
+            return _CONTROL[char]
+        if char.isalnum():
+            raise PatternError(f"\\{char} is not supported")
+        return char
+
+    def _set(self) -> frozenset[str]:
+        negated = self._skip("^")
+        chars: set[str] = set()
+        first = True
+        while first or self._peek() != "]":
+            first = False
+            if not self._peek():
+                raise PatternError("missing ]")
+            if self._skip("[:"):
+                chars |= self._posix()
+            else:
+                chars |= self._range()
+        self.position += 1
+        found = self._fold(frozenset(chars))
+        return ALPHABET - found if negated else found
+
+    def _posix(self) -> frozenset[str]:
+        name = self._until(":]", "[:")
+        negated = name.startswith("^")
+        found = _POSIX_CLASSES.get(name[negated:])
+        if found is None:
+            raise PatternError(f"[:{name[:20]}:] is not a class")
+        return ALPHABET - found if negated else found
+
+    def _range(self) -> frozenset[str]:
+        """One entry of a set: a class, a character, or a range of them."""
+        low = self._take()
+        if low == "\\":
+            low = self._take()
+            if low in _PERL_CLASSES and low:
+                return _PERL_CLASSES[low]
+            low = self._escaped(low)
+        after = self.pattern[self.position + 1 : self.position + 2]
+        if self._peek() != "-" or after in ("]", ""):
+            return frozenset(low) & ALPHABET
+        self.position += 1
+        high = self._take()
+        if high == "\\":
+            high = self._escaped(self._take())
+        if high < low:
+            raise PatternError(f"{low}-{high} is not a range")
+        return frozenset(each for each in ALPHABET if low <= each <= high)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,164 @@
+"""Bringing one member from what it has to what it is meant to have, step by step.
+
+    state                   what the member does                       left when
+    STABLE                  has its target                             there is a newer target
+    UNREVOKED_PARTITIONS    gives up what is no longer its own         it says that it has
+    UNRELEASED_PARTITIONS   waits for partitions that others still have  they are free
+
+A member first gives up, in its old epoch, then moves on to the target's epoch and is given what is
+free. Nobody else is held up: members that keep what they have go on, and a partition goes to its
+next owner as soon as its last one is rid of it. UNKNOWN is a state of a later version's making.
+
+What a member has is a `Holding`. It still owns what it is `revoking`, until it says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from millstream.model.topic import TopicId
+
+#: Partitions, each with the epoch in which its owner was given it.
+Held: TypeAlias = Mapping[TopicId, Mapping[int, int]]
+#: What a member says that it owns.
+Owned: TypeAlias = Mapping[TopicId, Collection[int]]
+
+#: The epoch of a static member that is away for a while.
+AWAY: Final = -2
+
+
+class MemberState(IntEnum):
+    """The numbers are those in the records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a member has, and in which epoch it is."""
+
+    epoch: int = 0
+    #: The one before: a member that did not hear of its new epoch comes back with it.
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Held = field(default_factory=dict)
+    revoking: Held = field(default_factory=dict)
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    def has_at_most(self, owned: Owned | None) -> bool:
+        """Whether what a member says to own is all assigned to it."""
+        return owned is not None and all(
+            partition in self.assigned.get(topic_id, ())
+            for topic_id, partitions in owned.items()
+            for partition in partitions
+        )
+
+    def assignment_epoch(self, topic_id: TopicId, partition: int) -> int | None:
+        """The epoch in which it was given a partition that it still owns."""
+        found = self.assigned.get(topic_id, {}).get(partition)
+        return self.revoking.get(topic_id, {}).get(partition) if found is None else found
+
+    def set_out(self) -> Holding:
+        """A static member goes away for a while: it has stopped, and will come back."""
+        return replace(self, epoch=AWAY, revoking={})
+
+    def come_back(self) -> Holding:
+        """A static member is back, having kept nothing but its claim."""
+        return replace(self, epoch=0, previous_epoch=0)
+
+
+def reconcile(
+    holding: Holding,
+    target: Owned,
+    target_epoch: int,
+    is_free: Callable[[TopicId, int], bool],
+    owned: Owned | None,
+) -> Holding:
+    """The next step of a member; the same holding if it can't take one yet.
+
+    `owned` is what it says to own, None if it says nothing. `is_free` tells whether no other member
+    owns a partition.
+    """
+    match holding.state:
+        case MemberState.STABLE:
+            if holding.epoch == target_epoch:
+                return holding
+            epoch = holding.epoch
+        case MemberState.UNREVOKED_PARTITIONS:
+            if _owns_any(owned, holding.revoking):
+                return holding
+            # What it gave up in the old epoch is given up for good in the next.
+            epoch = holding.epoch + 1
+        case MemberState.UNRELEASED_PARTITIONS:
+            epoch = holding.epoch
+        case MemberState.UNKNOWN:
+            epoch = target_epoch
+    kept, surplus = _divide(holding.assigned, target)
+    if _owns_any(owned, surplus):
+        state = MemberState.UNREVOKED_PARTITIONS
+        return _moved(holding, epoch, state, kept, surplus)
+    assigned, is_complete = _extend(kept, target, target_epoch, is_free)
+    state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
+    return _moved(holding, target_epoch, state, assigned, {})
+
+
+def _moved(
+    before: Holding, epoch: int, state: MemberState, assigned: Held, revoking: Held
+) -> Holding:
+    after = Holding(epoch, before.epoch, state, assigned, revoking)
+    # Waiting on is not a step, and must not make the last epoch look like the one before it.
+    return before if replace(after, previous_epoch=before.previous_epoch) == before else after
+
+
+def _divide(held: Held, target: Owned) -> tuple[Held, Held]:
+    """What the target has too, and the rest."""
+    both: dict[TopicId, dict[int, int]] = {}
+    rest: dict[TopicId, dict[int, int]] = {}
+    for topic_id, partitions in held.items():
+        wanted = target.get(topic_id, ())
+        for partition, epoch in partitions.items():
+            part = both if partition in wanted else rest
+            part.setdefault(topic_id, {})[partition] = epoch
+    return both, rest
+
+
+def _extend(
+    kept: Held, target: Owned, target_epoch: int, is_free: Callable[[TopicId, int], bool]
+) -> tuple[Held, bool]:
+    """What is kept with all of the target that is free, and whether that is the whole target."""
+    assigned: dict[TopicId, dict[int, int]] = {}
+    is_complete = True
+    for topic_id, partitions in sorted(target.items()):
+        has = kept.get(topic_id, {})
+        gets: dict[int, int] = {}
+        for partition in sorted(partitions):
+            if partition in has:
+                gets[partition] = has[partition]
+            elif is_free(topic_id, partition):
+                gets[partition] = target_epoch
+            else:
+                is_complete = False
+        if gets:
+            assigned[topic_id] = gets
+    return assigned, is_complete
+
+
+def _owns_any(owned: Owned | None, held: Held) -> bool:
+    """Whether a member may still own any of these; one that says nothing may own them all."""
+    if not held:
+        return False
+    if owned is None:
+        return True
+    return any(not held[each].keys().isdisjoint(owned[each]) for each in owned.keys() & held.keys())

@@ -1,0 +1,326 @@
+"""The records of `__consumer_offsets`, in the formats of Kafka 4.3.
+
+A key is an int16 that says which kind of record it is, and the key's fields. A value is an int16
+version and the value's fields in that version; a null value is a tombstone, which takes back what
+the record before it with the same key said.
+
+    kind  key                        value                       versions  written
+       1  group, topic, partition    committed offset            0-4       4; 1 with an expiry
+       2  group                      classic group               0-4       3
+       3  group                      consumer group's epoch      0         0
+       4  group                      its topics' partitions      0         0 (Kafka: not since 4.1)
+       5  group, member              what the member asks for    0         0
+       6  group                      epoch of the target         0         0
+       7  group, member              what the member shall have  0         0
+       8  group, member              what the member has         0         0
+      16  group, regular expression  topics that match           0         0
+
+Kind 0 is an offset as Kafka 0.8 wrote it: the same bytes as kind 1, and read as such. All other
+kinds are an `UnknownKey`: groups of types that this broker does not serve, or of a later time.
+
+Fields have Kafka's names in snake case, but every key says `group_id`, and timeouts their unit.
+Knows bytes only: what the records mean is up to the groups.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from millstream.wire.field import (
+    array,
+    int8,
+    int32,
+    int32_array,
+    int64,
+    nullable_string,
+    nullable_tagged_struct,
+    octets,
+    string,
+    string_array,
+    tagged_int32_array,
+    uuid,
+)
+from millstream.wire.primitive import Buffer, DecodeError
+from millstream.wire.schema import (
+    Versioned,
+    codec,
+    decode_prefixed,
+    encode_prefixed,
+    struct,
+    versioned,
+)
+
+#: Stands for "no expiry of its own" in a committed offset.
+NO_EXPIRY: Final = -1
+
+_INT16: Final = Struct(">h")
+
+
+class DamagedRecordError(ValueError):
+    """A key or value that is not in any format that it could have."""
+
+
+class UnknownKey(NamedTuple):
+    """The key of a record of a kind that is not ours."""
+
+    kind: int
+
+
+@versioned(versions=(0, 1))
+class OffsetCommitKey(Versioned):
+    group_id: str = string()
+    topic: str = string()
+    partition: int = int32()
+
+
+@versioned(versions=(0, 4), flexible_from=4)
+class OffsetCommitValue(Versioned):
+    offset: int = int64()
+    leader_epoch: int = int32(since=3, default=-1, ignorable=True)
+    metadata: str = string()
+    commit_timestamp: int = int64()
+    expire_timestamp: int = int64(since=1, until=1, default=NO_EXPIRY, ignorable=True)
+    topic_id: bytes = uuid(since=4, tag=0, ignorable=True)
+
+
+@versioned(versions=(2, 2))
+class GroupMetadataKey(Versioned):
+    group_id: str = string()
+
+
+@versioned(versions=(0, 4), flexible_from=4)
+class GroupMetadataValue(Versioned):
+    @struct
+    class Member:
+        member_id: str = string()
+        group_instance_id: str | None = nullable_string(since=3, ignorable=True)
+        client_id: str = string()
+        client_host: str = string()
+        rebalance_timeout_ms: int = int32(since=1, default=-1, ignorable=True)
+        session_timeout_ms: int = int32()
+        subscription: bytes = octets()
+        assignment: bytes = octets()
+
+    protocol_type: str = string()
+    generation: int = int32()
+    protocol: str | None = nullable_string()
+    leader: str | None = nullable_string()
+    current_state_timestamp: int = int64(since=2, default=-1, ignorable=True)
+    members: list[Member] = array(Member)
+
+
+@versioned(versions=(3, 3))
+class ConsumerGroupMetadataKey(Versioned):
+    group_id: str = string()
+
+
+@versioned(versions=(0, 0), flexible_from=0)
+class ConsumerGroupMetadataValue(Versioned):
+    epoch: int = int32()
+    metadata_hash: int = int64(tag=0)
+
+
+@versioned(versions=(4, 4))
+class ConsumerGroupPartitionMetadataKey(Versioned):
+    group_id: str = string()
+
+
+@versioned(versions=(0, 0), flexible_from=0)
+class ConsumerGroupPartitionMetadataValue(Versioned):
+    @struct
+    class Topic:
+        @struct
+        class Partition:
+            partition: int = int32()
+            racks: list[str] = string_array()
+
+        topic_id: bytes = uuid()
+        topic_name: str = string()
+        num_partitions: int = int32()
+        partition_metadata: list[Partition] = array(Partition)
+
+    topics: list[Topic] = array(Topic)
+
+
+@versioned(versions=(5, 5))
+class ConsumerGroupMemberMetadataKey(Versioned):
+    group_id: str = string()
+    member_id: str = string()
+
+
+@versioned(versions=(0, 0), flexible_from=0)
+class ConsumerGroupMemberMetadataValue(Versioned):
+    @struct
+    class Classic:
+        """What a member that speaks the classic protocol said when it joined."""
+
+        @struct
+        class Protocol:
+            name: str = string()
+            metadata: bytes = octets()
+
+        session_timeout_ms: int = int32()
+        supported_protocols: list[Protocol] = array(Protocol)
+
+    instance_id: str | None = nullable_string()
+    rack_id: str | None = nullable_string()
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: list[str] = string_array()
+    subscribed_topic_regex: str | None = nullable_string()
+    rebalance_timeout_ms: int = int32(default=-1)
+    server_assignor: str | None = nullable_string()
+    classic_member_metadata: Classic | None = nullable_tagged_struct(Classic, tag=0)
+
+
+@versioned(versions=(6, 6))
+class ConsumerGroupTargetAssignmentMetadataKey(Versioned):
+    group_id: str = string()
+
+
+@versioned(versions=(0, 0), flexible_from=0)
+class ConsumerGroupTargetAssignmentMetadataValue(Versioned):
+    assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(tag=0)
+
+
+@versioned(versions=(7, 7))
+class ConsumerGroupTargetAssignmentMemberKey(Versioned):
+    group_id: str = string()
+    member_id: str = string()
+
+
+@versioned(versions=(0, 0), flexible_from=0)
+class ConsumerGroupTargetAssignmentMemberValue(Versioned):
+    @struct
+    class TopicPartitions:
+        topic_id: bytes = uuid()
+        partitions: list[int] = int32_array()
+
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+
+@versioned(versions=(8, 8))
+class ConsumerGroupCurrentMemberAssignmentKey(Versioned):
+    group_id: str = string()
+    member_id: str = string()
+
+
+@versioned(versions=(0, 0), flexible_from=0)
+class ConsumerGroupCurrentMemberAssignmentValue(Versioned):
+    @struct
+    class TopicPartitions:
+        topic_id: bytes = uuid()
+        partitions: list[int] = int32_array()
+        #: In which epoch each of the partitions was assigned; nothing in older records.
+        assignment_epochs: list[int] | None = tagged_int32_array(tag=0)
+
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
+    partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions)
+
+
+@versioned(versions=(16, 16))
+class ConsumerGroupRegularExpressionKey(Versioned):
+    group_id: str = string()
+    regular_expression: str = string()
+
+
+@versioned(versions=(0, 0), flexible_from=0)
+class ConsumerGroupRegularExpressionValue(Versioned):
+    topics: list[str] = string_array()
+    #: The version of the cluster's metadata against which the expression was resolved.
+    version: int = int64()
+    timestamp: int = int64()
+
+
+Key: TypeAlias = (
+    OffsetCommitKey
+    | GroupMetadataKey
+    | ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+Value: TypeAlias = (
+    OffsetCommitValue
+    | GroupMetadataValue
+    | ConsumerGroupMetadataValue
+    | ConsumerGroupPartitionMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
+)
+
+_VALUE_OF_KEY: Final[dict[type[Key], type[Value]]] = {
+    OffsetCommitKey: OffsetCommitValue,
+    GroupMetadataKey: GroupMetadataValue,
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey: ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+}
+#: Of keys, the schema's version is the kind.
+_KEY_OF_KIND: Final = {kind: shape for shape in _VALUE_OF_KEY for kind in set(shape.versions)}
+
+
+def decode_key(encoded: Buffer) -> Key | UnknownKey:
+    """Read a record's key; raise DamagedRecordError if it is of a known kind and not whole."""
+    if len(encoded) < _INT16.size:
+        raise DamagedRecordError(f"a key of {len(encoded)} bytes is too short to say its kind")
+    (kind,) = _INT16.unpack_from(encoded)
+    shape = _KEY_OF_KIND.get(kind)
+    if shape is None:
+        return UnknownKey(kind)
+    try:
+        return codec(shape, kind).decode(encoded, _INT16.size)
+    except DecodeError as problem:
+        raise DamagedRecordError(f"a key of kind {kind} is damaged: {problem}") from problem
+
+
+def decode_value(key: Key, encoded: Buffer | None) -> Value | None:
+    """Read the value of the record with this key, None for a tombstone.
+
+    It is of the class that goes with the key's. Raises DamagedRecordError.
+    """
+    if encoded is None:
+        return None
+    try:
+        return decode_prefixed(_VALUE_OF_KEY[type(key)], encoded)
+    except DecodeError as problem:
+        raise DamagedRecordError(f"the value of {key} is damaged: {problem}") from problem
+
+
+def encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
+    """Return key and value as they go into the log; a value of None makes a tombstone.
+
+    Raises EncodeError if a field holds something that its format cannot carry.
+    """
+    shape = type(key)
+    encoded_key = encode_prefixed(key, shape.versions[1])
+    if value is None:
+        return encoded_key, None
+    if type(value) is not _VALUE_OF_KEY[shape]:
+        raise TypeError(f"{type(value).__name__} is no value for {shape.__name__}")
+    return encoded_key, encode_prefixed(value, _written_version(value))
+
+
+def _written_version(value: Value) -> int:
+    match value:
+        case OffsetCommitValue(expire_timestamp=expiry):
+            # Only version 1 can say when one offset expires.
+            return 4 if expiry == NO_EXPIRY else 1
+        case GroupMetadataValue():
+            return 3
+    return 0

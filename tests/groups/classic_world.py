@@ -1,0 +1,187 @@
+"""A classic group with its surroundings: time, timers, a log of records, and answers by token."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+from millstream.groups import classic_record, record
+from millstream.groups.classic import ClassicGroup, ClassicSettings
+from millstream.groups.effects import Effects, TimerKey
+from millstream.groups.group import Caller
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.join_group import JoinGroupRequest
+from millstream.wire.messages.leave_group import LeaveGroupRequest
+from millstream.wire.messages.sync_group import SyncGroupRequest
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+INITIAL_DELAY_MS = 3000
+
+
+def subscription(*topics: str) -> bytes:
+    parts = [struct.pack(">hi", 0, len(topics))]
+    for topic in topics:
+        parts.append(struct.pack(">h", len(topic)) + topic.encode())
+    return b"".join([*parts, struct.pack(">i", -1)])
+
+
+class World:
+    """Tokens are numbers; `answers` has what each got, once."""
+
+    def __init__(self, settings: ClassicSettings | None = None, seed: int = 0) -> None:
+        self.now_ms = 1_000_000
+        self.settings = settings or ClassicSettings(initial_rebalance_delay_ms=INITIAL_DELAY_MS)
+        self.random = random.Random(seed)
+        self.group = ClassicGroup("group", self.settings, self.random)
+        self.timers: dict[TimerKey, int] = {}
+        self.answers: dict[int, Any] = {}
+        self.records: list[tuple[bytes, bytes | None]] = []
+        self.last_token = 0
+        #: Who sent each SyncGroup.
+        self.senders: dict[int, str] = {}
+
+    def carry_out(self, effects: Effects) -> Effects:
+        for key, due_ms in effects.timers:
+            if due_ms is None:
+                self.timers.pop(key, None)
+            else:
+                self.timers[key] = due_ms
+        for token, reply in effects.replies:
+            assert token not in self.answers, "a request was answered twice"
+            self.answers[token] = reply
+            if token in self.senders and not reply.error_code:
+                assert self.senders[token] in self.group.roster, "a stranger got a part"
+        self.records += effects.records
+        return effects
+
+    def token(self) -> int:
+        self.last_token += 1
+        return self.last_token
+
+    # Requests
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance_id: str | None = None,
+        protocols: list[tuple[str, bytes]] | None = None,
+        version: int = 9,
+        protocol_type: str = "consumer",
+        client_id: str = "client",
+        session_ms: int = SESSION_MS,
+    ) -> int:
+        given = [("range", subscription("t"))] if protocols is None else protocols
+        request = JoinGroupRequest(
+            group_id="group",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequest.Protocol(name=n, metadata=m) for n, m in given],
+        )
+        token = self.token()
+        caller = Caller(client_id, "/127.0.0.1", version)
+        self.carry_out(self.group.join(self.now_ms, request, caller, token))
+        return token
+
+    def join_fully(self, **options: Any) -> tuple[str, int]:
+        """Join as a dynamic member does: ask for an id, then use it. Returns id and token."""
+        answer = self.answers[self.join(**options)]
+        assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        return answer.member_id, self.join(answer.member_id, **options)
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        instance_id: str | None = None,
+        protocol_name: str | None = None,
+    ) -> int:
+        request = SyncGroupRequest(
+            group_id="group",
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_name=protocol_name,
+            assignments=[
+                SyncGroupRequest.Assignment(member_id=name, assignment=data)
+                for name, data in (assignments or {}).items()
+            ],
+        )
+        token = self.token()
+        self.senders[token] = member_id
+        self.carry_out(self.group.sync(self.now_ms, request, token))
+        return token
+
+    def heartbeat(
+        self, member_id: str, generation: int | None = None, instance_id: str | None = None
+    ) -> ErrorCode:
+        effects = Effects()
+        given = self.group.generation if generation is None else generation
+        code = self.group.heartbeat(self.now_ms, member_id, instance_id, given, effects)
+        self.carry_out(effects)
+        return code
+
+    def leave(self, *members: tuple[str, str | None]) -> Any:
+        token = self.token()
+        rows = [LeaveGroupRequest.Member(member_id=m, group_instance_id=i) for m, i in members]
+        self.carry_out(self.group.leave(self.now_ms, rows, token))
+        return self.answers[token]
+
+    # Time
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, timer by timer."""
+        end_ms = self.now_ms + ms
+        while due := [(at, key) for key, at in self.timers.items() if at <= end_ms]:
+            at, key = min(due)
+            del self.timers[key]
+            self.now_ms = max(self.now_ms, at)
+            self.carry_out(self.group.expire(self.now_ms, key))
+        self.now_ms = end_ms
+
+    def end_join(self) -> None:
+        """Let the time for joining run out."""
+        while (due_ms := self.timers.get(("join", ""))) is not None:
+            self.advance(due_ms - self.now_ms)
+
+    # Restarts
+
+    def restart(self) -> None:
+        """The broker dies and another one replays the log. Open requests get no answer."""
+        self.timers.clear()
+        self.group = replay(self)
+        self.carry_out(self.group.loaded(self.now_ms))
+
+    def stable(self, count: int = 2) -> list[str]:
+        """Bring the group to a stable generation of so many dynamic members; the leader first."""
+        members = [self.join_fully() for _ in range(count)]
+        self.end_join()
+        self.finish_sync([member_id for member_id, _ in members])
+        ids = [member_id for member_id, _ in members]
+        leader = self.group.roster.leader_id
+        return sorted(ids, key=lambda each: each != leader)
+
+    def finish_sync(self, ids: list[str]) -> None:
+        generation = self.group.generation
+        leader = self.group.roster.leader_id
+        for member_id in sorted(ids, key=lambda each: each == leader):
+            parts = {each: each.encode() for each in ids} if member_id == leader else None
+            self.sync(member_id, generation, parts)
+
+
+def replay(world: World) -> ClassicGroup:
+    group = ClassicGroup("group", world.settings, world.random)
+    for raw_key, raw_value in world.records:
+        key = record.decode_key(raw_key)
+        assert isinstance(key, record.GroupMetadataKey)
+        value = record.decode_value(key, raw_value)
+        assert isinstance(value, record.GroupMetadataValue)
+        group.restore(classic_record.decode(value))
+    return group

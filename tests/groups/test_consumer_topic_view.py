@@ -1,0 +1,29 @@
+"""The topics of an image, as groups see them."""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from millstream.groups.topic_view import ImageTopicView, Topic
+from millstream.metadata.image import ClusterImage
+from millstream.metadata.record import PartitionRecord, TopicRecord
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def test_view_of_an_image() -> None:
+    partition = PartitionRecord(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
+    topics = {
+        "apples": TopicRecord("apples", A, (partition, partition)),
+        "__consumer_offsets": TopicRecord("__consumer_offsets", B, (partition,)),
+    }
+    names = Map({topic.topic_id: name for name, topic in topics.items()})
+    view = ImageTopicView(ClusterImage(revision=7, topics=Map(topics), topic_names=names))
+    assert view.version == 7
+    assert view.topic("apples") == Topic(A, 2)
+    assert view.topic("__consumer_offsets") == Topic(B, 1)
+    assert view.topic("berries") is None
+    assert view.name_of(A) == "apples"
+    assert view.name_of(bytes(16)) is None
+    # Internal topics are subscribed to by name or not at all.
+    assert list(view.names()) == ["apples"]

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groups.classic_world import World
+from millstream.groups import record
+from millstream.groups.effects import LogRecord
+from millstream.groups.offset import CommittedOffset, GroupOffsets
+
+RETENTION_MS = 1000
+
+
+def committed(offset: int = 5, commit_ms: int = 0, **more: object) -> CommittedOffset:
+    return CommittedOffset(offset, -1, "", commit_ms)._replace(**more)  # type: ignore[arg-type]
+
+
+def replay(records: list[LogRecord]) -> GroupOffsets:
+    offsets = GroupOffsets("group")
+    for raw_key, raw_value in records:
+        key = record.decode_key(raw_key)
+        assert isinstance(key, record.OffsetCommitKey)
+        value = record.decode_value(key, raw_value)
+        assert value is None or isinstance(value, record.OffsetCommitValue)
+        offsets.restore(key, value)
+    return offsets
+
+
+_places = st.tuples(st.sampled_from(["t", "u", "v"]), st.integers(0, 3))
+_commits = st.builds(
+    CommittedOffset,
+    offset=st.integers(0, 2**62),
+    leader_epoch=st.integers(-1, 2**31 - 1),
+    metadata=st.text(max_size=20),
+    commit_ms=st.integers(0, 2**40),
+    expire_ms=st.just(-1),
+    topic_id=st.binary(min_size=16, max_size=16),
+)
+
+
+@given(st.lists(st.one_of(st.tuples(_places, _commits), st.tuples(_places, st.none()))))
+def test_replaying_the_records_gives_the_same_offsets(
+    changes: list[tuple[tuple[str, int], CommittedOffset | None]],
+) -> None:
+    offsets = GroupOffsets("group")
+    expected: dict[tuple[str, int], CommittedOffset] = {}
+    records: list[LogRecord] = []
+    for place, change in changes:
+        if change is None:
+            records += offsets.delete(*place)
+            expected.pop(place, None)
+        else:
+            records.append(offsets.commit(*place, change))
+            expected[place] = change
+    for each in (offsets, replay(records)):
+        assert {(topic, number): found for topic, number, found in each} == expected
+        assert len(each) == len(expected)
+        assert bool(each) == bool(expected)
+
+
+def test_an_expiry_of_its_own_survives() -> None:
+    offsets = GroupOffsets("group")
+    records = [offsets.commit("t", 0, committed(expire_ms=77))]
+    found = replay(records).get("t", 0)
+    assert found is not None
+    assert found.expire_ms == 77
+
+
+def test_deleting_twice_writes_one_tombstone() -> None:
+    offsets = GroupOffsets("group")
+    offsets.commit("t", 0, committed())
+    assert len(offsets.delete("t", 0)) == 1
+    assert offsets.delete("t", 0) == []
+    assert not offsets
+
+
+def test_offsets_do_not_pass_to_another_topic_of_the_same_name() -> None:
+    offsets = GroupOffsets("group")
+    offsets.commit("t", 0, committed(topic_id=b"a" * 16))
+    offsets.commit("t", 1, committed())
+    assert offsets.get("t", 0, b"a" * 16) is not None
+    assert offsets.get("t", 0, b"b" * 16) is None
+    assert offsets.get("t", 0) is not None
+    assert offsets.get("t", 1, b"b" * 16) is not None, "committed before ids were kept"
+
+
+def test_a_group_that_only_commits_keeps_each_offset_for_the_retention_after_its_commit() -> None:
+    world = World()
+    offsets = GroupOffsets("group")
+    offsets.commit("t", 0, committed(commit_ms=0))
+    offsets.commit("t", 1, committed(commit_ms=10))
+    assert offsets.expire(RETENTION_MS - 1, RETENTION_MS, world.group) == []
+    assert len(offsets.expire(RETENTION_MS, RETENTION_MS, world.group)) == 1
+    assert [number for _, number, _ in offsets] == [1]
+
+
+def test_offsets_of_subscribed_topics_stay_however_old() -> None:
+    world = World()
+    members = world.stable()
+    offsets = GroupOffsets("group")
+    offsets.commit("t", 0, committed())
+    offsets.commit("gone", 0, committed())
+    tombstones = offsets.expire(10**15, RETENTION_MS, world.group)
+    assert len(tombstones) == 1
+    assert list(offsets.topics) == ["t"]
+    world.join(members[0])
+    offsets.commit("gone", 0, committed())
+    assert offsets.expire(10**15, RETENTION_MS, world.group) == [], "not during a rebalance"
+
+
+def test_offsets_age_from_when_the_group_became_empty() -> None:
+    world = World()
+    members = world.stable()
+    offsets = GroupOffsets("group")
+    offsets.commit("t", 0, committed())
+    world.leave(*((member, None) for member in members))
+    assert offsets.expire(world.now_ms + RETENTION_MS - 1, RETENTION_MS, world.group) == []
+    assert len(offsets.expire(world.now_ms + RETENTION_MS, RETENTION_MS, world.group)) == 1
+
+
+def test_an_expiry_of_its_own_holds_instead_of_the_retention() -> None:
+    world = World()
+    offsets = GroupOffsets("group")
+    offsets.commit("t", 0, committed(expire_ms=10 * RETENTION_MS))
+    assert offsets.expire(9 * RETENTION_MS, RETENTION_MS, world.group) == []
+    assert len(offsets.expire(10 * RETENTION_MS, RETENTION_MS, world.group)) == 1
