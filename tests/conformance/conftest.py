@@ -1,8 +1,9 @@
 """The broker under test and the clients that talk to it.
 
-Starts one `millstream serve` for the session, or uses the broker that MILLSTREAM_CONFORMANCE_BOOTSTRAP names
-(host:port), so that the same tests can be put to Apache Kafka. What needs Maven Central or npm is skipped,
-with the reason that scripts/setup-test-tools wrote down; everything else fails when it is missing.
+Starts one `millstream serve` for the session, or uses the broker that
+MILLSTREAM_CONFORMANCE_BOOTSTRAP names (host:port), so that the same tests can be put to Apache
+Kafka. What needs Maven Central or npm is skipped, with the reason that scripts/setup-test-tools
+wrote down; everything else fails when it is missing.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from clients.aio import AiokafkaClient  # noqa: E402
-from clients.confluent import ConfluentAdmin, ConfluentClient  # noqa: E402
-from clients.contract import Admin, Client, DriverProcess  # noqa: E402
-from clients.kafka_python import KafkaPythonAdmin, KafkaPythonClient  # noqa: E402
-from clients.kcat import KcatClient  # noqa: E402
-from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient  # noqa: E402
-from locations import CACHE, FOLDER, JARS, REPOSITORY  # noqa: E402
-from millstream_process import MillstreamProcess  # noqa: E402
+from clients.aio import AiokafkaClient
+from clients.confluent import ConfluentAdmin, ConfluentClient
+from clients.contract import Admin, Client, DriverProcess
+from clients.kafka_python import KafkaPythonAdmin, KafkaPythonClient
+from clients.kcat import KcatClient
+from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient
+from locations import CACHE, FOLDER, JARS, REPOSITORY
+from millstream_process import MillstreamProcess
 
 # Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
 MAY_BE_MISSING = {"jars", "kafkajs"}

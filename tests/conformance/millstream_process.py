@@ -1,4 +1,6 @@
-"""A Millstream broker as a child process over one folder, that can be stopped, killed and started again."""
+"""A Millstream broker as a child process over one folder, that can be stopped, killed and started
+again.
+"""
 
 from __future__ import annotations
 

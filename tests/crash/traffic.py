@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, Message, Producer
 Target: TypeAlias = tuple[str, int]
 
 DRAIN_SECONDS_MAX = 60.0
-_BURST = 20
-_PAUSE_S = 0.002
+_BURST = 5
+_PAUSE_S = 0.003
 _FILLER = b" " + b"payload " * 12
 
 
@@ -61,6 +61,8 @@ class Traffic:
             "compression.type": codec,
             "linger.ms": 2,
             "batch.num.messages": 50,
+            # What piles up while the broker is down.
+            "queue.buffering.max.messages": 1000,
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,
             "retry.backoff.ms": 10,

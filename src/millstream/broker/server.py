@@ -189,7 +189,8 @@ class Server:
             directory,
             config.topic_defaults(),
             self._partition_metrics,
-            flusher if config.log_flush_before_ack else None,
+            flusher,
+            flushes_before_ack=config.log_flush_before_ack,
         )
         if not directory.was_clean:
             replicas.open_logs(catalog.image)

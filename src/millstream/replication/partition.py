@@ -175,7 +175,9 @@ class Partition:
                 f"min.insync.replicas asks for {log.config.min_insync_replicas}",
             )
         appended = log.append_as_leader(batch, header, state.leader_epoch)
-        if self._flushes_before_ack:
+        if self._flushes_before_ack or (
+            log.log_end_offset - log.recovery_point >= log.config.flush_messages
+        ):
             self._host.flush(self)
         else:
             self.durable_offset = log.log_end_offset
