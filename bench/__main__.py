@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import fnmatch
+import signal
 import subprocess
 import sys
 import time
@@ -137,6 +138,8 @@ def serve(name: str, port: int) -> int:
 
 def main() -> int:
     options = parse_options()
+    # Whoever ends the benchmark must not leave its brokers running.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
     if options.list:
         for section in chosen_sections(options.only):
             console.print("\n".join(case.name for case in section.cases), highlight=False)

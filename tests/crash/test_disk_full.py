@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from crash.stored_log import (
-    UnsyncedDisk,
     append,
     check_kept,
     opened,
@@ -18,6 +17,7 @@ from crash.stored_log import (
     read_from,
     sample_batch,
 )
+from harness.log_home import UnsyncedDisk
 from millstream.env.disk import Buffer, File
 from millstream.log.log import PartitionLog
 from millstream.model.error import BrokerError, ErrorCode

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -50,8 +51,10 @@ def encode_frame(
     return b"".join(frame_request(request.api_key, version, correlation_id, client_id, body))
 
 
-def values_batch(*values: bytes, timestamp: int = 1_700_000_000_000, **fields: Any) -> bytearray:
-    """A batch of keyless records; `fields` go to `build_batch`."""
+def values_batch(*values: bytes, timestamp: int | None = None, **fields: Any) -> bytearray:
+    """A batch of keyless records, by default of now; `fields` go to `build_batch`."""
+    if timestamp is None:
+        timestamp = time.time_ns() // 1_000_000
     records = [Record(i, timestamp + i, None, value, []) for i, value in enumerate(values)]
     return build_batch(records, **fields)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import StillClock, UnsyncedDisk
+from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import values_batch
 from millstream.log.directory import LogDirectory
 from millstream.metadata.record import PartitionRecord
@@ -78,7 +78,7 @@ def make(
 
 
 def append(partition: Partition, *values: bytes, acks_all: bool = True) -> int:
-    batch = values_batch(*values)
+    batch = values_batch(*values, timestamp=NOW_MS)
     view = memoryview(batch)
     return partition.append(view, check_produced(view), acks_all=acks_all).base_offset
 

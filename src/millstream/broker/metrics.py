@@ -22,8 +22,6 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-
 from millstream.broker.exposition import (
     Family,
     Histogram,
@@ -145,6 +143,21 @@ _TOPIC_COUNTERS: Final = (
 )
 
 
+def _process_metrics() -> Callable[[], bytes]:
+    # Imported here because a broker starts sooner without it.
+    from prometheus_client import (
+        CollectorRegistry,
+        GCCollector,
+        ProcessCollector,
+        generate_latest,
+    )
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    return partial(generate_latest, registry)
+
+
 class Metrics:
     """Everything that `/metrics` shows."""
 
@@ -183,9 +196,8 @@ class Metrics:
         self._acks: dict[tuple[str, int], Histogram] = {}
         self._acks_folded: set[tuple[str, int]] = set()
         self._extra: list[tuple[str, Kind, str, tuple[str, ...], RowSource]] = []
-        self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
-        GCCollector(registry=self._process)
+        #: Renders what prometheus_client knows of every process; made at the first scrape.
+        self._process: Callable[[], bytes] | None = None
 
     def api(self, name: str) -> ApiMetrics:
         """The row of the API called `name` (`Produce`, `Fetch`, ...), to be kept by the caller."""
@@ -260,7 +272,9 @@ class Metrics:
 
     async def render(self) -> bytes:
         """All of it as Prometheus text, giving way to other work in between."""
-        return await render(self.families()) + generate_latest(self._process)
+        if self._process is None:
+            self._process = _process_metrics()
+        return await render(self.families()) + self._process()
 
     def families(self) -> Iterator[Family]:
         """The metrics in the order shown. Lists are copied, as counting goes on meanwhile."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,7 +30,6 @@ from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
-from millstream.broker.http import HttpServer
 from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
@@ -55,6 +54,9 @@ from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
 from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
+
+if TYPE_CHECKING:
+    from millstream.broker.http import HttpServer
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class Server:
             topic_labels_max=config.metrics_topic_labels_max,
             partition_labels_max=config.metrics_partition_labels_max,
         )
-        self.http = HttpServer(self._metrics)
+        self._http: HttpServer | None = None
         self._gate = Gate(options.limits(config))
         self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
@@ -126,10 +128,10 @@ class Server:
     async def _start(self) -> None:
         config = self._static_config
         started_at = time.monotonic()
-        if config.http_address is not None:
-            await self.http.start(*config.http_address)
-            self._undo.push_async_callback(self.http.stop)
         directory = self._open_directory(config)
+        if not directory.was_clean:
+            # Recovery can take a while: people want to see how far it is.
+            await self._start_http(config)
         store = await SqliteStore.open(config.data_dir / METADATA_FILE, self._environment.clock)
         self._undo.push_async_callback(store.close)
         catalog = await Catalog.open(
@@ -150,7 +152,9 @@ class Server:
         services = self._connect(config, directory, catalog, replicas, upkeep)
         await self._listen(services, store)
         self._settle_memory()
-        self.http.ready()
+        await self._start_http(config)
+        if self._http is not None:
+            self._http.ready()
         _log.info(
             "broker %d of cluster %s is ready after %.2f s: %d partitions, listening on %s",
             config.node_id,
@@ -159,6 +163,17 @@ class Server:
             len(replicas),
             ", ".join(f"{name} port {port}" for name, port in self.ports.items()),
         )
+
+    async def _start_http(self, config: BrokerConfig) -> None:
+        if config.http_address is None or self._http is not None:
+            return
+        # Imported here: it takes as long to import as the rest of the broker, and clients can be
+        # served meanwhile.
+        from millstream.broker.http import HttpServer
+
+        self._http = HttpServer(self._metrics)
+        await self._http.start(*config.http_address)
+        self._undo.push_async_callback(self._http.stop)
 
     def _open_directory(self, config: BrokerConfig) -> LogDirectory:
         environment = self._environment
@@ -203,7 +218,8 @@ class Server:
 
     async def _recover(self, directory: LogDirectory) -> None:
         def show(done: int, total: int, topic_partition: object) -> None:
-            self.http.not_ready(f"recovering logs after an unclean stop: {done} of {total}")
+            if self._http is not None:
+                self._http.not_ready(f"recovering logs after an unclean stop: {done} of {total}")
             if done == total or done % 1000 == 0:
                 _log.info("recovered %d of %d logs (last: %s)", done, total, topic_partition)
 
@@ -331,7 +347,8 @@ class Server:
 
     async def stop(self) -> None:
         """Finish what is at work, then undo the start. After it the data folder is marked clean."""
-        self.http.not_ready("stopping")
+        if self._http is not None:
+            self._http.not_ready("stopping")
         await self._acceptor.stop_accepting()
         if self._requests:
             drain_s_max = self._static_config.shutdown_drain_timeout_ms / 1000

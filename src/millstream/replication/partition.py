@@ -181,6 +181,9 @@ class Partition:
             self._host.flush(self)
         else:
             self.durable_offset = log.log_end_offset
+            if self._durable is not None:
+                # Earlier batches may still wait for a flush that no longer counts.
+                self._durable.advance(self.durable_offset)
             self.advance_high_watermark()
         return appended
 

@@ -26,9 +26,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
     counts = Counter(topic.name for topic in request.topics)
     rows: list[_Row] = []
     planned: list[tuple[_Row, NewTopic]] = []
-    for topic in request.topics:
-        if counts[topic.name] > 1 and any(row.name == topic.name for row in rows):
-            continue
+    for topic in {topic.name: topic for topic in request.topics}.values():
         row = _Row(name=topic.name)
         rows.append(row)
         try:
