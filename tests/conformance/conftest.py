@@ -28,11 +28,19 @@ from clients.kafka_python import KafkaPythonAdmin, KafkaPythonClient
 from clients.kcat import KcatClient
 from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient
 from locations import CACHE, FOLDER, JARS, REPOSITORY
-from millstream_process import MillstreamProcess
+
+from harness.broker_process import BrokerProcess
 
 # Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
 MAY_BE_MISSING = {"jars", "kafkajs"}
 NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kcat",)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests together: each worker would start a broker, a JVM and Node.js anew."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.xdist_group("conformance"))
 
 
 @pytest.fixture(scope="session")
@@ -61,13 +69,10 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if elsewhere:
         yield elsewhere
         return
-    broker = MillstreamProcess(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    try:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         yield broker.bootstrap
-    finally:
         broker.stop()
-    assert "Traceback" not in broker.printed(), broker.printed()
+        assert "Traceback" not in broker.log_text(), broker.log_text()
 
 
 @pytest.fixture(scope="session")
