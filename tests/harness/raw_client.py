@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from millstream.model.error import ErrorCode
 from millstream.records.batch import scan
 from millstream.records.builder import build_batch
 from millstream.records.record import Record, decode_records
@@ -68,6 +69,10 @@ def records_of(data: Any) -> list[Record]:
         for position, _ in scan(data)
         for record in decode_records(data, _DECOMPRESSED_BYTES_MAX, position)
     ]
+
+
+class OutOfRangeError(AssertionError):
+    """The log does not hold the wanted offset, perhaps no longer."""
 
 
 class RawClient:
@@ -229,6 +234,8 @@ class RawClient:
         found: list[Record] = []
         while True:
             row = self.fetch(topic, offset, partition, max_bytes=8 << 20)
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise OutOfRangeError(offset)
             assert row.error_code == 0, row.error_code
             batches = scan(row.records) if row.records else []
             if not batches:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -64,6 +65,8 @@ METADATA_FILE = "metadata.db"
 
 #: Time for answers that are already written to reach clients at a stop.
 CLOSE_S_MAX = 2.0
+#: Descriptors besides logs and clients: the store, HTTP, flushes in progress.
+SPARE_DESCRIPTORS = 1024
 #: Leader epochs raised side by side after an unclean stop.
 EPOCHS_AT_ONCE = 256
 #: Requests leave no cycles behind, so collecting often finds nothing and costs latency.
@@ -398,9 +401,26 @@ async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: C
 
 def run(config: BrokerConfig) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
+    _raise_descriptor_limit(config)
     loop_factory = _loop_factory()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_serve(config))
+
+
+def _raise_descriptor_limit(config: BrokerConfig) -> None:
+    """Let the process open as many files and sockets as the system grants, and say if that is
+    fewer than the settings allow for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wanted = config.log_open_files_max + config.max_connections + SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        _log.warning(
+            "the system grants %d open files; log.open.files.max and max.connections allow for %d: "
+            "raise the limit (ulimit -n, LimitNOFILE) or lower them",
+            hard,
+            wanted,
+        )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

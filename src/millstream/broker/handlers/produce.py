@@ -16,6 +16,7 @@ import asyncio
 
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.deferred import Deferred
+from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import BatchHeader, check_produced, read_header
 from millstream.records.builder import build_batch
@@ -168,9 +169,7 @@ def _append(
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     config = partition.log.config
     if config.compression_type != "producer":
-        batch, header = _recompress(
-            batch, header, config.compression_type, config.max_message_bytes
-        )
+        batch, header = _recompress(batch, header, config.compression_type)
     appended = partition.append(batch, header, acks_all=acks == ACKS_ALL)
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
@@ -183,14 +182,14 @@ def _append(
 
 
 def _recompress(
-    batch: memoryview, header: BatchHeader, compression_type: str, size_max: int
+    batch: memoryview, header: BatchHeader, compression_type: str
 ) -> tuple[memoryview, BatchHeader]:
     wanted = Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
     if header.codec == wanted:
         return batch, header
     rebuilt = memoryview(
         build_batch(
-            decode_records(batch, max(size_max, 1) * 64),
+            decode_records(batch, DECOMPRESSED_BYTES_MAX),
             codec=wanted,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
