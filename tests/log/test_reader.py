@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,8 @@ from harness.log_home import LogHome, append, make_batch, read_batches
 from millstream.log.reader import DamagedLogError
 from millstream.model.config import TopicConfig
 from millstream.model.error import ErrorCode
-from millstream.records.batch import read_header, scan
+from millstream.records.batch import read_header, scan, stamp_crc
+from millstream.records.builder import build_batch
 
 NewHome = Callable[..., LogHome]
 
@@ -128,3 +130,18 @@ def test_cold_data_is_checked_once(new_home: NewHome) -> None:
     append(log, make_batch(1, b"hot"))
     assert segment.hot_from < segment.size
     assert len(read_batches(log)) == len(batches) + 1
+
+
+def test_rebuilt_indexes_leave_emptied_batches_out(new_home: NewHome) -> None:
+    home = new_home()
+    log = home.open()
+    append(log, make_batch(1, b"kept"))
+    kept = log.max_timestamp_offset()
+    emptied = build_batch([], base_offset=1, last_offset_delta=0, delete_horizon_ms=kept[0] + 9)
+    struct.pack_into(">q", emptied, 35, kept[0] + 5)
+    stamp_crc(emptied, 0, len(emptied))
+    log.append_as_follower(memoryview(emptied))
+    home.stop(clean=True)
+    for path in home.log_path.parent.glob("*.*index"):
+        path.unlink()
+    assert home.open().max_timestamp_offset() == kept

@@ -357,7 +357,7 @@ def rebuild_indexes(segment: Segment, interval: int) -> None:
     try:
         for position, header in walk(segment, 0, segment.size):
             segment.note_batch(
-                position, header.size, header.last_offset, header.max_timestamp, interval
+                position, header.size, header.last_offset, header.latest_timestamp, interval
             )
     except DamagedLogError as damage:
         _log.warning("the indexes of %s end at %d", segment.log.path, damage.position)
@@ -381,7 +381,7 @@ def resume(segment: Segment, interval: int) -> None:
     start = segment.offset_index.lookup(count - 1)[1] if count else 0
     for position, header in walk(segment, start, segment.size):
         segment.note_batch(
-            position, header.size, header.last_offset, header.max_timestamp, interval
+            position, header.size, header.last_offset, header.latest_timestamp, interval
         )
 
 

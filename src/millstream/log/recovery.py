@@ -227,7 +227,7 @@ class _Repair:
 
     def _index(self, segment: Segment, position: int, header: BatchHeader) -> None:
         segment.note_batch(
-            position, header.size, header.last_offset, header.max_timestamp, self._interval
+            position, header.size, header.last_offset, header.latest_timestamp, self._interval
         )
 
     def _state_at(self, offset: int) -> ProducerState:

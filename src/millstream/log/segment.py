@@ -168,7 +168,7 @@ class Segment:
         self.size = start + len(data)
         for position, header in batches:
             self.note_batch(
-                start + position, header.size, header.last_offset, header.max_timestamp, interval
+                start + position, header.size, header.last_offset, header.latest_timestamp, interval
             )
             self.remember(header.base_offset, start + position)
 
