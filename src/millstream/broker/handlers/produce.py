@@ -28,6 +28,7 @@ from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 ACKS_NONE = 0
 ACKS_ALL = -1
 _ZSTD_SINCE = 7
+_LEADER_HINT_SINCE = 10
 
 _Row = ProduceResponse.Topic.Partition
 
@@ -211,7 +212,7 @@ def _describe_failure(row: _Row, error: BrokerError, topic: str | None, context:
     if partition is None:
         return
     partition.counters.failed_produces += 1
-    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+    if context.version >= _LEADER_HINT_SINCE and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         row.current_leader = _Row.Leader(
             leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
         )
