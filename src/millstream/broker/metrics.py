@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -23,6 +24,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from millstream.broker.exposition import (
+    BOUNDS,
     Family,
     Histogram,
     Kind,
@@ -57,9 +59,16 @@ class ApiMetrics:
         """Count one answered request: seconds it waited for its turn, seconds of the handler's own
         work, and seconds from the last byte received to the answer handed to the socket."""
         self.requests += 1
-        self.queue.observe(queue)
-        self.local.observe(local)
-        self.total.observe(total)
+        # `Histogram.observe` written out three times: this runs for every request.
+        row = self.queue
+        row.counts[bisect_left(BOUNDS, queue)] += 1
+        row.sum_seconds += queue
+        row = self.local
+        row.counts[bisect_left(BOUNDS, local)] += 1
+        row.sum_seconds += local
+        row = self.total
+        row.counts[bisect_left(BOUNDS, total)] += 1
+        row.sum_seconds += total
 
 
 class TopicMetrics:
