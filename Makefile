@@ -14,7 +14,7 @@ run: $(VENV)/.runtime ## start a broker on 127.0.0.1:9092 (data in ./millstream-
 
 test: $(VENV)/.dev ## set everything up and run the tests
 	@scripts/setup-test-tools
-	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak" $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, strict mypy on src/, import contracts
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """`python -m bench`: measures Millstream beside Apache Kafka, one at a time, in turns.
 
-For each repeat and section one broker is started, warmed up, measured and removed, then the other; the
-order changes with every repeat (A B, B A, A B, ...).
+For each repeat and section one broker is started, warmed up, measured and removed, then the
+other; the order changes with every repeat (A B, B A, A B, ...).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import fnmatch
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +24,8 @@ from bench.report import Report
 RESULTS = REPOSITORY / "bench" / "results"
 JOIN_GROUP = 11
 
-console = Console()
+# A table in a log file must not be folded to 80 columns.
+console = Console(width=None if sys.stdout.isatty() else 160)
 
 
 def parse_options() -> argparse.Namespace:
@@ -98,6 +100,8 @@ def measure(options: argparse.Namespace) -> int:
     plan = rows.QUICK if options.quick else rows.FULL
     plan = dataclasses.replace(plan, groups=have_groups(names))
     report = Report({"repeats": repeats, "brokers": names, **dataclasses.asdict(plan)})
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / ".gitignore").write_text("*\n")
     out = options.out or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     sections = chosen_sections(options.only)
     for repeat in range(repeats):
@@ -134,6 +138,8 @@ def serve(name: str, port: int) -> int:
 
 def main() -> int:
     options = parse_options()
+    # Whoever ends the benchmark must not leave its brokers running.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
     if options.list:
         for section in chosen_sections(options.only):
             console.print("\n".join(case.name for case in section.cases), highlight=False)

@@ -1,7 +1,9 @@
-"""Starts, stops and meters the brokers under measurement, each alone and with its own throw-away folder.
+"""Starts, stops and meters the brokers under measurement, each alone and with its own throw-away
+folder.
 
-Owns the processes and the folders. Does not know what is measured. Both brokers run with their default
-settings, so the log mode is the same for both: appends go to the page cache, no fsync before an ack.
+Owns the processes and the folders. Does not know what is measured. Both brokers run with their
+default settings, so the log mode is the same for both: appends go to the page cache, no fsync
+before an ack.
 """
 
 from __future__ import annotations
@@ -25,11 +27,17 @@ STOP_SECONDS_MAX = 30.0
 LOG_MODE = "page cache, no fsync before an ack (the default of both)"
 
 # What Kafka's own start scripts pass to the JVM when nobody says otherwise.
-KAFKA_JVM = (
-    "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 "
-    "-XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent "
-    "-XX:MaxInlineLevel=15 -Djava.awt.headless=true"
-).split()
+KAFKA_JVM = [
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+]
 
 KAFKA_LOGGING = """\
 appender.file.type = File
@@ -93,7 +101,7 @@ class Usage:
 
 
 class Broker:
-    """One broker process over one folder. `start` after `stop` reuses the folder; `remove` deletes it."""
+    """One process over one folder. `start` after `stop` reuses the folder; `remove` deletes it."""
 
     name = "broker"
 

@@ -1,12 +1,12 @@
 """Turns the figures of all repeats into ratios, a table for people and a JSON file.
 
-A ratio is Millstream's figure divided by Kafka's in the same repeat; its spread is the smallest and largest
-over the repeats. Whether above or below one is good depends on the row.
+A ratio is Millstream's figure divided by Kafka's in the same repeat; its spread is the smallest
+and largest over the repeats. Whether above or below one is good depends on the row.
 """
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import os
 import platform
@@ -59,7 +59,7 @@ class Report:
 
     def table(self) -> Table:
         table = Table(title="Millstream beside Apache Kafka", caption=f"Log mode: {LOG_MODE}.")
-        table.add_column("row")
+        table.add_column("row", min_width=60)
         table.add_column("unit")
         for column in (BASE, OURS, "ratio", "spread"):
             table.add_column(column, justify="right", no_wrap=True)
@@ -89,12 +89,11 @@ class Report:
             console.print(f"[red]failed:[/red] {failure}", markup=True, highlight=False)
 
     def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "machine": {
                 "cores": os.cpu_count(),
                 "kernel": platform.release(),

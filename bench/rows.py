@@ -1,7 +1,7 @@
 """What is measured: cases, grouped into sections that share one start of a broker.
 
-A case puts tools to a running broker and returns figures. A figure's name is its row in the report. Every
-section begins with a fresh broker and a warm-up that no figure sees.
+A case puts tools to a running broker and returns figures. A figure's name is its row in the
+report. Every section begins with a fresh broker and a warm-up that no figure sees.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ class Plan:
     latency_seconds: float
     warm_up_seconds: float
     warm_up_records: int
+    tiny_warm_up_seconds: float
     groups: bool  # both brokers have consumer groups, so that ConsumerPerformance can be used
 
 
-FULL = Plan(800_000_000, 400_000_000, 10.0, 3.0, 300_000, groups=False)
-QUICK = Plan(60_000_000, 40_000_000, 2.0, 1.0, 50_000, groups=False)
+FULL = Plan(800_000_000, 400_000_000, 10.0, 3.0, 300_000, 10.0, groups=False)
+QUICK = Plan(60_000_000, 40_000_000, 2.0, 1.0, 50_000, 3.0, groups=False)
 
 
 class Case(NamedTuple):
@@ -72,11 +73,13 @@ def warm_up(broker: Broker, plan: Plan) -> None:
     topic = tools.create_topic(broker, "warm-up", 1)
     tools.producer_performance(broker, topic, plan.warm_up_records, 1024, acks=1)
     tools.assigned_consumer(broker, topic, 1, plan.warm_up_records)
+    # A JVM compiles what runs often: small requests take another path than large ones.
+    tools.python("tiny_requests", broker, topic=topic, seconds=plan.tiny_warm_up_seconds)
     tools.delete_topics(broker, topic)
 
 
 def measure_start(broker: Broker, plan: Plan) -> list[Figure]:
-    """Process start to the first acknowledged record of a topic that exists; then memory at rest."""
+    """Process start to the first acknowledged record of an existing topic; then memory at rest."""
     broker.start()
     tools.create_topic(broker, "start", 1)
     broker.stop()

@@ -1,7 +1,8 @@
-"""Runs the load tools, each in its own process and the same for every broker, and reads what they print.
+"""Runs the load tools, each in its own process and the same for every broker, and reads what they
+print.
 
-Kafka's ProducerPerformance and ConsumerPerformance, kcat, and the small programs in load/ and java/.
-Every run is bounded in time.
+Kafka's ProducerPerformance and ConsumerPerformance, kcat, and the small programs in load/ and
+java/. Every run is bounded in time.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def python(name: str, broker: Broker, **options: Any) -> dict[str, Any]:
 
 
 def create_topic(broker: Broker, name: str, partitions: int) -> str:
-    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -86,7 +87,7 @@ def create_topic(broker: Broker, name: str, partitions: int) -> str:
 
 
 def delete_topics(broker: Broker, *names: str) -> None:
-    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for future in client.delete_topics(list(names)).values():
         future.result(30)
 
@@ -94,19 +95,23 @@ def delete_topics(broker: Broker, *names: str) -> None:
 def producer_performance(
     broker: Broker, topic: str, records: int, size: int, rate: int = -1, **properties: Any
 ) -> tuple[Throughput, dict[str, float]]:
-    """Kafka's ProducerPerformance: throughput, and latency percentiles in whole milliseconds."""
+    """Kafka's ProducerPerformance: throughput, and latency percentiles in whole milliseconds.
+
+    The first fifth of the records warms its JVM up and is in no figure but the number sent.
+    """
     given = {"bootstrap.servers": broker.bootstrap, **properties}
     settings = [f"{key.replace('_', '.')}={value}" for key, value in given.items()]
     printed = java(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(size)),
-        *("--throughput", str(rate), "--command-property", *settings),
+        *("--throughput", str(rate), "--warmup-records", str(records // 5)),
+        *("--command-property", *settings),
     )
     return parse_producer_performance(printed)
 
 
 def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, float]]:
-    """Reads the closing line: `N records sent, R records/sec (M MB/sec), ..., P ms 50th, ...`."""
+    """Reads the closing line: `N records ..., R records/sec (M MB/sec), ..., P ms 50th, ...`."""
     line = next(one for one in reversed(printed.splitlines()) if " ms 50th" in one)
     parts = line.split(", ")
     rate, _, rest = parts[1].partition(" records/sec (")
@@ -157,15 +162,17 @@ def kcat_producer(broker: Broker, topic: str, records: int, size: int, codec: st
         write_lines(Path(lines.name), records, size)
         begin = time.monotonic()
         run(
-            ["kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec, "-l", lines.name]
-            + ["-X", "acks=1", "-X", "queue.buffering.max.messages=500000"]
+            [
+                *("kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec, "-l", lines.name),
+                *("-X", "acks=1", "-X", "queue.buffering.max.messages=500000"),
+            ]
         )
         seconds = time.monotonic() - begin
     return Throughput(records, records / seconds, records * size / seconds / 2**20)
 
 
 def write_lines(path: Path, records: int, size: int) -> None:
-    """Random letters, as ProducerPerformance sends; they repeat too far apart for a codec to notice."""
+    """Random letters, as ProducerPerformance sends; they repeat too far apart for a codec."""
     letters = random.Random(1).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=LINES_BYTES)
     count = LINES_BYTES // size
     some = b"".join(bytes(letters[i * size : (i + 1) * size]) + b"\n" for i in range(count))

@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 import confluent_kafka
-
 from bench.load.open_loop import send, summary
 
 

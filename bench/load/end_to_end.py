@@ -1,7 +1,9 @@
-"""A librdkafka program: the time from when a record is due until a consumer in another process has it.
+"""A librdkafka program: the time from when a record is due until a consumer in another process
+has it.
 
-The consumer reads an assigned partition with default fetch settings. Both processes read the machine's
-one monotonic clock. Prints one JSON line: percentiles in milliseconds, without the first seconds.
+The consumer reads an assigned partition with default fetch settings. Both processes read the
+machine's one monotonic clock. Prints one JSON line: percentiles in milliseconds, without the
+first seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import sys
 import time
 
 import confluent_kafka
-
 from bench.load.open_loop import send, summary
 
 STAMP = struct.Struct(">Q")
@@ -46,7 +47,7 @@ def consume(options: argparse.Namespace) -> None:
         if message is None:
             continue
         now = time.monotonic_ns()
-        (due,) = STAMP.unpack_from(message.value())
+        (due,) = STAMP.unpack_from(message.value() or bytes(STAMP.size))
         if due == 0:
             break
         latencies.append(now - due)

@@ -1,8 +1,8 @@
 """Sends records at a fixed rate, on a schedule that does not wait for answers.
 
-Latency counts from the moment a record was due, so a stall shows in every record it delays. Records are due
-in ticks of a millisecond or more, several at a tick when the rate asks for it: the sender must not need a
-core of its own on a small machine.
+Latency counts from the moment a record was due, so a stall shows in every record it delays.
+Records are due in ticks of a millisecond or more, several at a tick when the rate asks for it:
+the sender must not need a core of its own on a small machine.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def main() -> None:
         messages = consumer.consume(min(10_000, options.records - records), timeout=1.0)
         records += len(messages)
         if messages:
-            value_bytes += len(messages[0].value()) * len(messages)
+            value_bytes += len(messages[0].value() or b"") * len(messages)
         if time.monotonic() - begin > READ_SECONDS_MAX:
             raise SystemExit(f"read only {records} records in {READ_SECONDS_MAX:.0f} s")
     seconds = time.monotonic() - begin

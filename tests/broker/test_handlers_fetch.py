@@ -125,12 +125,21 @@ def test_unknown_topics_ids_and_partitions(client: RawClient, topic: str) -> Non
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_leader_epoch_that_is_not_the_partitions(client: RawClient, topic: str) -> None:
-    for epoch, expected in ((1000, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.NONE)):
+@pytest.mark.parametrize("version", [9, 10, 11, 12])
+def test_a_leader_epoch_that_is_not_the_partitions(
+    client: RawClient, topic: str, version: int
+) -> None:
+    for epoch, expected in (
+        (1000, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (-2, ErrorCode.FENCED_LEADER_EPOCH),
+        (-1, ErrorCode.NONE),
+    ):
         request = fetch_request([(topic, 0, 0)])
         request.topics[0].partitions[0].current_leader_epoch = epoch
-        (row,) = client.call(request, 12).responses[0].partitions
+        (row,) = client.call(request, version).responses[0].partitions
         assert row.error_code == expected
+        has_hint = version >= 12 and expected == ErrorCode.FENCED_LEADER_EPOCH
+        assert (row.current_leader is not None) == has_hint
 
 
 # Waiting

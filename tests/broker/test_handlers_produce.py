@@ -295,3 +295,13 @@ def test_malformed_requests_cost_their_connection_only(
         other.send_raw(b"\x7f\xff\xff\xff")
         assert other.is_closed_within(10)
     assert client.produce(topic, values_batch(b"a")).error_code == 0
+
+
+def test_topics_that_flush_now_and_then_leave_nobody_waiting(client: RawClient) -> None:
+    client.create_topic("flushing", configs={"flush.messages": 3})
+    for acks in (1, -1):
+        for _ in range(100):
+            for _ in range(4):
+                client.send(produce_request("flushing", values_batch(b"x"), acks=acks), 12)
+            rows = [client.receive().responses[0].partition_responses[0] for _ in range(4)]
+            assert [row.error_code for row in rows] == [0] * 4

@@ -7,25 +7,14 @@ example an Apache Kafka, which tells whether a failure is the command's or the b
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
+from harness.broker_process import BrokerProcess
 from millstream.cli.main import app
-
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 20.0
 
 
 class Outcome:
@@ -44,69 +33,16 @@ class Outcome:
 Run = Callable[..., Outcome]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-class Child:
-    """A `millstream serve` with its data and output under one folder."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
-        self.http = f"127.0.0.1:{free_port()}"
-        self.data = folder / "data"
-        self._log = folder / "broker.log"
-        command = [sys.executable, "-m", "millstream.cli.main", "serve", "--data", str(self.data)]
-        command += ["--listen", self.address, "--http", self.http, *arguments]
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        self._wait_until_ready()
-
-    def _wait_until_ready(self) -> None:
-        """Return once `/readyz` says 200; fail with the output when that never happens."""
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"http://{self.http}/readyz", timeout=1):
-                    return
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
-                time.sleep(0.05)
-        self._give_up("did not become ready")
-
-    def stop(self, number: int = signal.SIGTERM) -> None:
-        """Ask it to stop; it must do so, in time and with exit code 0."""
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        try:
-            code = self._process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self._give_up("did not stop")
-        assert code == 0, self._log.read_text()[-4000:]
-
-    def _give_up(self, what: str) -> NoReturn:
-        self._process.kill()
-        self._process.wait()
-        pytest.fail(f"the broker {what}:\n{self._log.read_text()[-4000:]}")
-
-
-@pytest.fixture
-def start_broker(tmp_path: Path) -> Callable[..., Child]:
-    """Start a broker of the test's own, which the test stops."""
-    return lambda *arguments: Child(tmp_path, *arguments)
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a running broker that creates topics only when told to."""
     if external := os.environ.get("MILLSTREAM_TEST_BOOTSTRAP"):
         yield external
         return
-    folder = tmp_path_factory.mktemp("broker")
-    child = Child(folder, "--set", "auto.create.topics.enable=false")
-    yield child.address
-    child.stop()
+    settings = {"auto.create.topics.enable": False}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as process:
+        yield process.bootstrap
+        process.stop()
 
 
 @pytest.fixture

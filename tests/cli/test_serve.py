@@ -4,20 +4,16 @@ import json
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.broker_process import BrokerProcess
 from millstream.cli.serve import _address_flags, _JsonFormatter
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Child, Run
+    from tests.cli.conftest import Run
 
 
 def settings_of(run: Run, *arguments: str) -> dict[str, str]:
@@ -104,38 +100,8 @@ def test_log_lines_as_json() -> None:
     assert (row["level"], row["logger"], row["message"]) == ("info", "a.b", "x is 1")
 
 
-def test_a_broker_starts_answers_and_stops_cleanly(start_broker: Callable[..., Child]) -> None:
-    child = start_broker()
-    host, _, port = child.address.partition(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
-    with urllib.request.urlopen(f"http://{child.http}/metrics", timeout=5) as response:
-        assert b"millstream_build_info" in response.read()
-    child.stop(signal.SIGINT)
-    assert (child.data / ".kafka_cleanshutdown").exists()
-
-
-def test_a_second_broker_on_the_same_data_or_port_is_refused(
-    start_broker: Callable[..., Child], tmp_path: Path
-) -> None:
-    child = start_broker()
-    try:
-        same_data = serve("--data", str(child.data), "--listen", "127.0.0.1:0")
-        assert same_data.returncode == 1, same_data
-        assert same_data.stderr.splitlines()[-1].startswith("error: cannot start: ")
-        assert str(child.data) in same_data.stderr
-        same_port = serve("--data", str(tmp_path / "other"), "--listen", child.address)
-        assert same_port.returncode == 1, same_port
-        assert "in use" in same_port.stderr.splitlines()[-1]
-        assert "Traceback" not in same_data.stderr + same_port.stderr
-    finally:
-        child.stop()
-
-
-def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "millstream.cli.main", "serve", "--http", "", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_an_interrupt_stops_a_broker_cleanly(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        os.kill(broker.pid, signal.SIGINT)
+        broker.stop()
+        assert (broker.data / ".kafka_cleanshutdown").exists()

@@ -1,8 +1,9 @@
 """The broker under test and the clients that talk to it.
 
-Starts one `millstream serve` for the session, or uses the broker that MILLSTREAM_CONFORMANCE_BOOTSTRAP names
-(host:port), so that the same tests can be put to Apache Kafka. What needs Maven Central or npm is skipped,
-with the reason that scripts/setup-test-tools wrote down; everything else fails when it is missing.
+Starts one `millstream serve` for the session, or uses the broker that
+MILLSTREAM_CONFORMANCE_BOOTSTRAP names (host:port), so that the same tests can be put to Apache
+Kafka. What needs Maven Central or npm is skipped, with the reason that scripts/setup-test-tools
+wrote down; everything else fails when it is missing.
 """
 
 from __future__ import annotations
@@ -20,18 +21,26 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from clients.aio import AiokafkaClient  # noqa: E402
-from clients.confluent import ConfluentAdmin, ConfluentClient  # noqa: E402
-from clients.contract import Admin, Client, DriverProcess  # noqa: E402
-from clients.kafka_python import KafkaPythonAdmin, KafkaPythonClient  # noqa: E402
-from clients.kcat import KcatClient  # noqa: E402
-from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient  # noqa: E402
-from locations import CACHE, FOLDER, JARS, REPOSITORY  # noqa: E402
-from millstream_process import MillstreamProcess  # noqa: E402
+from clients.aio import AiokafkaClient
+from clients.confluent import ConfluentAdmin, ConfluentClient
+from clients.contract import Admin, Client, DriverProcess
+from clients.kafka_python import KafkaPythonAdmin, KafkaPythonClient
+from clients.kcat import KcatClient
+from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient
+from locations import CACHE, FOLDER, JARS, REPOSITORY
+
+from harness.broker_process import BrokerProcess
 
 # Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
 MAY_BE_MISSING = {"jars", "kafkajs"}
 NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kcat",)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests together: each worker would start a broker, a JVM and Node.js anew."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.xdist_group("conformance"))
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +69,10 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if elsewhere:
         yield elsewhere
         return
-    broker = MillstreamProcess(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    try:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         yield broker.bootstrap
-    finally:
         broker.stop()
-    assert "Traceback" not in broker.printed(), broker.printed()
+        assert "Traceback" not in broker.log_text(), broker.log_text()
 
 
 @pytest.fixture(scope="session")

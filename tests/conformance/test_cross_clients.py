@@ -1,7 +1,7 @@
 """What one client writes, all others read, byte for byte.
 
-Each writer fills one topic once: a partition for each codec with every sample it can send, and one more
-with a 5 MiB record. Each reader reads all of it.
+Each writer fills one topic once: a partition for each codec with every sample it can send, and
+one more with a 5 MiB record. Each reader reads all of it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ producer, are of different sizes and codecs, and fill several small segments.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.log_home import UnsyncedDisk
 from millstream.env.clock import SystemClock
-from millstream.env.disk import Buffer, Disk, SystemDisk, SystemFile
+from millstream.env.disk import Disk
 from millstream.log.directory import LogDirectory
 from millstream.log.log import Appended, PartitionLog
 from millstream.model.config import TopicConfig
@@ -31,33 +31,6 @@ CONFIG = TopicConfig(segment_bytes=1500, index_interval_bytes=200)
 PRODUCER_ID = 7
 EPOCH = 0
 _READ_BYTES = 1 << 20
-
-
-class UnsyncedFile(SystemFile):
-    """A file whose `sync` is not waited for."""
-
-    __slots__ = ()
-
-    def sync(self) -> None:
-        pass
-
-
-class UnsyncedDisk(SystemDisk):
-    """The file system without waiting for stable storage: these tests kill no machine."""
-
-    __slots__ = ()
-
-    def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> UnsyncedFile:
-        flags = os.O_CLOEXEC | (os.O_RDONLY if readonly else os.O_RDWR)
-        return UnsyncedFile(os.open(path, flags | (os.O_CREAT if create else 0), 0o644))
-
-    def write_atomic(self, path: Path, data: Buffer) -> None:
-        temporary = path.with_name(f"{path.name}.tmp")
-        temporary.write_bytes(data)
-        temporary.replace(path)
-
-    def sync_dir(self, path: Path) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +153,10 @@ def check_kept(path: Path, kept: list[Placed], lost: list[Placed]) -> None:
         assert log.log_end_offset == end
         assert read_from(log, log.log_start_offset) == expected
         if kept:
-            repeated = append(log, _as_sent(kept[-1]))
+            repeated = append(log, as_sent(kept[-1]))
             assert (repeated.duplicate, repeated.base_offset) == (True, kept[-1].base_offset)
         for each in lost:
-            again = append(log, _as_sent(each))
+            again = append(log, as_sent(each))
             assert (again.duplicate, again.base_offset) == (False, each.base_offset)
         next_sequence = (lost or kept)[-1].sequence + read_header((lost or kept)[-1].data).count
         assert append(log, sample_batch(999, next_sequence)).base_offset == log.log_end_offset - 4
@@ -193,7 +166,7 @@ def check_kept(path: Path, kept: list[Placed], lost: list[Placed]) -> None:
         assert read_from(log, log.log_start_offset) == expected
 
 
-def _as_sent(placed: Placed) -> bytearray:
+def as_sent(placed: Placed) -> bytearray:
     batch = bytearray(placed.data)
     batch[:8] = bytes(8)
     return batch

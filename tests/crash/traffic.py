@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 Target: TypeAlias = tuple[str, int]
 
 DRAIN_SECONDS_MAX = 60.0
-_BURST = 20
-_PAUSE_S = 0.002
+_BURST = 5
+_PAUSE_S = 0.003
 _FILLER = b" " + b"payload " * 12
 
 
@@ -47,9 +47,10 @@ class Traffic:
         self._targets = targets
         self._keys = keys
         self._random = random.Random(name)
-        #: Per partition: how many were sent, and the offset of each that was acknowledged.
+        #: Per partition: how many were sent, and the offset of each that was acknowledged; None
+        #: where the broker knew only that it has it.
         self.sent: dict[Target, int] = defaultdict(int)
-        self.acknowledged: dict[Target, dict[int, int]] = defaultdict(dict)
+        self.acknowledged: dict[Target, dict[int, int | None]] = defaultdict(dict)
         #: Per partition and key: the number of the last acknowledged value.
         self.last_of_key: dict[Target, dict[bytes, int]] = defaultdict(dict)
         self.failures: list[str] = []
@@ -61,6 +62,8 @@ class Traffic:
             "compression.type": codec,
             "linger.ms": 2,
             "batch.num.messages": 50,
+            # What piles up while the broker is down.
+            "queue.buffering.max.messages": 1000,
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,
             "retry.backoff.ms": 10,
@@ -73,6 +76,15 @@ class Traffic:
         else:
             settings |= {"acks": 1, "retries": 0}
         self._producer = Producer(settings)
+
+    def acknowledged_since(self, target: Target, first: int) -> dict[int, int | None]:
+        """What was acknowledged from offset `first` on, by number."""
+        found = self.acknowledged[target]
+        after = -1
+        for number, offset in found.items():
+            if offset is not None and offset < first:
+                after = max(after, number)
+        return {number: offset for number, offset in found.items() if number > after}
 
     def start(self) -> None:
         self._stop.clear()
@@ -102,7 +114,9 @@ class Traffic:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.acknowledged[target][number] = message.offset()
+                offset = message.offset()
+                known = offset if offset is not None and offset >= 0 else None
+                self.acknowledged[target][number] = known
                 if key is not None:
                     last = self.last_of_key[target]
                     last[key] = max(last.get(key, 0), number)
@@ -115,6 +129,10 @@ class Traffic:
             )
         except BufferError:
             self._producer.poll(0.01)
+            return
+        except KafkaException as error:
+            self.failures.append(f"{self.name}: {error}")
+            self._stop.set()
             return
         self.sent[target] = number + 1
 

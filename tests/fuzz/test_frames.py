@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -45,8 +44,7 @@ class Witness:
 
     def check(self) -> None:
         value = b"%d" % self.records
-        batch = values_batch(value, timestamp=time.time_ns() // 1_000_000)
-        produced = self._client.produce(self.TOPIC, batch, acks=1)
+        produced = self._client.produce(self.TOPIC, values_batch(value), acks=1)
         assert (produced.error_code, produced.base_offset) == (0, self.records)
         fetched = self._client.fetch(self.TOPIC, self.records)
         assert fetched.error_code == 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
-from millstream.env.disk import Disk, SystemDisk
+from millstream.env.disk import Buffer, Disk, File, SystemDisk, SystemFile
 from millstream.log.directory import LogDirectory
 from millstream.log.log import Appended, PartitionLog
 from millstream.log.storage import LogOptions
@@ -17,6 +18,30 @@ from millstream.records.record import Record, decode_records
 
 NOW_MS = 1_700_000_000_000
 SMALL = TopicConfig(segment_bytes=1500, index_interval_bytes=200)
+
+
+class _UnsyncedFile(SystemFile):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        pass
+
+
+class UnsyncedDisk(SystemDisk):
+    """The file system without waiting for it: enough where a process dies, not the machine."""
+
+    __slots__ = ()
+
+    def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> File:
+        return _UnsyncedFile(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+
+    def sync_dir(self, path: Path) -> None:
+        pass
 
 
 class StillClock:
@@ -39,7 +64,7 @@ class LogHome:
     def __init__(self, path: Path, config: TopicConfig = SMALL, disk: Disk | None = None) -> None:
         self.path = path
         self.config = config
-        self.disk = disk or SystemDisk()
+        self.disk = disk or UnsyncedDisk()
         self.clock = StillClock()
         self.directory: LogDirectory | None = None
         self.options = LogOptions(open_files_max=16, close_threads=1)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from millstream.model.error import ErrorCode
 from millstream.records.batch import scan
 from millstream.records.builder import build_batch
 from millstream.records.record import Record, decode_records
@@ -50,8 +52,10 @@ def encode_frame(
     return b"".join(frame_request(request.api_key, version, correlation_id, client_id, body))
 
 
-def values_batch(*values: bytes, timestamp: int = 1_700_000_000_000, **fields: Any) -> bytearray:
-    """A batch of keyless records; `fields` go to `build_batch`."""
+def values_batch(*values: bytes, timestamp: int | None = None, **fields: Any) -> bytearray:
+    """A batch of keyless records, by default of now; `fields` go to `build_batch`."""
+    if timestamp is None:
+        timestamp = time.time_ns() // 1_000_000
     records = [Record(i, timestamp + i, None, value, []) for i, value in enumerate(values)]
     return build_batch(records, **fields)
 
@@ -65,6 +69,10 @@ def records_of(data: Any) -> list[Record]:
         for position, _ in scan(data)
         for record in decode_records(data, _DECOMPRESSED_BYTES_MAX, position)
     ]
+
+
+class OutOfRangeError(AssertionError):
+    """The log does not hold the wanted offset, perhaps no longer."""
 
 
 class RawClient:
@@ -226,6 +234,8 @@ class RawClient:
         found: list[Record] = []
         while True:
             row = self.fetch(topic, offset, partition, max_bytes=8 << 20)
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise OutOfRangeError(offset)
             assert row.error_code == 0, row.error_code
             batches = scan(row.records) if row.records else []
             if not batches:

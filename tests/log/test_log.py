@@ -14,12 +14,13 @@ from harness.log_home import (
     NOW_MS,
     SMALL,
     LogHome,
+    UnsyncedDisk,
     append,
     make_batch,
     read_batches,
     read_values,
 )
-from millstream.env.disk import Buffer, File, SystemDisk
+from millstream.env.disk import Buffer, File
 from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -266,7 +267,7 @@ def test_segments_roll_by_size_time_and_full_index(new_home: NewHome) -> None:
     assert len(read_batches(log)) == 13
 
 
-class FullDisk(SystemDisk):
+class FullDisk(UnsyncedDisk):
     """A disk that takes half of a write and then no more."""
 
     __slots__ = ("is_full",)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import LogHome, append, make_batch, read_batches, read_values
-from millstream.env.disk import File, SystemDisk
+from harness.log_home import LogHome, UnsyncedDisk, append, make_batch, read_batches, read_values
+from millstream.env.disk import File
 from millstream.log.directory import CLEAN_MARKER
 from millstream.model.config import TopicConfig
 from millstream.records.batch import read_header
@@ -48,7 +48,7 @@ def test_truncation_at_every_byte_of_the_last_batches(new_home: NewHome) -> None
     path = _last_log(home)
     data = path.read_bytes()
     assert data == b"".join(batches)
-    for cut in range(1, _tail_bytes(batches, 3) + 1):
+    for cut in range(1, _tail_bytes(batches, 2) + 1):
         copy = _copy(home, new_home)
         _last_log(copy).write_bytes(data[:-cut])
         log = copy.open()
@@ -72,7 +72,7 @@ def test_bits_flipped_anywhere_in_the_tail(new_home: NewHome) -> None:
     batches = _fill(home)
     data = _last_log(home).read_bytes()
     chance = random.Random(3)
-    tail = _tail_bytes(batches, 3)
+    tail = _tail_bytes(batches, 2)
     for position in range(len(data) - tail, len(data)):
         copy = _copy(home, new_home)
         damaged = bytearray(data)
@@ -177,7 +177,7 @@ def test_a_lost_segment_ends_the_log(home: LogHome) -> None:
     assert b"".join(read_batches(home.open())) == b"".join(batches)[:size]
 
 
-class CountingDisk(SystemDisk):
+class CountingDisk(UnsyncedDisk):
     """Counts the bytes read from `.log` files."""
 
     __slots__ = ("log_bytes_read",)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import LogHome, append, make_batch, read_values
-from millstream.env.disk import SystemDisk
+from harness.log_home import LogHome, UnsyncedDisk, append, make_batch, read_values
 from millstream.log.log import PartitionLog
 from millstream.log.reader import LogSlice
 from millstream.log.segment import Segment
@@ -21,7 +20,7 @@ class KillError(Exception):
     """The process ends here."""
 
 
-class KillingDisk(SystemDisk):
+class KillingDisk(UnsyncedDisk):
     """Dies before the n-th change of a name or sync of a directory."""
 
     __slots__ = ("left",)

@@ -64,13 +64,12 @@ class Api:
 class ApiTable:
     """All APIs of this broker by key."""
 
-    __slots__ = ("_apis",)
+    __slots__ = ("_apis", "get")
 
     def __init__(self, apis: Iterable[Api]) -> None:
         self._apis = {int(api.key): api for api in apis}
-
-    def get(self, key: int) -> Api | None:
-        return self._apis.get(key)
+        #: The API of a key, or None.
+        self.get: Callable[[int], Api | None] = self._apis.get
 
     def __iter__(self) -> Iterator[Api]:
         return iter(self._apis.values())

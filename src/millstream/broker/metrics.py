@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-
 from millstream.broker.exposition import (
+    BOUNDS,
     Family,
     Histogram,
     Kind,
@@ -59,9 +59,16 @@ class ApiMetrics:
         """Count one answered request: seconds it waited for its turn, seconds of the handler's own
         work, and seconds from the last byte received to the answer handed to the socket."""
         self.requests += 1
-        self.queue.observe(queue)
-        self.local.observe(local)
-        self.total.observe(total)
+        # `Histogram.observe` written out three times: this runs for every request.
+        row = self.queue
+        row.counts[bisect_left(BOUNDS, queue)] += 1
+        row.sum_seconds += queue
+        row = self.local
+        row.counts[bisect_left(BOUNDS, local)] += 1
+        row.sum_seconds += local
+        row = self.total
+        row.counts[bisect_left(BOUNDS, total)] += 1
+        row.sum_seconds += total
 
 
 class TopicMetrics:
@@ -145,6 +152,21 @@ _TOPIC_COUNTERS: Final = (
 )
 
 
+def _process_metrics() -> Callable[[], bytes]:
+    # Imported here because a broker starts sooner without it.
+    from prometheus_client import (
+        CollectorRegistry,
+        GCCollector,
+        ProcessCollector,
+        generate_latest,
+    )
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    return partial(generate_latest, registry)
+
+
 class Metrics:
     """Everything that `/metrics` shows."""
 
@@ -183,9 +205,8 @@ class Metrics:
         self._acks: dict[tuple[str, int], Histogram] = {}
         self._acks_folded: set[tuple[str, int]] = set()
         self._extra: list[tuple[str, Kind, str, tuple[str, ...], RowSource]] = []
-        self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
-        GCCollector(registry=self._process)
+        #: Renders what prometheus_client knows of every process; made at the first scrape.
+        self._process: Callable[[], bytes] | None = None
 
     def api(self, name: str) -> ApiMetrics:
         """The row of the API called `name` (`Produce`, `Fetch`, ...), to be kept by the caller."""
@@ -260,7 +281,9 @@ class Metrics:
 
     async def render(self) -> bytes:
         """All of it as Prometheus text, giving way to other work in between."""
-        return await render(self.families()) + generate_latest(self._process)
+        if self._process is None:
+            self._process = _process_metrics()
+        return await render(self.families()) + self._process()
 
     def families(self) -> Iterator[Family]:
         """The metrics in the order shown. Lists are copied, as counting goes on meanwhile."""

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,7 +31,6 @@ from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
-from millstream.broker.http import HttpServer
 from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
@@ -58,12 +58,17 @@ from millstream.net.listener import Acceptor
 from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
 
+if TYPE_CHECKING:
+    from millstream.broker.http import HttpServer
+
 _log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.db"
 
 #: Time for answers that are already written to reach clients at a stop.
 CLOSE_S_MAX = 2.0
+#: Descriptors besides logs and clients: the store, HTTP, flushes in progress.
+SPARE_DESCRIPTORS = 1024
 #: Leader epochs raised side by side after an unclean stop.
 EPOCHS_AT_ONCE = 256
 #: Requests leave no cycles behind, so collecting often finds nothing and costs latency.
@@ -100,7 +105,7 @@ class Server:
             topic_labels_max=config.metrics_topic_labels_max,
             partition_labels_max=config.metrics_partition_labels_max,
         )
-        self.http = HttpServer(self._metrics)
+        self._http: HttpServer | None = None
         self._gate = Gate(options.limits(config))
         self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
@@ -128,10 +133,10 @@ class Server:
     async def _start(self) -> None:
         config = self._static_config
         started_at = time.monotonic()
-        if config.http_address is not None:
-            await self.http.start(*config.http_address)
-            self._undo.push_async_callback(self.http.stop)
         directory = self._open_directory(config)
+        if not directory.was_clean:
+            # Recovery can take a while: people want to see how far it is.
+            await self._start_http(config)
         store = await SqliteStore.open(config.data_dir / METADATA_FILE, self._environment.clock)
         self._undo.push_async_callback(store.close)
         catalog = await Catalog.open(
@@ -152,7 +157,9 @@ class Server:
         services = self._connect(config, directory, catalog, replicas, upkeep)
         await self._listen(services, store)
         self._settle_memory()
-        self.http.ready()
+        await self._start_http(config)
+        if self._http is not None:
+            self._http.ready()
         _log.info(
             "broker %d of cluster %s is ready after %.2f s: %d partitions, listening on %s",
             config.node_id,
@@ -161,6 +168,17 @@ class Server:
             len(replicas),
             ", ".join(f"{name} port {port}" for name, port in self.ports.items()),
         )
+
+    async def _start_http(self, config: BrokerConfig) -> None:
+        if config.http_address is None or self._http is not None:
+            return
+        # Imported here: it takes as long to import as the rest of the broker, and clients can be
+        # served meanwhile.
+        from millstream.broker.http import HttpServer
+
+        self._http = HttpServer(self._metrics)
+        await self._http.start(*config.http_address)
+        self._undo.push_async_callback(self._http.stop)
 
     def _open_directory(self, config: BrokerConfig) -> LogDirectory:
         environment = self._environment
@@ -191,7 +209,8 @@ class Server:
             directory,
             config.topic_defaults(),
             self._partition_metrics,
-            flusher if config.log_flush_before_ack else None,
+            flusher,
+            flushes_before_ack=config.log_flush_before_ack,
         )
         if not directory.was_clean:
             replicas.open_logs(catalog.image)
@@ -204,7 +223,8 @@ class Server:
 
     async def _recover(self, directory: LogDirectory) -> None:
         def show(done: int, total: int, topic_partition: object) -> None:
-            self.http.not_ready(f"recovering logs after an unclean stop: {done} of {total}")
+            if self._http is not None:
+                self._http.not_ready(f"recovering logs after an unclean stop: {done} of {total}")
             if done == total or done % 1000 == 0:
                 _log.info("recovered %d of %d logs (last: %s)", done, total, topic_partition)
 
@@ -347,7 +367,8 @@ class Server:
 
     async def stop(self) -> None:
         """Finish what is at work, then undo the start. After it the data folder is marked clean."""
-        self.http.not_ready("stopping")
+        if self._http is not None:
+            self._http.not_ready("stopping")
         await self._acceptor.stop_accepting()
         if self._requests:
             drain_s_max = self._static_config.shutdown_drain_timeout_ms / 1000
@@ -397,9 +418,26 @@ async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: C
 
 def run(config: BrokerConfig) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
+    _raise_descriptor_limit(config)
     loop_factory = _loop_factory()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_serve(config))
+
+
+def _raise_descriptor_limit(config: BrokerConfig) -> None:
+    """Let the process open as many files and sockets as the system grants, and say if that is
+    fewer than the settings allow for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wanted = config.log_open_files_max + config.max_connections + SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        _log.warning(
+            "the system grants %d open files; log.open.files.max and max.connections allow for %d: "
+            "raise the limit (ulimit -n, LimitNOFILE) or lower them",
+            hard,
+            wanted,
+        )
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -122,13 +122,16 @@ class Session:
         except Exception:  # noqa: BLE001  # logged by _fail, and ends the connection
             self._fail(slot)
             return
-        slot.local_s = self._clock.monotonic() - slot.started_at
+        now = self._clock.monotonic()
+        slot.local_s = now - slot.started_at
         if outcome.__class__ is slot.api.response:
             if self._slots:
                 self._enqueue(slot)
-            self._complete(slot, outcome)
+                self._complete(slot, outcome)
+            else:
+                self._answer_now(slot, outcome, now)
         elif outcome is None:
-            self._observe(slot)
+            self._observe(slot, now)
         elif isinstance(outcome, Deferred):
             slot.deferred = outcome
             self._enqueue(slot)
@@ -138,6 +141,16 @@ class Session:
             task = asyncio.get_running_loop().create_task(self._await(slot, outcome))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _answer_now(self, slot: _Slot, response: Any, now: float) -> None:
+        """The usual case: the answer is there and no other one has to leave before it."""
+        try:
+            segments = _encode(slot, response)
+        except Exception:  # noqa: BLE001  # logged by _fail, and ends the connection
+            self._fail(slot)
+            return
+        self._connection.send(segments)
+        self._observe(slot, now)
 
     async def _await(self, slot: _Slot, coroutine: Coroutine[Any, Any, Any]) -> None:
         # Goes on when the client disconnects: an admin request that was begun is finished.
@@ -165,9 +178,6 @@ class Session:
             self._fail(slot)
             return
         slots = self._slots
-        if not slots:
-            self._send(slot, slot.segments)
-            return
         if slots[0] is not slot:
             self._kept_bytes += sum(map(len, slot.segments))
             if self._kept_bytes > self._limits.inflight_bytes_max and not self._is_held:
@@ -178,18 +188,13 @@ class Session:
             done = slots.popleft()
             if done is not slot:
                 self._kept_bytes -= sum(map(len, segments))
-            self._send(done, segments)
+            self._connection.send(segments)
+            self._observe(done, self._clock.monotonic())
         self._release_if_possible()
 
-    def _send(self, slot: _Slot, segments: list[Buffer]) -> None:
-        self._connection.send(segments)
-        self._observe(slot)
-
-    def _observe(self, slot: _Slot) -> None:
+    def _observe(self, slot: _Slot, now: float) -> None:
         received_at = slot.received_at
-        slot.api.metrics.answered(
-            slot.started_at - received_at, slot.local_s, self._clock.monotonic() - received_at
-        )
+        slot.api.metrics.answered(slot.started_at - received_at, slot.local_s, now - received_at)
 
     def _release_if_possible(self) -> None:
         if (

@@ -26,7 +26,6 @@ from millstream.log.replacement import CLEANED_SUFFIX, SWAP_SUFFIX
 from millstream.log.segment import Segment
 from millstream.records.batch import (
     HEADER_BYTES,
-    NO_TIMESTAMP,
     BatchHeader,
     CorruptBatch,
     iterate_batches,
@@ -247,7 +246,7 @@ class Cleaning:
                 position,
                 size,
                 header.last_offset,
-                _latest_timestamp(read_header(result)),
+                read_header(result).latest_timestamp,
                 self._plan.index_interval_bytes,
             )
             left.append(result)
@@ -289,11 +288,6 @@ def _chunks(
         last, header = batches[-1]
         yield view[: last + header.size], batches
         position += last + header.size
-
-
-def _latest_timestamp(header: BatchHeader) -> int:
-    """What a time index may say of the batch: nothing if there is no record to find."""
-    return header.max_timestamp if header.count else NO_TIMESTAMP
 
 
 def _fits(group: Sequence[SourceSegment], segment: SourceSegment, plan: CleaningPlan) -> bool:

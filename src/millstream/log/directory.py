@@ -190,7 +190,8 @@ class LogDirectory:
             exists=exists,
             is_recovered=self.was_clean or not exists,
         )
-        log.recovery_point = log.log_end_offset = self._recovery_points.pop(topic_partition, 0)
+        point = self._recovery_points.pop(topic_partition, 0)
+        log.recovery_point = log.checkpointed_point = log.log_end_offset = point
         log.log_start_offset = self._log_starts.pop(topic_partition, 0)
         if log.is_recovered:
             # Otherwise the end is not known yet, and may well be above the recovery point.
@@ -237,10 +238,13 @@ class LogDirectory:
         return self._set_aside(str(topic_partition)) if exists else None
 
     def _set_aside(self, name: str) -> Path:
-        ending = f".{self.storage.random.getrandbits(128):032x}{DELETE_SUFFIX}"
-        source, path = self.storage.path / name, self.storage.path
-        target = path / (name[: _NAME_BYTES_MAX - len(ending)] + ending)
-        self.storage.disk.rename(source, target)
+        path, disk = self.storage.path, self.storage.disk
+        while True:
+            ending = f".{self.storage.random.getrandbits(128):032x}{DELETE_SUFFIX}"
+            target = path / (name[: _NAME_BYTES_MAX - len(ending)] + ending)
+            if not disk.exists(target):  # a seeded simulator draws the same again
+                break
+        disk.rename(path / name, target)
         self.deleted_paths.append(target)
         return target
 
@@ -267,13 +271,16 @@ class LogDirectory:
         with self._checkpoint_lock:
             self.storage.is_checkpoint_stale = False
             points, starts = dict(self._recovery_points), dict(self._log_starts)
-            for log in list(self._logs.values()):
+            logs = list(self._logs.values())
+            for log in logs:
                 if log.recovery_point:
                     points[log.topic_partition] = log.recovery_point
                 if log.log_start_offset:
                     starts[log.topic_partition] = log.log_start_offset
             checkpoint.write_offsets(disk, path / checkpoint.RECOVERY_POINTS, points)
             checkpoint.write_offsets(disk, path / checkpoint.LOG_STARTS, starts)
+            for log in logs:
+                log.checkpointed_point = points.get(log.topic_partition, 0)
             if high_watermarks is not None:
                 checkpoint.write_offsets(disk, path / checkpoint.HIGH_WATERMARKS, high_watermarks)
 

@@ -41,8 +41,8 @@ _SNAPSHOT_INTERVAL_BYTES: Final = 1 << 20
 #: A flush leaves fewer index entries than this in memory alone. Recovery would have to scan the
 #: bytes they cover, and syncing both indexes with every group commit would cost three times.
 _UNWRITTEN_ENTRIES_MAX: Final = 512
-#: `flush.ms` of a topic that leaves flushing to the system.
-FLUSH_NEVER_MS: Final = (1 << 63) - 1
+#: `flush.ms` and `flush.messages` of a topic that leaves flushing to the system.
+FLUSH_NEVER: Final = (1 << 63) - 1
 
 
 class LocalLog:
@@ -62,6 +62,7 @@ class LocalLog:
         "_storage",
         "_tickets",
         "_unsynced_paths",
+        "checkpointed_point",
         "config",
         "dirty_since_ms",
         "failure",
@@ -94,6 +95,8 @@ class LocalLog:
         self.log_end_offset = 0
         #: Everything below is on stable storage.
         self.recovery_point = 0
+        #: The recovery point that the checkpoint file holds, or less.
+        self.checkpointed_point = 0
         #: Whether what is on disk is known to be whole: False after an unclean stop until `load`.
         self.is_recovered = is_recovered
         #: Whether the directory is there.
@@ -144,12 +147,19 @@ class LocalLog:
     @property
     def epochs(self) -> EpochCache:
         if self._epochs is None:
-            path = self.directory / checkpoint.LEADER_EPOCHS
-            entries = checkpoint.read_epochs(self._storage.disk, path) if self._exists else []
-            self._epochs = EpochCache(entries)
+            self._epochs = EpochCache(self._read_epochs() if self._exists else [])
             if self.is_recovered:
                 self._apply_assigned_epoch(self._epochs)
         return self._epochs
+
+    def _read_epochs(self) -> list[tuple[int, int]]:
+        path = self.directory / checkpoint.LEADER_EPOCHS
+        try:
+            return checkpoint.read_epochs(self._storage.disk, path)
+        except ValueError as error:
+            # The records themselves are intact; where older epochs began is no longer known.
+            _log.error("%s; going on without the epochs that it held", error)
+            return []
 
     def _apply_assigned_epoch(self, epochs: EpochCache) -> None:
         """Take in an epoch that was assigned before the cache and the log's end were known."""
@@ -279,7 +289,8 @@ class LocalLog:
         """Write a small file whose damage by a crash would be noticed; the next flush syncs it."""
         file = self._storage.disk.open(path, create=True)
         try:
-            file.truncate(0)
+            if file.size():
+                file.truncate(0)
             file.write(data, 0)
         finally:
             file.close()
@@ -436,7 +447,7 @@ class LocalLog:
     def _mark_dirty(self) -> None:
         self._is_dirty = True
         self.dirty_since_ms = self._storage.clock.wall_ms()
-        if self.config.flush_ms < FLUSH_NEVER_MS:
+        if min(self.config.flush_ms, self.config.flush_messages) < FLUSH_NEVER:
             self._storage.unflushed.add(self)
 
     # Closing
@@ -453,7 +464,8 @@ class LocalLog:
                 self._is_dirty = self._is_dirty or not self._active.indexes_written
                 state = self.producer_state
                 is_new = self.log_end_offset not in self._snapshots
-                if (is_new or state.is_dirty) and (state.entries or self._snapshots):
+                is_long = self._active.size > _SNAPSHOT_INTERVAL_BYTES
+                if (is_new or state.is_dirty) and (state.entries or self._snapshots or is_long):
                     self._write_snapshot()
         except OSError as error:
             raise self._storage_error("cannot be closed", error) from error

@@ -11,14 +11,14 @@ import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from millstream.log import reader, replacement, retention
 from millstream.log.local_log import LocalLog
 from millstream.log.producer_state import ProducedBatch, ProducerEntry
 from millstream.log.reader import EMPTY_SLICE, Bounds, LogSlice
 from millstream.log.retention import SegmentFacts
-from millstream.log.segment import DELETED_SUFFIX, Segment
+from millstream.log.segment import DELETED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from millstream.log.timestamp import TimeSearch, TimestampOffset
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -33,8 +33,6 @@ from millstream.records.batch import (
 from millstream.records.record import validate_records
 
 _log = logging.getLogger(__name__)
-
-_RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 
 class Appended(NamedTuple):
@@ -191,7 +189,7 @@ class PartitionLog(LocalLog):
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         return (
             waited_ms > segment_ms - active.jitter_ms
-            or last_offset - active.base_offset > _RELATIVE_OFFSET_MAX
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
             or active.indexes_full(config.segment_index_bytes)
         )
 
@@ -449,6 +447,9 @@ class PartitionLog(LocalLog):
             raise ValueError(f"segments {list(old)} of {self.topic_partition} are not neighbours")
         if self._end_of(first + count - 1) > self.recovery_point:
             raise ValueError(f"segments {list(old)} of {self.topic_partition} are not flushed")
+        if self._end_of(first + count - 1) > self.checkpointed_point:
+            # Recovery takes a gap above the recovery point for damage.
+            storage.checkpoint_now()
         bases = replacement.bases_of(new)
         if not replacement.is_staged(storage.disk, self.directory, bases):
             self.stage_replacement(new)

@@ -45,6 +45,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "is_restored",
         "last_timestamp",
         "producer_id",
         "transaction_start",
@@ -55,6 +56,9 @@ class ProducerEntry:
         self.epoch = epoch
         #: The last batches of `epoch`, oldest first, at most BATCHES_KEPT.
         self.batches: list[ProducedBatch] = []
+        #: Whether it comes from a snapshot, so that batches before the first of `batches` were
+        #: appended but are no longer known one by one.
+        self.is_restored = False
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         #: First offset of the open transaction, or -1.
@@ -63,6 +67,13 @@ class ProducerEntry:
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else -1
+
+    def has_forgotten(self, header: BatchHeader) -> bool:
+        """Whether a batch of this epoch is a recent one from before the snapshot."""
+        if not self.is_restored or not 0 < len(self.batches) < BATCHES_KEPT:
+            return False
+        behind = (self.batches[0].first_sequence - header.last_sequence) % _SEQUENCE_MODULUS
+        return 0 < behind < _SEQUENCE_MODULUS // 2
 
 
 class ProducerState:
@@ -107,6 +118,14 @@ class ProducerState:
                     f"starts epoch {epoch} with sequence {sequence} and not 0",
                 )
         elif sequence != (entry.last_sequence + 1) % _SEQUENCE_MODULUS:
+            if entry.has_forgotten(header):
+                # Clients take this for a success whose offset is not known, which it is.
+                raise _refused(
+                    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+                    header,
+                    offset,
+                    f"repeats sequence {sequence}, which is too long ago to know its offset",
+                )
             raise _refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 header,
@@ -129,6 +148,7 @@ class ProducerState:
         elif entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches.clear()
+            entry.is_restored = False
         entry.last_timestamp = max_timestamp
         if header.is_control:
             # A marker ends the transaction. It carries no sequence.
@@ -198,6 +218,7 @@ class ProducerState:
         for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = row
             entry = state.entries[producer_id] = ProducerEntry(producer_id, epoch)
+            entry.is_restored = True
             entry.last_timestamp = timestamp
             entry.coordinator_epoch = coordinator
             entry.transaction_start = start

@@ -36,6 +36,8 @@ COLD_READ_BYTES_MAX: Final = 2 << 20
 #: Headers are looked for in reads of this size: a little more than an index interval.
 _WALK_BYTES: Final = 4096 + HEADER_BYTES
 _VERIFIED_RANGES_MAX: Final = 64
+#: Offsets of a segment fit into an index entry.
+_RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 #: Distance of entries in an index that is replaced because it was wrong.
 _REBUILD_INTERVAL_BYTES: Final = 4096
 
@@ -77,6 +79,7 @@ def _checked(segment: Segment, data: bytes, index: int, position: int, limit: in
         and HEADER_BYTES <= size <= limit - position
         and header.base_offset >= segment.base_offset
         and header.last_offset_delta >= 0
+        and header.last_offset - segment.base_offset <= _RELATIVE_OFFSET_MAX
     ):
         return header
     raise report(
@@ -200,6 +203,8 @@ def read_range(
         position, header = found
         segment.remember(offset, position)
     first_bytes = header.size
+    if header.last_offset >= bounds.segment_end:
+        raise report(segment, position, f"offsets reach {header.last_offset}")
     if header.base_offset >= bounds.end_offset or (first_bytes > bytes_max and not at_least_one):
         return EMPTY_SLICE
     is_cold = position < segment.hot_from
@@ -352,7 +357,7 @@ def rebuild_indexes(segment: Segment, interval: int) -> None:
     try:
         for position, header in walk(segment, 0, segment.size):
             segment.note_batch(
-                position, header.size, header.last_offset, header.max_timestamp, interval
+                position, header.size, header.last_offset, header.latest_timestamp, interval
             )
     except DamagedLogError as damage:
         _log.warning("the indexes of %s end at %d", segment.log.path, damage.position)
@@ -376,7 +381,7 @@ def resume(segment: Segment, interval: int) -> None:
     start = segment.offset_index.lookup(count - 1)[1] if count else 0
     for position, header in walk(segment, start, segment.size):
         segment.note_batch(
-            position, header.size, header.last_offset, header.max_timestamp, interval
+            position, header.size, header.last_offset, header.latest_timestamp, interval
         )
 
 

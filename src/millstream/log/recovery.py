@@ -21,7 +21,13 @@ from millstream.env.disk import Disk
 from millstream.log import reader, replacement
 from millstream.log.epoch_cache import EpochCache
 from millstream.log.producer_state import ProducerState
-from millstream.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_name
+from millstream.log.segment import (
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    SNAPSHOT_SUFFIX,
+    Segment,
+    segment_name,
+)
 from millstream.log.storage import Storage
 from millstream.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, iterate_batches
 from millstream.records.batch import read_header as _read_header
@@ -73,12 +79,19 @@ def load(
     if segments:
         start = max(start, segments[0].base_offset)
     loaded = Loaded(segments, snapshots, None, start, known.log_end_offset, known.recovery_point)
-    if known.is_clean and _ends_at(segments, known, interval):
-        return loaded
-    if known.is_clean:
-        _log.warning("%s does not end at %d: recovering it", directory, known.log_end_offset)
     repair = _Repair(disk, directory, loaded, epochs, interval, has_gaps)
-    repair.run(is_point_known=not known.is_clean)
+    if known.is_clean:
+        if not _ends_at(segments, start, known.log_end_offset, interval):
+            _log.warning("%s does not end at %d: recovering it", directory, known.log_end_offset)
+            repair.run(is_point_known=False)
+    elif (
+        segments
+        and reader.indexes_sane(segments[-1])
+        and _ends_at(segments, start, known.recovery_point, interval)
+    ):
+        repair.keep()
+    else:
+        repair.run(is_point_known=True)
     return loaded
 
 
@@ -90,22 +103,21 @@ def _offsets(names: list[str], suffix: str) -> list[int]:
     )
 
 
-def _ends_at(segments: list[Segment], known: KnownOffsets, interval: int) -> bool:
-    """Whether the last batch on disk is the one that the checkpoint implies."""
+def _ends_at(segments: list[Segment], start: int, end: int, interval: int) -> bool:
+    """Whether the last batch on disk is the one before offset `end`."""
     if not segments:
-        return known.log_end_offset == known.log_start_offset
+        return end == start
     last = segments[-1]
     if last.size == 0:
-        return last.base_offset == known.log_end_offset
+        return last.base_offset == end
     next_offset = -1
     try:
         reader.ensure_indexes(last, interval)
-        start = last.offset_index.floor(known.log_end_offset)
-        for _, header in reader.walk(last, start, last.size):
+        for _, header in reader.walk(last, last.offset_index.floor(end), last.size):
             next_offset = header.next_offset
-    except reader.DamagedLogError:
+    except (reader.DamagedLogError, OSError):
         return False
-    return next_offset == known.log_end_offset
+    return next_offset == end
 
 
 class _Repair:
@@ -130,6 +142,12 @@ class _Repair:
         self._interval = interval
         self._has_gaps = has_gaps
         self._state = ProducerState()
+
+    def keep(self) -> None:
+        """Nothing follows the recovery point: there is nothing to check."""
+        loaded = self._loaded
+        loaded.log_end_offset = loaded.recovery_point
+        loaded.producers = self._state_at(loaded.log_end_offset)
 
     def run(self, *, is_point_known: bool) -> None:
         loaded = self._loaded
@@ -209,7 +227,7 @@ class _Repair:
 
     def _index(self, segment: Segment, position: int, header: BatchHeader) -> None:
         segment.note_batch(
-            position, header.size, header.last_offset, header.max_timestamp, self._interval
+            position, header.size, header.last_offset, header.latest_timestamp, self._interval
         )
 
     def _state_at(self, offset: int) -> ProducerState:
@@ -240,9 +258,7 @@ class _Repair:
         end = start
         try:
             for position, header in iterate_batches(data):
-                if header.base_offset < next_offset or (
-                    header.base_offset > next_offset and not self._has_gaps
-                ):
+                if not self._follows(header, next_offset, segment):
                     break
                 end = start + position + header.size
                 next_offset = header.next_offset
@@ -251,6 +267,13 @@ class _Repair:
         except CorruptBatch as error:
             _log.warning("%s after position %d: %s", segment.log.path, end, error.message)
         return end, next_offset
+
+    def _follows(self, header: BatchHeader, next_offset: int, segment: Segment) -> bool:
+        """Whether the batch may stand where `next_offset` is due. No checksum covers its offset."""
+        if header.base_offset == next_offset:
+            return True
+        is_gap = header.base_offset > next_offset and self._has_gaps
+        return is_gap and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
 
     def _note(self, header: BatchHeader) -> None:
         if header.producer_id >= 0:
@@ -310,7 +333,8 @@ def write_snapshot(disk: Disk, directory: Path, offset: int, state: ProducerStat
     path = directory / segment_name(offset, SNAPSHOT_SUFFIX)
     file = disk.open(path, create=True)
     try:
-        file.truncate(0)
+        if file.size():
+            file.truncate(0)
         file.write(state.encode(), 0)
     finally:
         file.close()

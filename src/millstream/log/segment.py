@@ -28,6 +28,9 @@ DELETED_SUFFIX: Final = ".deleted"
 #: The files that live and die with a segment.
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
+#: Indexes hold offsets less the base offset, in 31 bits.
+RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
+
 #: Where recent batches start, remembered so that a sequential reader pays for no index search.
 _POSITIONS_MAX: Final = 64
 
@@ -165,7 +168,7 @@ class Segment:
         self.size = start + len(data)
         for position, header in batches:
             self.note_batch(
-                start + position, header.size, header.last_offset, header.max_timestamp, interval
+                start + position, header.size, header.last_offset, header.latest_timestamp, interval
             )
             self.remember(header.base_offset, start + position)
 

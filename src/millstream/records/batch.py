@@ -100,6 +100,11 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
     @property
+    def latest_timestamp(self) -> int:
+        """The largest timestamp of its records; none where compaction has left no records."""
+        return self.max_timestamp if self.count else NO_TIMESTAMP
+
+    @property
     def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 

@@ -175,10 +175,15 @@ class Partition:
                 f"min.insync.replicas asks for {log.config.min_insync_replicas}",
             )
         appended = log.append_as_leader(batch, header, state.leader_epoch)
-        if self._flushes_before_ack:
+        if self._flushes_before_ack or (
+            log.log_end_offset - log.recovery_point >= log.config.flush_messages
+        ):
             self._host.flush(self)
         else:
             self.durable_offset = log.log_end_offset
+            if self._durable is not None:
+                # Earlier batches may still wait for a flush that no longer counts.
+                self._durable.advance(self.durable_offset)
             self.advance_high_watermark()
         return appended
 

@@ -31,6 +31,7 @@ class Replicas:
         "_defaults",
         "_directory",
         "_flusher",
+        "_flushes_before_ack",
         "_image",
         "_partitions",
         "on_drop",
@@ -42,15 +43,17 @@ class Replicas:
         directory: LogDirectory,
         defaults: TopicConfig,
         counters: Callable[[str, int], tuple[Counters, Latency]],
-        flusher: Flusher | None,
+        flusher: Flusher,
+        *,
+        flushes_before_ack: bool,
     ) -> None:
         self._broker_id = broker_id
         self._directory = directory
         #: What topics that set nothing of their own get.
         self._defaults = defaults
         self._counters = counters
-        #: Set when acknowledgements wait for an fsync.
         self._flusher = flusher
+        self._flushes_before_ack = flushes_before_ack
         self._image = ClusterImage()
         self._partitions: dict[tuple[str, int], Partition] = {}
         #: Partitions to wake at the end of this turn of the loop.
@@ -127,7 +130,7 @@ class Replicas:
             topic_partition = TopicPartition(topic.name, number)
             log = self._directory.log(topic_partition, topic.topic_id, config)
             partition = Partition(
-                self._broker_id, log, state, self, flushes_before_ack=self._flusher is not None
+                self._broker_id, log, state, self, flushes_before_ack=self._flushes_before_ack
             )
             self._partitions[topic_partition] = partition
             partition.become(state, known.get(topic_partition, 0))
@@ -167,7 +170,6 @@ class Replicas:
             partition.wake()
 
     def flush(self, partition: Partition) -> None:
-        assert self._flusher is not None
         future = self._flusher.request(partition.log)
         future.add_done_callback(lambda done: self._flushed(partition, done))
 

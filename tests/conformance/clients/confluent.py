@@ -96,7 +96,7 @@ class ConfluentClient:
         return self.consume(topic, partition, found[0].offset, count)
 
     def _new_consumer(self) -> Any:
-        # One for each read: a consumer that is given a topic it has not seen waits a second for metadata.
+        # One for each read: a consumer given a topic it has not seen waits a second for metadata.
         return ck.Consumer(
             {
                 "bootstrap.servers": self._bootstrap,

@@ -1,8 +1,8 @@
 """What every client is asked to do, in words that belong to none of them.
 
-A driver in this folder wraps one unmodified client behind `Client` (records) or `Admin` (topics). What a
-client cannot do it names in `lacks`; tests leave out exactly those cases, by name, and nothing else.
-Consumers read assigned partitions: no consumer group is needed.
+A driver in this folder wraps one unmodified client behind `Client` (records) or `Admin` (topics).
+What a client cannot do it names in `lacks`; tests leave out exactly those cases, by name, and
+nothing else. Consumers read assigned partitions: no consumer group is needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Client(Protocol):
     def produce(
         self, topic: str, partition: int, records: Sequence[Record], settings: Settings
     ) -> list[int]:
-        """Writes in order; returns the offsets the broker gave (-1 where acks is 0 or the client hides them)."""
+        """Writes in order; returns the offsets given (-1: acks is 0, or the client hides them)."""
 
     def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Record]:
         """Seeks to `offset` and reads `count` records."""
@@ -97,7 +97,7 @@ class DriverError(AssertionError):
 
 
 class DriverProcess:
-    """A client of another language: one process, one JSON request a line in, one JSON answer a line out."""
+    """A client of another language: one process, JSON requests in and answers out, by lines."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self._log = log

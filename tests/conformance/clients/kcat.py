@@ -1,8 +1,9 @@
 """kcat, one process a record written and one a read.
 
-A record's value is a file, so any bytes pass; keys and headers are arguments, so they cannot hold a zero
-byte. kcat skips empty files and takes an empty key argument for no key: such records go in as a line with
-a separator. It has no option for a record's timestamp, and does not say which offset a record got.
+A record's value is a file, so any bytes pass; keys and headers are arguments, so they cannot hold
+a zero byte. kcat skips empty files and takes an empty key argument for no key: such records go in
+as a line with a separator. It has no option for a record's timestamp, and does not say which
+offset a record got.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Clients that live in a driver process: the Java client and kafkajs, both over the same JSON lines.
+"""Clients that live in a driver process: the Java client and kafkajs, both over the same JSON
+lines.
 
 Bytes travel as base64, null as null. See java/Driver.java and node/driver.js for the other end.
 """

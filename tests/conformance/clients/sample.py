@@ -46,7 +46,7 @@ def samples_for(lacks: frozenset[str]) -> list[Record]:
 
 
 def sample_parameters(clients: dict[str, frozenset[str]]) -> Iterator[Any]:
-    """Every (client, sample) pair; those the client cannot send are marked as skipped with the reason."""
+    """Every (client, sample) pair; what a client cannot send is skipped, with the reason."""
     for client, lacks in clients.items():
         for sample in SAMPLES:
             missing = NEEDED.get(sample)

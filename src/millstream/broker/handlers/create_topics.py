@@ -1,34 +1,42 @@
 """CreateTopics: versions 2 to 7.
 
 Partition count and replication factor -1 mean the broker's defaults; replicas may be assigned by
-hand. The answer leaves when the topics are durable and this broker serves them, so `timeout_ms` is
-not used. From version 5 the answer holds the configs in force.
+hand. One request may create up to PARTITIONS_MAX partitions. The answer leaves when the topics are
+durable and this broker serves them, so `timeout_ms` is not used. From version 5 the answer holds
+the configs in force.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from millstream.broker.context import Context
 from millstream.broker.topic import DEFAULT
-from millstream.metadata.record import TopicRecord
+from millstream.metadata.record import Configs, TopicRecord
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig, definitions
 from millstream.model.definition import ConfigSource
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
+#: Partitions that one request may create, all its topics together; Kafka's own bound.
+PARTITIONS_MAX = 10_000
+
 _Row = CreateTopicsResponse.Topic
 _CONFIGS_SINCE = 5
+#: Topics looked at before other clients get their turn.
+_TOPICS_AT_ONCE = 200
 
 
 async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     rows: list[_Row] = []
     planned: list[tuple[_Row, NewTopic]] = []
-    for topic in request.topics:
-        if counts[topic.name] > 1 and any(row.name == topic.name for row in rows):
-            continue
+    remaining = PARTITIONS_MAX
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        if len(rows) % _TOPICS_AT_ONCE == _TOPICS_AT_ONCE - 1:
+            await asyncio.sleep(0)
         row = _Row(name=topic.name)
         rows.append(row)
         try:
@@ -36,19 +44,31 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
                 )
-            planned.append((row, _plan(topic, context)))
+            new = _plan(topic, context)
+            remaining -= len(new.assignment)
+            if remaining < 0:
+                raise BrokerError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"one request may create up to {PARTITIONS_MAX} partitions",
+                )
+            planned.append((row, new))
         except BrokerError as error:
             _refuse(row, error)
     results = await context.services.topics.create(
         [new for _, new in planned], validate_only=request.validate_only
     )
+    described: dict[Configs, list[_Row.Config]] = {}
     for (row, _), result in zip(planned, results, strict=True):
         if isinstance(result, BrokerError):
             _refuse(row, result)
-        else:
-            _describe(row, result, context)
-            if request.validate_only:
-                row.topic_id = bytes(16)
+            continue
+        row.topic_id = bytes(16) if request.validate_only else result.topic_id
+        row.num_partitions = len(result.partitions)
+        row.replication_factor = len(result.partitions[0].replicas)
+        if context.version >= _CONFIGS_SINCE:
+            if result.configs not in described:
+                described[result.configs] = _describe_configs(result, context)
+            row.configs = described[result.configs]
     return CreateTopicsResponse(topics=rows)
 
 
@@ -82,14 +102,9 @@ def _refuse(row: _Row, error: BrokerError) -> None:
     row.configs = []
 
 
-def _describe(row: _Row, topic: TopicRecord, context: Context) -> None:
-    row.topic_id = topic.topic_id
-    row.num_partitions = len(topic.partitions)
-    row.replication_factor = len(topic.partitions[0].replicas)
-    if context.version < _CONFIGS_SINCE:
-        return
+def _describe_configs(topic: TopicRecord, context: Context) -> list[_Row.Config]:
     config: TopicConfig = context.services.replicas.config(topic)
-    row.configs = [
+    return [
         _Row.Config(
             name=name,
             value=config.text(name),

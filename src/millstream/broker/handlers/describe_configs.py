@@ -26,7 +26,9 @@ _Result = DescribeConfigsResponse.Result
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
-    for wanted in request.resources:
+    # Once each: a small request must not be able to ask for an endless answer.
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
+    for wanted in resources.values():
         result = _Result(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
         response.results.append(result)
         try:

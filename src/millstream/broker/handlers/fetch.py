@@ -30,6 +30,8 @@ from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 _TOPIC_IDS_SINCE = 13
+_LEADER_HINT_SINCE = 12
+_ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _Row = FetchResponse.Topic.Partition
 
 _BATCH_LENGTH = Struct(">i")
@@ -175,7 +177,7 @@ class _Fetch:
         if partition is None:
             return
         partition.counters.failed_fetches += 1
-        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        if self._context.version >= _LEADER_HINT_SINCE and error.code in _ANOTHER_LEADER:
             row.current_leader = _Row.Leader(
                 leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
             )

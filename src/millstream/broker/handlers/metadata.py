@@ -36,6 +36,8 @@ def handle(
         if len(topics) > _TOPICS_AT_ONCE:
             return _describe_many(topics.values(), context)
         return _respond(context, [_describe(topic, context) for topic in topics.values()])
+    # Once each: a small request must not be able to ask for an endless answer.
+    wanted = list({(each.name, each.topic_id): each for each in wanted}.values())
     if _may_create(request, context):
         missing = [each.name for each in wanted if each.name and each.name not in topics]
         if missing:

@@ -16,6 +16,7 @@ import asyncio
 
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.deferred import Deferred
+from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import BatchHeader, check_produced, read_header
@@ -28,6 +29,7 @@ from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 ACKS_NONE = 0
 ACKS_ALL = -1
 _ZSTD_SINCE = 7
+_LEADER_HINT_SINCE = 10
 #: Tools that repair internal topics say this, as they do to Kafka.
 _INTERNAL_CLIENT_ID = "__admin_client"
 
@@ -173,9 +175,7 @@ def _append(
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     config = partition.log.config
     if config.compression_type != "producer":
-        batch, header = _recompress(
-            batch, header, config.compression_type, config.max_message_bytes
-        )
+        batch, header = _recompress(batch, header, config.compression_type)
     appended = partition.append(batch, header, acks_all=acks == ACKS_ALL)
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
@@ -188,14 +188,14 @@ def _append(
 
 
 def _recompress(
-    batch: memoryview, header: BatchHeader, compression_type: str, size_max: int
+    batch: memoryview, header: BatchHeader, compression_type: str
 ) -> tuple[memoryview, BatchHeader]:
     wanted = Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
     if header.codec == wanted:
         return batch, header
     rebuilt = memoryview(
         build_batch(
-            decode_records(batch, max(size_max, 1) * 64),
+            decode_records(batch, DECOMPRESSED_BYTES_MAX),
             codec=wanted,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
@@ -217,7 +217,7 @@ def _describe_failure(row: _Row, error: BrokerError, topic: str | None, context:
     if partition is None:
         return
     partition.counters.failed_produces += 1
-    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+    if context.version >= _LEADER_HINT_SINCE and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         row.current_leader = _Row.Leader(
             leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
         )

@@ -1,0 +1,155 @@
+"""A disk without room: the append fails, the log is as before, and goes on once there is room."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from crash.stored_log import (
+    append,
+    check_kept,
+    opened,
+    placed_in,
+    read_from,
+    sample_batch,
+)
+from harness.log_home import UnsyncedDisk
+from millstream.env.disk import Buffer, File
+from millstream.log.log import PartitionLog
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import read_header
+
+BATCHES = 30
+
+
+class Room:
+    """How many bytes may still be written."""
+
+    def __init__(self) -> None:
+        self.bytes_left: int | None = None
+
+    def take(self, wanted: int) -> int:
+        if self.bytes_left is None:
+            return wanted
+        granted = min(wanted, self.bytes_left)
+        self.bytes_left -= granted
+        return granted
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes_left == 0
+
+
+def no_space() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class CrampedFile:
+    """A file that takes what there is room for and fails with the rest."""
+
+    def __init__(self, file: File, room: Room) -> None:
+        self._file = file
+        self._room = room
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def write(self, data: Buffer, position: int) -> None:
+        # Overwriting takes no room, but no log overwrites.
+        granted = self._room.take(len(data))
+        self._file.write(memoryview(data)[:granted], position)
+        if granted < len(data):
+            raise no_space()
+
+    def writev(self, buffers: Sequence[Buffer], position: int) -> None:
+        self.write(b"".join(buffers), position)
+
+
+class CrampedDisk(UnsyncedDisk):
+    """A disk with only so much room."""
+
+    __slots__ = ("room",)
+
+    def __init__(self) -> None:
+        self.room = Room()
+
+    def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> File:  # type: ignore[override]
+        if create and self.room.is_full and not path.exists():
+            raise no_space()
+        file = super().open(path, create=create, readonly=readonly)
+        return CrampedFile(file, self.room)  # type: ignore[return-value]
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        if self.room.take(len(data)) < len(data):
+            raise no_space()
+        super().write_atomic(path, data)
+
+
+def fill(log: PartitionLog, first: int, sequence: int) -> tuple[int, int]:
+    """Append batches until one fails or all are in: the next number and sequence."""
+    for number in range(first, BATCHES):
+        batch = sample_batch(number, sequence)
+        end_offset = log.log_end_offset
+        try:
+            append(log, batch)
+        except BrokerError as error:
+            if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            assert log.log_end_offset == end_offset
+            return number, sequence
+        sequence += read_header(batch).count
+    return BATCHES, sequence
+
+
+def expected_bytes(tmp_path: Path) -> bytes:
+    path = tmp_path / "roomy"
+    with opened(path) as (_, log):
+        assert fill(log, 0, 0)[0] == BATCHES
+        return read_from(log, 0)
+
+
+@pytest.mark.parametrize("how", ["goes-on", "killed-while-full"])
+def test_room_runs_out_at_any_byte(tmp_path: Path, how: str) -> None:
+    expected = expected_bytes(tmp_path)
+    for room_bytes in range(0, len(expected) + 2000, 101):
+        path = tmp_path / f"{how}-{room_bytes}"
+        disk = CrampedDisk()
+        with opened(path, disk) as (_, log):
+            disk.room.bytes_left = room_bytes
+            number, sequence = fill(log, 0, 0)
+            for _ in range(2):
+                assert fill(log, number, sequence)[0] == number
+            if number:
+                assert expected.startswith(read_from(log, 0))
+            if how == "goes-on":
+                disk.room.bytes_left = None
+                assert fill(log, number, sequence)[0] == BATCHES
+                assert read_from(log, 0) == expected
+        if how == "goes-on":
+            check_kept(path, placed_in(path), [])
+            continue
+        with opened(path) as (_, log):
+            assert read_from(log, 0) == expected[: len(read_from(log, 0))]
+            number_now = sum(1 for _ in placed_in(path))
+            assert number_now == number
+            assert fill(log, number, sequence)[0] == BATCHES
+            assert read_from(log, 0) == expected
+
+
+def test_a_stop_without_room_loses_nothing(tmp_path: Path) -> None:
+    expected = expected_bytes(tmp_path)
+    for room_bytes in range(0, 1500, 97):
+        path = tmp_path / f"stop-{room_bytes}"
+        disk = CrampedDisk()
+        try:
+            with opened(path, disk, clean=True) as (_, log):
+                assert fill(log, 0, 0)[0] == BATCHES
+                disk.room.bytes_left = room_bytes
+        except OSError as error:
+            assert error.errno == errno.ENOSPC  # noqa: PT017
+        with opened(path) as (_, log):
+            assert read_from(log, 0) == expected

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from harness.log_home import NOW_MS, LogHome, append, make_batch
+from millstream.log.checkpoint import RECOVERY_POINTS, read_offsets
+from millstream.log.flusher import Flusher
+from millstream.log.upkeep import LogUpkeep, UpkeepOptions
+from millstream.model.config import TopicConfig
+
+NewHome = Callable[..., LogHome]
+
+OFTEN = UpkeepOptions(
+    flush_check_interval_ms=5,
+    checkpoint_interval_ms=5,
+    high_watermark_interval_ms=5,
+    retention_check_interval_ms=5,
+    initial_delay_ms=0,
+    producer_check_interval_ms=5,
+)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def _with_upkeep(
+    home: LogHome, prepare: Callable[[], None], condition: Callable[[], bool]
+) -> LogUpkeep:
+    async def run() -> LogUpkeep:
+        assert home.directory is not None
+        directory = home.directory
+        flusher = Flusher()
+        upkeep = LogUpkeep(
+            directory,
+            OFTEN,
+            lambda partition: directory.log(partition, b"", home.config).log_end_offset,
+            flusher,
+        )
+        upkeep.start()
+        prepare()
+        await _until(condition)
+        await upkeep.stop()
+        await flusher.close()
+        return upkeep
+
+    return asyncio.run(run())
+
+
+def test_logs_are_flushed_when_their_time_is_over(new_home: NewHome) -> None:
+    home = new_home(TopicConfig(flush_ms=1000))
+    log = home.open()
+
+    def prepare() -> None:
+        append(log)
+        home.clock.now_ms += 1000
+
+    def is_done() -> bool:
+        points = read_offsets(home.disk, home.path / RECOVERY_POINTS)
+        return log.recovery_point == 1 and points == {home.partition: 1}
+
+    _with_upkeep(home, prepare, is_done)
+
+
+def test_a_closed_segment_is_flushed_soon(home: LogHome) -> None:
+    log = home.open()
+
+    def prepare() -> None:
+        for _ in range(20):
+            append(log, make_batch(1, b"v" * 200))
+
+    _with_upkeep(home, prepare, lambda: log.recovery_point >= log.segments[-1].base_offset > 0)
+
+
+def test_old_segments_and_deleted_logs_are_removed(new_home: NewHome) -> None:
+    home = new_home(TopicConfig(segment_bytes=1000, retention_ms=100, file_delete_delay_ms=1000))
+    log = home.open()
+    for _ in range(20):
+        append(log, make_batch(1, b"v" * 200))
+    home.stop(clean=True)
+    log = home.open()
+
+    def expired() -> bool:
+        home.clock.now_ms += 100
+        return log.log_start_offset == 20 and not list(home.log_path.glob("*.deleted"))
+
+    upkeep = _with_upkeep(home, lambda: setattr(home.clock, "now_ms", NOW_MS + 1000), expired)
+    assert upkeep.stats.segments_expired > 1
+    assert upkeep.stats.failures == 0
+    assert home.directory is not None
+    assert home.directory.high_watermarks == {home.partition: 20}
+    path = home.directory.delete(home.partition)
+    assert path is not None
+    _with_upkeep(home, lambda: None, lambda: not path.exists())

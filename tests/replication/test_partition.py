@@ -1,0 +1,207 @@
+"""The partition against a real log and a host that does nothing by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
+from harness.raw_client import values_batch
+from millstream.log.directory import LogDirectory
+from millstream.metadata.record import PartitionRecord
+from millstream.model.config import TopicConfig
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import check_produced
+from millstream.replication.partition import Partition
+
+ALONE = PartitionRecord(replicas=(1,), leader=1, leader_epoch=3, isr=(1,))
+PAIR = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=3, isr=(1, 2))
+
+
+class Counters:
+    bytes_in = bytes_out = messages_in = messages_out = failed_produces = failed_fetches = 0
+
+    def observe(self, value: float) -> None: ...
+
+
+class Host:
+    def __init__(self) -> None:
+        self.wakes: list[Partition] = []
+        self.flushes = 0
+
+    def wake_later(self, partition: Partition) -> None:
+        self.wakes.append(partition)
+
+    def flush(self, partition: Partition) -> None:
+        self.flushes += 1
+
+    def counters(self, partition: Partition) -> tuple[Counters, Counters]:
+        return Counters(), Counters()
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def more_readable(self) -> None:
+        self.calls += 1
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[LogDirectory]:
+    directory = LogDirectory.open(tmp_path, UnsyncedDisk(), StillClock(), random.Random(1))
+    yield directory
+    directory.close(clean=False)
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def make(
+    directory: LogDirectory,
+    host: Host,
+    state: PartitionRecord = ALONE,
+    config: TopicConfig | None = None,
+    *,
+    flushes_before_ack: bool = False,
+) -> Partition:
+    log = directory.log(TopicPartition("t", 0), b"i" * 16, config or TopicConfig())
+    partition = Partition(1, log, state, host, flushes_before_ack=flushes_before_ack)
+    partition.become(state, 0)
+    return partition
+
+
+def append(partition: Partition, *values: bytes, acks_all: bool = True) -> int:
+    batch = values_batch(*values, timestamp=NOW_MS)
+    view = memoryview(batch)
+    return partition.append(view, check_produced(view), acks_all=acks_all).base_offset
+
+
+def test_alone_in_the_isr_an_append_is_committed_at_once(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host)
+    assert append(partition, b"a", b"b") == 0
+    assert partition.high_watermark == 2
+    assert partition.is_acknowledged(2, acks_all=True)
+    assert len(partition.read(0, 1 << 20, at_least_one=True)) > 0
+
+
+def test_with_a_follower_only_acks_one_is_satisfied(directory: LogDirectory, host: Host) -> None:
+    partition = make(directory, host, PAIR)
+    append(partition, b"a")
+    assert partition.high_watermark == 0
+    assert partition.is_acknowledged(1, acks_all=False)
+    assert not partition.is_acknowledged(1, acks_all=True)
+    assert len(partition.read(0, 1 << 20, at_least_one=True)) == 0
+    called: list[int] = []
+    partition.when_acknowledged(1, lambda: called.append(1), acks_all=True)
+    partition.become(ALONE, partition.high_watermark)
+    assert called == [1]
+    assert partition.high_watermark == 1
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, config=TopicConfig(min_insync_replicas=2))
+    with pytest.raises(BrokerError) as caught:
+        append(partition, b"a")
+    assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert partition.log.log_end_offset == 0
+    assert append(partition, b"a", acks_all=False) == 0
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_a_client_with_another_epoch_is_told(
+    directory: LogDirectory, host: Host, epoch: int, code: ErrorCode
+) -> None:
+    partition = make(directory, host)
+    partition.check_leader()
+    partition.check_leader(3)
+    with pytest.raises(BrokerError) as caught:
+        partition.check_leader(epoch)
+    assert caught.value.code == code
+
+
+def test_a_deposed_leader_refuses_and_lets_go_of_who_waits(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, PAIR)
+    append(partition, b"a")
+    called: list[int] = []
+    watcher = Watcher()
+    partition.when_acknowledged(1, lambda: called.append(1), acks_all=True)
+    partition.watch(watcher)
+    follower = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=4, isr=(1, 2))
+    partition.become(follower, partition.high_watermark)
+    assert called == [1]
+    assert watcher.calls == 1
+    for attempt in (lambda: append(partition, b"b"), partition.check_leader):
+        with pytest.raises(BrokerError) as caught:
+            attempt()
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_many_appends_of_one_turn_wake_a_reader_once(directory: LogDirectory, host: Host) -> None:
+    partition = make(directory, host)
+    watcher = Watcher()
+    partition.watch(watcher)
+    for _ in range(5):
+        append(partition, b"a")
+    assert host.wakes == [partition]
+    partition.wake()
+    assert watcher.calls == 1
+    partition.unwatch(watcher)
+    append(partition, b"a")
+    assert host.wakes == [partition]
+
+
+def test_flush_before_ack_holds_back_both_ack_and_readers(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, flushes_before_ack=True)
+    append(partition, b"a", acks_all=False)
+    assert host.flushes == 1
+    assert not partition.is_acknowledged(1, acks_all=False)
+    assert partition.high_watermark == 0
+    called: list[int] = []
+    partition.when_acknowledged(1, lambda: called.append(1), acks_all=False)
+    partition.flushed(1)
+    assert called == [1]
+    assert partition.high_watermark == 1
+
+
+def test_flush_messages_counts_from_the_last_flush(directory: LogDirectory, host: Host) -> None:
+    partition = make(directory, host, config=TopicConfig(flush_messages=3))
+    append(partition, b"a", b"b")
+    assert (host.flushes, partition.high_watermark) == (0, 2)
+    append(partition, b"c")
+    assert (host.flushes, partition.high_watermark) == (1, 2)
+    partition.log.flush()
+    partition.flushed(partition.log.recovery_point)
+    assert partition.high_watermark == 3
+    append(partition, b"d")
+    assert (host.flushes, partition.high_watermark) == (1, 4)
+
+
+@pytest.mark.parametrize("offset", [-2, 3, 100])
+def test_records_past_the_high_watermark_can_not_be_deleted(
+    directory: LogDirectory, host: Host, offset: int
+) -> None:
+    partition = make(directory, host)
+    append(partition, b"a", b"b")
+    with pytest.raises(BrokerError) as caught:
+        partition.delete_records(offset)
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.delete_records(1) == 1
+    assert partition.delete_records(-1) == 2
