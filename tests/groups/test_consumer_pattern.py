@@ -25,6 +25,9 @@ NAMES = [
     "x-",
 ]
 
+#: Loops; inside of one another they make the reference, not ours, take exponential time.
+NESTED = re.compile(r"[*+?}]")
+
 atoms = st.sampled_from(
     ["a", "b", "o", "orders", ".", "[a-c]", "[^a-y]", r"\d", r"\w", r"\W", r"\.", "-", "^", "$"]
 )
@@ -38,11 +41,11 @@ patterns = st.recursive(
         ),
     ),
     max_leaves=8,
-)
+).filter(lambda text: len(NESTED.findall(text)) < 3)
 
 
 @settings(max_examples=300, deadline=None)
-@given(patterns, st.lists(st.text("abo2.-_E", max_size=8), max_size=4))
+@given(patterns, st.lists(st.text("abo2.-_E", max_size=6), max_size=4))
 def test_agrees_with_re(text: str, more: list[str]) -> None:
     pattern = compile_pattern(text)
     reference = re.compile(text)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli import consume, log, produce, serve, topic
+from millstream.cli import consume, group, log, produce, serve, topic
 from millstream.cli.failure import EXIT_CODES_HELP
 from millstream.cli.terminal import JsonOption, print_json
 
@@ -23,6 +23,7 @@ app = typer.Typer(
     help="A message broker that speaks the Kafka protocol, and the tools to use it.",
 )
 app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
 app.add_typer(log.app, name="log")
 app.command("serve", epilog=EXIT_CODES_HELP)(serve.serve)
 app.command("produce", epilog=EXIT_CODES_HELP)(produce.produce)
