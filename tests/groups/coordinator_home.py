@@ -16,6 +16,7 @@ from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.groups.shards import CoordinatorOptions, Shards
 from millstream.groups.ticket import Ticket
 from millstream.log.directory import LogDirectory
+from millstream.log.flusher import Flusher
 from millstream.log.storage import LogOptions
 from millstream.metadata.image import ClusterImage, difference
 from millstream.metadata.record import PartitionRecord, TopicRecord
@@ -84,7 +85,12 @@ class CoordinatorHome:
         )
         numbers = _Numbers()
         self.replicas = Replicas(
-            1, self.directory, TopicConfig(), lambda _topic, _number: (numbers, numbers), None
+            1,
+            self.directory,
+            TopicConfig(),
+            lambda _topic, _number: (numbers, numbers),
+            Flusher(),
+            flushes_before_ack=False,
         )
         if recover:
             self.replicas.open_logs(self.image)
