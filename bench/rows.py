@@ -105,6 +105,7 @@ def first_acknowledged_record(broker: Broker, topic: str) -> None:
         "reconnect.backoff.ms": 2,
         "reconnect.backoff.max.ms": 5,
         "retry.backoff.ms": 5,
+        "retry.backoff.max.ms": 5,
         "topic.metadata.refresh.fast.interval.ms": 5,
         "log_level": 0,
         "error_cb": lambda _error: None,

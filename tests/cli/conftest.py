@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.broker_process import BrokerProcess
-from millstream.cli.main import app
+from millstream.cli.main import build
 
 
 class Outcome:
@@ -51,7 +51,7 @@ def run() -> Run:
 
     def run_command(*arguments: str, stdin: bytes | str | None = None) -> Outcome:
         environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-        result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
+        result = CliRunner().invoke(build(), list(arguments), input=stdin, env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Outcome(result.exit_code, result.stdout_bytes, result.stderr)

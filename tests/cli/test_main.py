@@ -49,7 +49,7 @@ def test_wrong_usage(run: Run) -> None:
 
 
 def test_start_up_imports_nothing_heavy() -> None:
-    program = "import sys, millstream.cli.main; print(*sys.modules)"
+    program = "import sys, millstream.cli.main as cli; cli.build(); print(*sys.modules)"
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout

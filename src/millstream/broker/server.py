@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import resource
 import signal
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -172,11 +173,9 @@ class Server:
     async def _start_http(self, config: BrokerConfig) -> None:
         if config.http_address is None or self._http is not None:
             return
-        # Imported here: it takes as long to import as the rest of the broker, and clients can be
-        # served meanwhile.
-        from millstream.broker.http import HttpServer
-
-        self._http = HttpServer(self._metrics)
+        # It takes as long to import as the rest of the broker: clients are served meanwhile.
+        module = await asyncio.to_thread(importlib.import_module, "millstream.broker.http")
+        self._http = cast("HttpServer", module.HttpServer(self._metrics))
         await self._http.start(*config.http_address)
         self._undo.push_async_callback(self._http.stop)
 

@@ -1,33 +1,49 @@
 """The command `millstream`: its subcommands and its entry point.
 
-Subcommand modules import the client library, rich and the broker inside the functions that need
-them, so that `--help` and a wrong option answer at once.
+Only the subcommand that was asked for is imported, and subcommand modules import the client
+library, rich and the broker inside the functions that need them, so that a broker starts and a
+wrong option answers at once.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Final
 
 import typer
 
-from millstream.cli import consume, group, log, produce, serve, topic
 from millstream.cli.failure import EXIT_CODES_HELP
 from millstream.cli.terminal import JsonOption, print_json
 
-app = typer.Typer(
-    name="millstream",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EXIT_CODES_HELP,
-    help="A message broker that speaks the Kafka protocol, and the tools to use it.",
-)
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.add_typer(log.app, name="log")
-app.command("serve", epilog=EXIT_CODES_HELP)(serve.serve)
-app.command("produce", epilog=EXIT_CODES_HELP)(produce.produce)
-app.command("consume", epilog=EXIT_CODES_HELP)(consume.consume)
+#: The module of each subcommand, in the order of the help. One with an `app` has subcommands of
+#: its own; of the others the function of the same name is the command.
+MODULES: Final = {
+    name: f"millstream.cli.{name}"
+    for name in ("topic", "group", "log", "serve", "produce", "consume")
+}
+
+
+def build(names: Iterable[str] = MODULES) -> typer.Typer:
+    """The command with these of its subcommands."""
+    app = typer.Typer(
+        name="millstream",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EXIT_CODES_HELP,
+        help="A message broker that speaks the Kafka protocol, and the tools to use it.",
+    )
+    for name in names:
+        module = importlib.import_module(MODULES[name])
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name, epilog=EXIT_CODES_HELP)(getattr(module, name))
+    app.callback()(root)
+    app.command()(version)
+    return app
 
 
 def _print_version(asked: bool) -> None:
@@ -36,7 +52,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     show_version: Annotated[
         bool,
@@ -48,7 +63,6 @@ def root(
     """Only options that stand before a subcommand."""
 
 
-@app.command()
 def version(as_json: JsonOption = False) -> None:
     """Print the versions of Millstream and of what it runs on."""
     import platform
@@ -76,7 +90,8 @@ def _version() -> str:
 
 def main() -> None:
     """Entry point of the `millstream` script."""
-    app()
+    asked = sys.argv[1:2]
+    build(asked if asked and asked[0] in MODULES else MODULES)()
 
 
 if __name__ == "__main__":

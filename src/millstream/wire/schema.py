@@ -98,7 +98,7 @@ class Codec(Generic[V]):
 @dataclass_transform(kw_only_default=True)
 def struct(shape: type[T]) -> type[T]:
     """Make a class of fields into a struct that messages can hold."""
-    return dataclass(slots=True, kw_only=True)(shape)
+    return _slotted(shape)
 
 
 @dataclass_transform(kw_only_default=True)
@@ -131,11 +131,37 @@ def versioned(
 
 
 def _make(shape: type[V], versions: tuple[int, int], first_flexible: int, is_open: bool) -> type[V]:
-    made = dataclass(slots=True, kw_only=True)(shape)
+    made = _slotted(shape)
     made.versions = versions
     made.flexible_from = first_flexible
     made.is_open = is_open
     return made
+
+
+def _slotted(shape: type[T]) -> type[T]:
+    """A dataclass that is quick to make: there are hundreds, and a broker makes them at its start.
+
+    What a dataclass would write and compile for each class, other than its `__init__`, is shared
+    by all; a doc string spares it the signature's text.
+    """
+    shape.__doc__ = shape.__doc__ or shape.__qualname__
+    shape.__eq__ = _equal  # type: ignore[method-assign]
+    shape.__hash__ = None  # type: ignore[assignment]
+    shape.__repr__ = _text  # type: ignore[method-assign]
+    return dataclass(slots=True, kw_only=True, eq=False, repr=False, match_args=False)(shape)
+
+
+def _equal(self: object, other: object) -> Any:
+    if type(self) is not type(other):
+        return NotImplemented
+    names = cast("tuple[str, ...]", type(self).__slots__)  # type: ignore[attr-defined]
+    return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def _text(self: object) -> str:
+    names = cast("tuple[str, ...]", type(self).__slots__)  # type: ignore[attr-defined]
+    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+    return f"{type(self).__qualname__}({values})"
 
 
 _codecs: dict[tuple[type, int], Codec[Any]] = {}
