@@ -3,10 +3,10 @@
 Latency counts from the moment a record was due, so a stall shows in every record it delays. Only
 what the machine oversleeps is left out: a record that became due while its sender was free and
 asleep is due when the sender wakes, which on a virtual machine can be ten milliseconds after it
-asked to. Records are due in ticks of a millisecond or more, several at a tick when the rate asks for it:
-the sender must not need a core of its own on a small machine. For the same reason it sleeps until
-a record is due, and a thread that blocks in `poll` serves the callbacks: `poll` counts in whole
-milliseconds, so that one told to wait for less spins.
+asked to. Records are due in ticks of a millisecond or more, several at a tick when the rate asks
+for it: the sender must not need a core of its own on a small machine. For the same reason it
+sleeps until a record is due, and a thread that blocks in `poll` serves the callbacks: `poll` counts
+in whole milliseconds, so that one told to wait for less spins.
 """
 
 from __future__ import annotations
