@@ -19,6 +19,7 @@ from rich.console import Console
 
 from bench import api_versions, rows
 from bench.brokers import BROKERS, JARS, REPOSITORY, Broker
+from bench.case import FULL, QUICK, Case, Plan, Section
 from bench.report import Report
 
 RESULTS = REPOSITORY / "bench" / "results"
@@ -45,10 +46,10 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen_sections(patterns: list[str]) -> list[rows.Section]:
+def chosen_sections(patterns: list[str]) -> list[Section]:
     """The sections, with the cases whose name contains or matches one of the patterns."""
 
-    def is_chosen(case: rows.Case) -> bool:
+    def is_chosen(case: Case) -> bool:
         return not patterns or any(
             pattern.lower() in case.name.lower() or fnmatch.fnmatch(case.name, pattern)
             for pattern in patterns
@@ -74,7 +75,7 @@ def have_groups(names: list[str]) -> bool:
     return all(found)
 
 
-def run_section(section: rows.Section, broker: Broker, plan: rows.Plan, report: Report) -> None:
+def run_section(section: Section, broker: Broker, plan: Plan, report: Report) -> None:
     if section.is_running:
         broker.start()
         rows.warm_up(broker, plan)
@@ -97,7 +98,7 @@ def run_section(section: rows.Section, broker: Broker, plan: rows.Plan, report: 
 def measure(options: argparse.Namespace) -> int:
     names = options.brokers.split(",")
     repeats = options.repeats or (1 if options.quick else 3)
-    plan = rows.QUICK if options.quick else rows.FULL
+    plan = QUICK if options.quick else FULL
     plan = dataclasses.replace(plan, groups=have_groups(names))
     report = Report({"repeats": repeats, "brokers": names, **dataclasses.asdict(plan)})
     RESULTS.mkdir(exist_ok=True)

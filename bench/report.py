@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.brokers import LOG_MODE
-from bench.rows import Figure
+from bench.case import Figure
 
 BASE = "kafka"
 OURS = "millstream"

@@ -10,13 +10,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import confluent_kafka
 
-from bench import tools
+from bench import group_rows, tools
 from bench.brokers import Broker
+from bench.case import Case, Figure, Plan, Section
 
 GIGABYTE = 1e9
 MEBIBYTE = 2**20
@@ -24,43 +24,6 @@ FIRST_ACK_SECONDS_MAX = 60.0
 IDLE_SECONDS = 3.0
 OVERSLEEP_SECONDS = 0.001
 OVERSLEEP_TIMES = 3000
-
-
-class Figure(NamedTuple):
-    name: str
-    value: float
-    unit: str
-    higher_is_better: bool
-
-
-@dataclass(slots=True, frozen=True)
-class Plan:
-    """How much to do."""
-
-    bytes_java: int
-    bytes_kcat: int
-    latency_seconds: float
-    warm_up_seconds: float
-    warm_up_records: int
-    tiny_warm_up_seconds: float
-    groups: bool  # both brokers have consumer groups, so that ConsumerPerformance can be used
-
-
-FULL = Plan(800_000_000, 400_000_000, 10.0, 3.0, 300_000, 10.0, groups=False)
-QUICK = Plan(60_000_000, 40_000_000, 2.0, 1.0, 50_000, 3.0, groups=False)
-
-
-class Case(NamedTuple):
-    """`measure` gets a broker that runs, or for the start section one that does not."""
-
-    name: str
-    measure: Callable[[Broker, Plan], list[Figure]]
-
-
-class Section(NamedTuple):
-    name: str
-    is_running: bool
-    cases: list[Case]
 
 
 def sections() -> list[Section]:
@@ -73,6 +36,7 @@ def sections() -> list[Section]:
             [*latency_cases(), *end_to_end_cases(), Case("oversleep", measure_oversleep)],
         ),
         Section("requests", True, [Case("requests", measure_requests)]),
+        Section("groups", True, list(group_rows.cases())),
     ]
 
 

@@ -57,16 +57,15 @@ def java(name: str, *arguments: str) -> str:
     return run([*CLIENT_JVM, "-cp", f"{JARS}/*", name, *arguments])
 
 
+def program(name: str, broker: Broker, **options: Any) -> list[str]:
+    """The command that runs a program of load/."""
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    return [sys.executable, "-m", f"bench.load.{name}", f"--bootstrap={broker.bootstrap}", *flags]
+
+
 def python(name: str, broker: Broker, **options: Any) -> dict[str, Any]:
     """Runs a program of load/, and returns the JSON it printed."""
-    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
-    command = [
-        sys.executable,
-        "-m",
-        f"bench.load.{name}",
-        f"--bootstrap={broker.bootstrap}",
-        *flags,
-    ]
+    command = program(name, broker, **options)
     answer: dict[str, Any] = json.loads(run(command).splitlines()[-1])
     return answer
 

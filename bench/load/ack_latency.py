@@ -16,6 +16,16 @@ import confluent_kafka
 from bench.load.open_loop import send, summary
 
 
+def producer_settings(bootstrap: str, acks: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "acks": acks,
+        "linger.ms": 0,
+        "socket.nagle.disable": True,
+        "queue.buffering.max.messages": 1_000_000,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
@@ -26,15 +36,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--warm-up-seconds", type=float, required=True)
     options = parser.parse_args()
-    producer = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": options.bootstrap,
-            "acks": options.acks,
-            "linger.ms": 0,
-            "socket.nagle.disable": True,
-            "queue.buffering.max.messages": 1_000_000,
-        }
-    )
+    producer = confluent_kafka.Producer(producer_settings(options.bootstrap, options.acks))
     payload = bytes(options.size)
     latencies: list[int] = []
     failures: list[str] = []

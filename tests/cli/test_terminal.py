@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from millstream.cli.terminal import counted, format_bytes, format_time, print_json, print_table
+from millstream.cli.terminal import (
+    counted,
+    format_bytes,
+    format_duration,
+    format_time,
+    print_json,
+    print_table,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +33,26 @@ def test_bytes(size: int, text: str) -> None:
 )
 def test_times(timestamp: int, text: str) -> None:
     assert format_time(timestamp) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.84, "0.8s"),
+        (9.5, "9.5s"),
+        (59.6, "1m"),
+        (61, "1m 1s"),
+        (3600, "1h"),
+        (3605, "1h"),
+        (7384, "2h 3m"),
+        (187_200, "2d 4h"),
+        (90_000_000, "1041d 16h"),
+        (float("inf"), "unlimited"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
 
 
 def test_counts() -> None:

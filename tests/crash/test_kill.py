@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from crash.killing import crash
 from crash.traffic import Target, Traffic, parse_value
 from harness.broker_process import BrokerProcess
 from harness.raw_client import Closed, OutOfRangeError, RawClient, values_batch
@@ -49,18 +49,6 @@ rounds = pytest.mark.parametrize(
         pytest.param(ROUNDS_SOAK, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
-
-
-def crash(broker: BrokerProcess, chance: random.Random) -> None:
-    """Kill the broker at some moment, now and then once more while it recovers."""
-    time.sleep(chance.uniform(0.02, 0.7))
-    broker.kill()
-    if chance.random() < 0.2:
-        broker.start(wait=False)
-        time.sleep(chance.uniform(0.1, 1.0))
-        broker.kill()
-    broker.start()
-    time.sleep(chance.uniform(0, 0.2))
 
 
 def check_partition(

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.groups.assignor import Assignment, Candidate, assign_ranges
-from millstream.groups.uniform import assign_uniformly
+from millstream.groups.uniform import EXACT_MEMBERS_MAX, assign_uniformly
 from millstream.model.topic import TopicId
 
-TOPICS = [bytes([number]) * 16 for number in range(1, 5)]
-T1, T2, T3, T4 = TOPICS
+TOPICS = [bytes([number]) * 16 for number in range(1, 13)]
+T1, T2 = TOPICS[:2]
 
 Place = tuple[TopicId, int]
 
@@ -57,13 +57,20 @@ def candidate(*topics: TopicId, instance: str | None = None) -> Candidate:
 
 @st.composite
 def groups(
-    draw: st.DrawFn, members_max: int, partitions_max: int, *, alike: bool
+    draw: st.DrawFn,
+    members_max: int,
+    partitions_max: int,
+    *,
+    alike: bool,
+    members_min: int = 1,
+    topics_max: int = 3,
 ) -> tuple[dict[str, Candidate], dict[TopicId, int]]:
     counts = {
-        topic: draw(st.integers(0, partitions_max)) for topic in TOPICS[: draw(st.integers(1, 3))]
+        topic: draw(st.integers(0, partitions_max))
+        for topic in TOPICS[: draw(st.integers(1, topics_max))]
     }
-    names = [f"m{number}" for number in range(draw(st.integers(1, members_max)))]
-    topics = st.sets(st.sampled_from(sorted(counts)), min_size=1)
+    names = [f"m{number}" for number in range(draw(st.integers(members_min, members_max)))]
+    topics = st.sets(st.sampled_from(sorted(counts)), min_size=1, max_size=3)
     shared = draw(topics)
     previous: dict[str, dict[TopicId, set[int]]] = {name: {} for name in names}
     for topic, count in counts.items():
@@ -125,6 +132,54 @@ def test_uniform_for_different_subscriptions_is_the_best_there_is(
     assert (squares(members, found), moves(members, found)) == best
 
 
+@settings(max_examples=60, deadline=None)
+@given(groups(60, 20, alike=False, members_min=EXACT_MEMBERS_MAX + 1, topics_max=12))
+def test_uniform_for_different_subscriptions_in_large_groups(
+    group: tuple[dict[str, Candidate], dict[TopicId, int]],
+) -> None:
+    members, counts = group
+    found = owners(assign_uniformly(members, counts))
+    assert found.keys() == places(members, counts)
+    assert all(topic in members[owner].topics for (topic, _), owner in found.items())
+    assert_even(members, found)
+    assert_nothing_can_be_taken_back(members, found)
+
+
+def assert_even(members: dict[str, Candidate], found: dict[Place, str]) -> None:
+    """No chain of members, each of which gives the next a partition, ends at one with two less:
+    that is so if and only if the sum of squares is the smallest one."""
+    loads = Counter(found.values())
+    for start in members:
+        reached, waiting = {start}, [start]
+        for giver in waiting:
+            gives = {topic for (topic, _), owner in found.items() if owner == giver}
+            for taker in members.keys() - reached:
+                if gives & members[taker].topics:
+                    reached.add(taker)
+                    waiting.append(taker)
+        assert loads[start] - min(loads[each] for each in reached) < 2
+
+
+def assert_nothing_can_be_taken_back(
+    members: dict[str, Candidate], found: dict[Place, str]
+) -> None:
+    loads = Counter(found.values())
+    homes = {
+        (topic, partition): name
+        for name, member in members.items()
+        for topic in member.previous.keys() & member.topics
+        for partition in member.previous[topic]
+    }
+    for place, owner in found.items():
+        home = homes.get(place, owner)
+        if home == owner:
+            continue
+        assert loads[owner] <= loads[home]
+        for other, other_owner in found.items():
+            if other_owner == home and homes.get(other) != home:
+                assert other[0] not in members[owner].topics
+
+
 @settings(max_examples=40, deadline=None)
 @given(groups(30, 20, alike=False))
 def test_uniform_again_moves_nothing(
@@ -133,6 +188,7 @@ def test_uniform_again_moves_nothing(
     members, counts = group
     first = assign_uniformly(members, counts)
     assert owners(first).keys() == places(members, counts)
+    assert assign_uniformly(dict(reversed(members.items())), counts) == first
     again = {name: each._replace(previous=first[name]) for name, each in members.items()}
     assert assign_uniformly(again, counts) == first
 

@@ -379,6 +379,18 @@ def test_a_static_member_that_comes_back_gets_the_target_made_meanwhile() -> Non
     assert given_to(world.beat("m2", 2)) == {A: [2, 3]}
 
 
+def test_a_member_that_becomes_another_instance_leaves_its_own_place() -> None:
+    world = World()
+    world.join("m1", instance_id="i1")
+    world.join("m2")
+    world.beat("m1", 1)
+    world.beat("m1", 1, {A: [0, 1]})
+    assert given_to(world.beat("m2", 2)) == {A: [2, 3]}
+    world.beat("m1", -2, instance_id="i1")
+    assert given_to(world.join("m2", instance_id="i1")) == {A: [0, 1, 2, 3]}
+    assert set(world.group.state.members) == {"m2"}
+
+
 # Topics and subscriptions
 
 
@@ -476,6 +488,48 @@ def test_a_large_group_is_not_assigned_at_every_join() -> None:
     world.now_ms += 1_000
     world.beat("m9", world.holding("m9").epoch)
     assert world.group.state.target_epoch == world.group.state.epoch == 10
+
+
+def test_what_a_member_no_longer_wants_goes_before_there_is_a_new_target() -> None:
+    world = World(large_group_size=1, assignment_interval_ms=1_000)
+    world.join("m1", "apples", "berries")
+    told = world.beat("m1", 1, subscribed_topic_names=["berries"])
+    assert world.group.state_name == "Assigning"
+    assert (told.member_epoch, given_to(told)) == (1, {B: [0, 1]})
+    assert world.holding("m1").state is UNREVOKED
+    assert world.timers["rebalance", "m1"] == world.now_ms + 30_000
+    done = world.beat("m1", 1, {B: [0, 1]})
+    assert (done.member_epoch, given_to(done)) == (1, None)
+    assert world.holding("m1") == Holding(1, 1, STABLE, {B: {0: 1, 1: 1}})
+
+
+def test_a_member_that_gives_up_hears_of_topics_that_it_no_longer_wants() -> None:
+    world = World()
+    world.join("m1", "apples", "berries")
+    world.join("m2", "apples")
+    world.beat("m1", 1)
+    assert world.has("m1") == {A: [3], B: [0, 1]}
+    told = world.beat("m1", 1, subscribed_topic_names=["apples"])
+    assert (told.member_epoch, given_to(told)) == (1, {A: [3]})
+    assert world.holding("m1").revoking == {A: {0: 1, 1: 1, 2: 1}, B: {0: 1, 1: 1}}
+    # It has given up what was asked for first, and not the rest.
+    assert given_to(world.beat("m1", 1, {A: [3], B: [0]})) is None
+    done = world.beat("m1", 1, {A: [3]})
+    assert (done.member_epoch, given_to(done)) == (3, {A: [2, 3]})
+
+
+def test_giving_up_twice_in_one_epoch() -> None:
+    world = World()
+    world.join("m1")
+    world.join("m2")
+    world.beat("m1", 1)
+    world.join("m3")
+    world.join("m4")
+    told = world.beat("m1", 1, {A: [0, 1]})
+    assert (told.member_epoch, given_to(told)) == (1, {A: [0]})
+    assert given_to(world.beat("m2", 2)) == {A: [2]}
+    done = world.beat("m1", 1, {A: [0]})
+    assert (done.member_epoch, given_to(done)) == (4, None)
 
 
 # Offsets

@@ -274,6 +274,18 @@ def test_a_classic_member_waits_for_others() -> None:
     assert partitions_of(world.sync(second.member_id, 9, group_instance_id="i2"))
 
 
+def test_a_classic_member_need_not_ask_for_a_target_that_has_to_wait() -> None:
+    world = World(classic_group(classic_member("c1", 0, 1, 2, 3)), large_group_size=2)
+    world.upgrade()
+    assert world.join("c1", [0, 1, 2, 3]).generation_id == 7
+    joined = world.join("c1", [0, 1])
+    another = consumer_join("another")
+    world.apply(world.consumer.heartbeat(NOW_MS, another, CALLER, TOPICS, 1))
+    assert world.consumer.state.epoch > world.consumer.state.target_epoch == joined.generation_id
+    assert partitions_of(world.sync("c1", joined.generation_id)) == [0, 1]
+    assert world.heartbeat("c1", joined.generation_id) == ErrorCode.NONE
+
+
 def test_an_empty_classic_group_gives_way() -> None:
     world = World(classic_group())
     response = world.upgrade()
@@ -330,6 +342,28 @@ def test_what_two_members_had_stays_with_one() -> None:
     assert world.consumer.state.members["c2"].holding.assigned == {A: {2: 7}}
 
 
+def test_without_an_assignment_members_have_what_they_said() -> None:
+    claims = (("cooperative", subscription("apples", owned={"apples": [2, 3]})),)
+    members = [classic_member("a", protocols=claims), classic_member("b", protocols=claims)]
+    world = World(classic_group(*members))
+    response = world.upgrade()
+    assert response.assignment is not None
+    assert [row.partitions for row in response.assignment.topic_partitions] == [[1]]
+    assert {id_: each.holding.assigned for id_, each in world.consumer.state.members.items()} == {
+        "a": {A: {2: 7, 3: 7}},
+        "b": {},
+        "new": {A: {1: 8}},
+    }
+
+
+def test_an_assignment_counts_for_more_than_a_claim() -> None:
+    claims = (("range", subscription("apples", owned={"apples": [0, 1]})),)
+    world = World(classic_group(classic_member("a", protocols=claims), classic_member("b", 1)))
+    world.upgrade()
+    assert world.consumer.state.members["a"].holding.assigned == {A: {0: 7}}
+    assert world.consumer.state.members["b"].holding.assigned == {A: {1: 7}}
+
+
 def test_a_static_classic_member_is_replaced_by_a_consumer() -> None:
     world = World(classic_group(classic_member("c1", 0, 1, 2, 3, instance_id="i1")))
     response = world.upgrade(instance_id="i1")
@@ -371,6 +405,16 @@ def test_protocols_must_fit(change: dict[str, Any]) -> None:
     written = len(world.log)
     assert world.join("c9", [], **change).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert len(world.log) == written
+
+
+def test_a_member_that_ended_does_not_come_back_with_what_it_owned() -> None:
+    world = World(classic_group(classic_member("c", 0, 1, 2, 3)))
+    world.upgrade()
+    world.apply(world.consumer.expire(NOW_MS, ("session", "c")))
+    written = len(world.log)
+    assert world.join("c", [0, 1]).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert len(world.log) == written
+    assert world.join("c", []).error_code == 0
 
 
 def test_nobody_may_say_too_much() -> None:

@@ -190,7 +190,7 @@ def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
             "unknown": ErrorCode.UNKNOWN_MEMBER_ID,
             "sync": ErrorCode.UNKNOWN_MEMBER_ID,
             "leave": ErrorCode.UNKNOWN_MEMBER_ID,
-            "commit": ErrorCode.ILLEGAL_GENERATION,
+            "commit": ErrorCode.GROUP_ID_NOT_FOUND,
             "delete": ErrorCode.GROUP_ID_NOT_FOUND,
             "delete offsets": ErrorCode.GROUP_ID_NOT_FOUND,
         }

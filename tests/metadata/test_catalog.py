@@ -16,7 +16,13 @@ from millstream.env.clock import SystemClock
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.image import BrokerRecord, ClusterImage, Endpoint, ImageDelta
-from millstream.metadata.record import PartitionRecord, TopicRecord, encode_topic
+from millstream.metadata.record import (
+    NO_CONFIGS,
+    PartitionRecord,
+    TopicRecord,
+    encode_topic,
+    group_config_key,
+)
 from millstream.metadata.sqlite import SqliteStore
 from millstream.metadata.store import Change, Compare, Outcome, Put, StoreError
 from millstream.metadata.topic_change import NewPartitions, NewTopic
@@ -251,6 +257,18 @@ def test_topic_configs_change_incrementally(run: Run) -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
         assert dict(catalog.image.topics["a"].configs) == {"cleanup.policy": "delete,compact"}
+
+    run(scenario)
+
+
+def test_group_configs_leave_nothing_behind(run: Run) -> None:
+    async def scenario(store: SqliteStore, catalog: Catalog) -> None:
+        await catalog.alter_group_configs("g", lambda old: old.set("a", "1"))
+        await catalog.alter_group_configs("g", lambda old: old.set("b", "2"))
+        assert dict(catalog.image.group_configs["g"]) == {"a": "1", "b": "2"}
+        await catalog.alter_group_configs("g", lambda _: NO_CONFIGS)
+        assert "g" not in catalog.image.group_configs
+        assert await store.get(group_config_key("g")) is None
 
     run(scenario)
 

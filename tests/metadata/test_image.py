@@ -22,6 +22,7 @@ from millstream.metadata.record import (
     encode_configs,
     encode_partition,
     encode_topic,
+    group_config_key,
     partition_key,
     topic_key,
 )
@@ -142,6 +143,24 @@ def test_brokers_come_change_and_go() -> None:
     after, delta = apply(image, [Event(broker_key(7), None, 6)], 6)
     assert not after.brokers
     assert delta.brokers == {7: None}
+
+
+def test_group_configs() -> None:
+    def put(name: str, value: str) -> Event:
+        return Event(group_config_key(name), encode_configs({"a": value}), 1)
+
+    before, delta = apply(EMPTY_IMAGE, [put("g", "1"), put("a/b\0", "2")], 1)
+    assert delta
+    assert delta.group_configs == {"g", "a/b\0"}
+    assert {name: dict(own) for name, own in before.group_configs.items()} == {
+        "g": {"a": "1"},
+        "a/b\0": {"a": "2"},
+    }
+    after, delta = apply(before, [put("g", "3"), Event(group_config_key("a/b\0"), None, 2)], 2)
+    assert delta.group_configs == {"g", "a/b\0"}
+    assert {name: dict(own) for name, own in after.group_configs.items()} == {"g": {"a": "3"}}
+    assert difference(before, after).group_configs == {"g", "a/b\0"}
+    assert not difference(after, after)
 
 
 def test_broker_configs_of_one_and_of_all() -> None:

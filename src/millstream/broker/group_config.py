@@ -60,6 +60,15 @@ class GroupConfig:
     group_consumer_max_heartbeat_interval_ms: int = setting(
         _INT, 15_000, "Longest heartbeat interval that a group's own config may set.", minimum=1
     )
+    group_consumer_assignment_interval_ms: int = setting(
+        _INT, 1000, "Least time between two assignments of a group of 100 or more.", minimum=0
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        _INT, 0, "Shortest such time that a group's own config may set, at any size.", minimum=0
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        _INT, 15_000, "Longest such time that a group's own config may set.", minimum=0
+    )
     group_consumer_max_size: int = setting(
         _INT, INT_MAX, "Members that a consumer group may have.", minimum=1
     )
@@ -101,4 +110,15 @@ class GroupConfig:
     offsets_topic_segment_bytes: int = setting(_INT, 100 * _MIB, "Size of its segments.", minimum=1)
     offsets_topic_compression_codec: int = setting(
         _INT, 0, "Compression of its records, by number; 0 is none.", minimum=0, maximum=4
+    )
+
+    # What is shown of groups.
+    metrics_lag_interval_ms: int = setting(
+        _INT, 15_000, "Time between looks at how far groups are behind; 0 is never.", minimum=0
+    )
+    metrics_group_labels_max: int = setting(
+        _INT, 1000, "Groups with metrics of their own; the rest are added up.", minimum=0
+    )
+    metrics_group_partition_labels_max: int = setting(
+        _INT, 2000, "Partitions, over all groups, with metrics of their own.", minimum=0
     )

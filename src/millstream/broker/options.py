@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.config import BrokerConfig
+from millstream.broker.lag import LagOptions
 from millstream.groups.classic import ClassicSettings
 from millstream.groups.consumer import ConsumerSettings
 from millstream.groups.journal import JournalOptions
@@ -80,6 +81,7 @@ def coordinator_options(config: BrokerConfig) -> CoordinatorOptions:
             consumer=ConsumerSettings(
                 session_timeout_ms=config.group_consumer_session_timeout_ms,
                 heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                assignment_interval_ms=config.group_consumer_assignment_interval_ms,
                 group_size_max=config.group_consumer_max_size,
                 assignors=config.group_consumer_assignors,
             ),
@@ -90,6 +92,14 @@ def coordinator_options(config: BrokerConfig) -> CoordinatorOptions:
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             codec=Codec(config.offsets_topic_compression_codec),
         ),
+    )
+
+
+def lag_options(config: BrokerConfig) -> LagOptions:
+    return LagOptions(
+        interval_ms=config.metrics_lag_interval_ms,
+        groups_max=config.metrics_group_labels_max,
+        partitions_max=config.metrics_group_partition_labels_max,
     )
 
 

@@ -1,25 +1,43 @@
 """Config resources: what DescribeConfigs, AlterConfigs and IncrementalAlterConfigs speak of.
 
-A resource is a topic (type 2) or a broker (type 4; the empty name is the default for all brokers).
-Brokers' loggers, client metrics and groups have no configs here.
+A resource is a topic (type 2), a broker (type 4; the empty name is the default for all brokers) or
+a group (type 32; it need not exist). Brokers' loggers and client metrics have no configs here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from millstream.broker import group_override
 from millstream.broker.config import BrokerConfig, ConfigError, SettingValue
+from millstream.broker.config import definitions as broker_definitions
 from millstream.broker.context import Context
-from millstream.metadata.record import Configs, TopicRecord
+from millstream.metadata.record import NO_CONFIGS, Configs, TopicRecord
 from millstream.metadata.store import StoreError
 from millstream.metadata.topic_change import Edit, find_topic
 from millstream.model.config import definitions as topic_definitions
-from millstream.model.definition import ConfigSource
+from millstream.model.definition import ConfigSource, Definition
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.group_config import definitions as group_definitions
 
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
+
+_DEFINITIONS: Final = {
+    TOPIC: topic_definitions,
+    BROKER: broker_definitions,
+    GROUP: group_definitions,
+}
+
+
+def definitions_of(resource_type: int) -> Mapping[str, Definition]:
+    """The settings that resources of a type have."""
+    found = _DEFINITIONS.get(resource_type)
+    if found is None:
+        raise unknown_type(resource_type)
+    return found
 
 
 def broker_id(name: str, context: Context) -> int | None:
@@ -38,8 +56,15 @@ def unknown_type(resource_type: int) -> BrokerError:
     return BrokerError(
         ErrorCode.INVALID_REQUEST,
         f"resources of type {resource_type} have no configs here: "
-        f"expected {TOPIC} (topic) or {BROKER} (broker)",
+        f"expected {TOPIC} (topic), {BROKER} (broker) or {GROUP} (group)",
     )
+
+
+def group_overrides(name: str, context: Context) -> Configs:
+    """What a group sets for itself; INVALID_REQUEST for the empty name, as groups share nothing."""
+    if not name:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "a group's name can't be empty")
+    return context.services.catalog.image.group_configs.get(name, NO_CONFIGS)
 
 
 def topic_values(topic: TopicRecord, name: str, config: BrokerConfig) -> list[SettingValue]:
@@ -67,6 +92,8 @@ async def alter(
             await _alter_topic(name, edit, context, validate_only=validate_only)
         elif resource_type == BROKER:
             await _alter_broker(broker_id(name, context), edit, context, validate_only)
+        elif resource_type == GROUP:
+            await _alter_group(name, edit, context, validate_only)
         else:
             raise unknown_type(resource_type)
     except StoreError as error:
@@ -94,6 +121,19 @@ async def _alter_broker(
         checked(present)
         return
     await catalog.alter_broker_configs(node_id, checked)
+
+
+async def _alter_group(name: str, edit: Edit, context: Context, validate_only: bool) -> None:
+    def checked(present: Configs) -> Configs:
+        changed = edit(present)
+        group_override.check(changed, context.services.config)
+        return changed
+
+    present = group_overrides(name, context)
+    if validate_only:
+        checked(present)
+    else:
+        await context.services.catalog.alter_group_configs(name, checked)
 
 
 def _validated(node_id: int | None, edit: Edit, context: Context) -> Callable[[Configs], Configs]:

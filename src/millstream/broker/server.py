@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from millstream.broker import gauges, options
+from millstream.broker import gauges, group_override, lag_gauges, options
 from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
+from millstream.broker.lag import LagCollector
 from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
@@ -291,7 +292,21 @@ class Server:
         )
         catalog.subscribe(partial(self._follow, services))
         gauges.show_broker(self._metrics, services, self._gate)
+        if config.http_address is not None and config.metrics_lag_interval_ms:
+            self._start_lag(services)
         return services
+
+    def _start_lag(self, services: Services) -> None:
+        """Keep an eye on how far groups are behind, for the metrics."""
+        lag = LagCollector(
+            services.replicas,
+            services.groups.shards,
+            self._environment.clock,
+            options.lag_options(services.config),
+        )
+        lag.start()
+        self._undo.push_async_callback(lag.stop)
+        lag_gauges.show_lag(self._metrics, lag)
 
     def _start_coordinator(
         self, config: BrokerConfig, catalog: Catalog, replicas: Replicas
@@ -300,6 +315,8 @@ class Server:
         shards = Shards(
             replicas, environment.clock, environment.random, options.coordinator_options(config)
         )
+        configs = catalog.image.group_configs
+        shards.configure(group_override.changes(configs, configs, config, shards.options.groups))
         shards.start(catalog.image)
         self._undo.push_async_callback(shards.stop)
         return Coordinator(shards)
@@ -310,6 +327,13 @@ class Server:
         services.groups.shards.follow(image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
+        if delta.group_configs:
+            shards = services.groups.shards
+            shards.configure(
+                group_override.changes(
+                    image.group_configs, delta.group_configs, services.config, shards.options.groups
+                )
+            )
         if delta.broker_configs:
             self._reconfigure(services, image)
 

@@ -15,11 +15,12 @@ from millstream.cli.connection import (
     ServersOption,
     TimeoutOption,
 )
-from millstream.cli.failure import guarded
+from millstream.cli.failure import guarded, raise_failure
 from millstream.cli.terminal import JsonOption, counted, print_json, print_table
+from millstream.cli.topic_config import topic_configs
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ConfigEntry, TopicDescription
+    from confluent_kafka.admin import AdminClient, TopicDescription
 
 #: Names of DescribeConfigs' sources, by the protocol's numbers.
 _SOURCES: Final = {
@@ -105,15 +106,9 @@ def _offsets(
 def _configs(
     connection: Connection, admin: AdminClient, topic: str, all_configs: bool
 ) -> dict[str, dict[str, str | None]]:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
+    from confluent_kafka.admin import ConfigSource
 
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    futures = admin.describe_configs([resource], request_timeout=connection.timeout_s)
-    try:
-        entries: dict[str, ConfigEntry] = futures[resource].result()
-    except KafkaException as exception:
-        raise connection.failure(exception, f"cannot read the configs of {topic!r}") from None
+    entries = topic_configs(connection, admin, [topic], raise_failure)[topic]
     return {
         name: {
             "value": entry.value,

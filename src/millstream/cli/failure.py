@@ -130,3 +130,8 @@ def _exit_code(error: KafkaError) -> ExitCode:
     if number == KafkaError.TOPIC_ALREADY_EXISTS:
         return ExitCode.EXISTS
     return ExitCode.FAILED
+
+
+def raise_failure(failure: CommandError) -> None:
+    """For those who are asked what to do about a failure, and can't go on."""
+    raise failure

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import fnmatch
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,10 +18,11 @@ from millstream.cli.connection import (
     ServersOption,
     TimeoutOption,
 )
-from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded, say_error
-from millstream.cli.group_admin import GroupAdmin, GroupState, GroupType, state_of, type_of
+from millstream.cli.failure import EXIT_CODES_HELP, ExitCode, guarded, say_error
+from millstream.cli.group_admin import GroupAdmin, GroupState, GroupType
 from millstream.cli.group_lag import describe
 from millstream.cli.group_reset import reset_offsets
+from millstream.cli.outcome import confirm_deletion, report
 from millstream.cli.terminal import JsonOption, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def list_groups(
     admin = GroupAdmin(Connection(servers, properties, timeout))
     found, failures = admin.groups(states or (), types or ())
     rows = [
-        {"group": group.group_id, "state": str(state_of(group)), "type": str(type_of(group))}
+        {"group": group.group_id, "state": str(group.state), "type": str(group.type)}
         for group in found
         if fnmatch.fnmatchcase(group.group_id, pattern)
     ]
@@ -109,38 +109,10 @@ def delete(
     """Delete groups without members, and all that they have committed."""
     names = list(dict.fromkeys(groups))
     if not yes:
-        _confirm(names)
-    outcomes: list[dict[str, str]] = []
-    failures: list[CommandError] = []
-    for name, failure in GroupAdmin(Connection(servers, properties, timeout)).delete(names).items():
-        if failure is None:
-            outcomes.append({"group": name, "result": "deleted"})
-        elif if_exists and failure.code is ExitCode.NOT_FOUND:
-            outcomes.append({"group": name, "result": "absent"})
-        else:
-            outcomes.append({"group": name, "result": "failed", "error": str(failure)})
-            failures.append(failure)
-    if as_json:
-        print_json(outcomes)
-    else:
-        for outcome in outcomes:
-            if outcome["result"] != "failed":
-                typer.echo(f"{outcome['group']}: {outcome['result']}")
-    for refusal in failures:
-        say_error(str(refusal))
-    if failures:
-        raise typer.Exit(failures[0].code)
-
-
-def _confirm(names: list[str]) -> None:
-    if not sys.stdin.isatty():
-        raise CommandError(
-            ExitCode.USAGE, "deleting needs a confirmation: pass --yes where nobody can be asked."
-        )
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    committed = "all that it has committed" if len(names) == 1 else "all that they have committed"
-    if not typer.confirm(f"Delete {shown} and {committed}?", err=True):
-        raise CommandError(ExitCode.FAILED, "nothing was deleted.")
+        confirm_deletion(names, "all that it has committed", "all that they have committed")
+    outcomes = GroupAdmin(Connection(servers, properties, timeout)).delete(names)
+    fine = {ExitCode.NOT_FOUND: "absent"} if if_exists else {}
+    report("group", outcomes, "deleted", fine, as_json=as_json)
 
 
 def _member(member: MemberDescription) -> dict[str, Any]:

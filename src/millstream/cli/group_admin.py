@@ -8,29 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.cli.connection import Connection
-from millstream.cli.failure import CommandError, ExitCode, from_kafka_error
+from millstream.cli.failure import CommandError, ExitCode, from_kafka_error, raise_failure
 from millstream.cli.offset_plan import Key
 from millstream.cli.position import Range
-from millstream.cli.terminal import counted
+from millstream.cli.terminal import counted, note
+from millstream.cli.topic_config import Retention, retention_of, topic_configs
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import (
         AdminClient,
         ConsumerGroupDescription,
         ConsumerGroupListing,
+        MemberDescription,
         OffsetSpec,
     )
 
 
 class GroupState(StrEnum):
-    """States under Kafka's names. The client library knows no others: a group that is being
-    assigned or reconciled is Unknown to it."""
+    """States under Kafka's names."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
     STABLE = "Stable"
     EMPTY = "Empty"
     DEAD = "Dead"
@@ -48,15 +51,44 @@ _LIBRARY_STATES: Final = {
     "PREPARING_REBALANCING": GroupState.PREPARING_REBALANCE,
     "COMPLETING_REBALANCING": GroupState.COMPLETING_REBALANCE,
 }
+#: States of the consumer protocol, which the client library has no names for: all Unknown to it.
+_NAMELESS_STATES: Final = frozenset({GroupState.ASSIGNING, GroupState.RECONCILING})
 
 
-def state_of(group: ConsumerGroupListing | ConsumerGroupDescription) -> GroupState:
+def state_of(group: ConsumerGroupDescription) -> GroupState:
+    """The group's state. What the client library has no name for is told by the members: while
+    one of them is not where it should be the group reconciles, else it waits to be assigned."""
+    state = _library_state(group)
+    if state is not GroupState.UNKNOWN or type_of(group) is not GroupType.CONSUMER:
+        return state
+    if all(_is_settled(member) for member in group.members):
+        return GroupState.ASSIGNING
+    return GroupState.RECONCILING
+
+
+def _library_state(group: ConsumerGroupListing | ConsumerGroupDescription) -> GroupState:
     name = group.state.name
     return _LIBRARY_STATES.get(name) or GroupState(name.capitalize())
 
 
+def _is_settled(member: MemberDescription) -> bool:
+    if member.target_assignment is None:
+        return True
+    has, should = (
+        {(entry.topic, entry.partition) for entry in assignment.topic_partitions}
+        for assignment in (member.assignment, member.target_assignment)
+    )
+    return has == should
+
+
 def type_of(group: ConsumerGroupListing | ConsumerGroupDescription) -> GroupType:
     return GroupType(group.type.name.capitalize())
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    state: GroupState
+    type: GroupType
 
 
 class GroupAdmin:
@@ -71,21 +103,55 @@ class GroupAdmin:
 
     def groups(
         self, states: Iterable[GroupState], types: Iterable[GroupType]
-    ) -> tuple[list[ConsumerGroupListing], list[CommandError]]:
+    ) -> tuple[list[ListedGroup], list[CommandError]]:
         """Groups in any of the states and of any of the types, none given meaning all; and what
         the brokers that could not answer said."""
         from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 
+        wanted = set(states)
         library_states = {ours: theirs for theirs, ours in _LIBRARY_STATES.items()}
+        # Without a name there is no asking for a state: then all groups are asked for.
+        asked = set() if wanted & _NAMELESS_STATES else wanted
         future = self._admin.list_consumer_groups(
-            states={ConsumerGroupState[library_states.get(s, s.name)] for s in states},
+            states={ConsumerGroupState[library_states.get(s, s.name)] for s in asked},
             types={ConsumerGroupType[kind.name] for kind in types},
             request_timeout=self._connection.timeout_s,
         )
         what = "cannot list groups"
         result = self._result(future, what)
         errors = [self._connection.failure(error, what) for error in result.errors]
-        return sorted(result.valid, key=lambda listing: str(listing.group_id)), errors
+        listed = self._named(result.valid)
+        return [group for group in listed if not wanted or group.state in wanted], errors
+
+    def _named(self, listings: Iterable[ConsumerGroupListing]) -> list[ListedGroup]:
+        """In order of their names, with states that the client library has no names for."""
+        groups = sorted(
+            ListedGroup(str(each.group_id), _library_state(each), type_of(each))
+            for each in listings
+        )
+        nameless = [
+            group.group_id
+            for group in groups
+            if group.state is GroupState.UNKNOWN and group.type is GroupType.CONSUMER
+        ]
+        states = self._states(nameless)
+        return [group._replace(state=states.get(group.group_id, group.state)) for group in groups]
+
+    def _states(self, groups: list[str]) -> dict[str, GroupState]:
+        """Those that can be told; a group may be gone by now."""
+        if not groups:
+            return {}
+        futures = self._admin.describe_consumer_groups(
+            groups, request_timeout=self._connection.timeout_s
+        )
+        states = {}
+        for group, future in futures.items():
+            try:
+                states[group] = state_of(self._result(future, "cannot describe", group))
+            except CommandError as failure:
+                if failure.code is not ExitCode.NOT_FOUND:
+                    raise
+        return states
 
     def describe(self, group: str) -> ConsumerGroupDescription:
         """The group; one that does not exist is NOT_FOUND."""
@@ -130,30 +196,42 @@ class GroupAdmin:
             raise from_kafka_error(found.error, what, self._connection.servers, topic)
         return sorted(found.partitions)
 
-    def ends(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """The next offset of each partition; those whose leader does not answer are left out."""
-        from confluent_kafka.admin import OffsetSpec
-
-        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._list_offsets(keys, spec, lambda failure: None)
+    def known_ranges(self, keys: Iterable[Key]) -> dict[Key, Range]:
+        """What each partition has; those whose leader does not answer are left out."""
+        return self._ranges(keys, lambda failure: None)
 
     def ranges(self, keys: Iterable[Key]) -> dict[Key, Range]:
         """What each partition has; fails unless all answer."""
+        return self._ranges(keys, raise_failure)
+
+    def _ranges(
+        self, keys: Iterable[Key], on_failure: Callable[[CommandError], None]
+    ) -> dict[Key, Range]:
         from confluent_kafka.admin import OffsetSpec
 
         asked = list(keys)
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        starts = self._list_offsets(asked, earliest, _raise)
-        ends = self._list_offsets(asked, latest, _raise)
-        return {key: Range(starts[key], ends[key]) for key in asked}
+        starts = self._list_offsets(asked, earliest, on_failure)
+        ends = self._list_offsets(asked, latest, on_failure)
+        return {
+            key: Range(starts[key], ends[key]) for key in asked if key in starts and key in ends
+        }
+
+    def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
+        """For how long each topic keeps its records; those that may not be looked at are left
+        out, and that is said."""
+        found = topic_configs(
+            self._connection, self._admin, topics, lambda failure: note(str(failure))
+        )
+        return {topic: retention_of(configs) for topic, configs in found.items()}
 
     def first_since(self, keys: Iterable[Key], moment_ms: int) -> dict[Key, int]:
         """The first offset at or after the moment, where there is one; fails unless all answer."""
         from confluent_kafka.admin import OffsetSpec
 
         spec = OffsetSpec.for_timestamp(moment_ms)
-        found = self._list_offsets(keys, spec, _raise)
+        found = self._list_offsets(keys, spec, raise_failure)
         return {key: offset for key, offset in found.items() if offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[Key, int]) -> dict[Key, CommandError]:
@@ -250,7 +328,3 @@ def _no_group(group: str) -> CommandError:
 def _check_name(group: str) -> None:
     if not group:
         raise CommandError(ExitCode.USAGE, "a group's name cannot be empty.")
-
-
-def _raise(failure: CommandError) -> None:
-    raise failure

@@ -7,6 +7,7 @@ a pipe carries data only. rich is imported when a table or a progress bar is rea
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -92,6 +93,23 @@ def format_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_duration(seconds: float) -> str:
+    """The two units that matter: `2d 4h`, `3m 20s`, `0.8s`; or `unlimited`."""
+    if math.isinf(seconds):
+        return "unlimited"
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    left = round(seconds)
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
 
 
 def format_time(timestamp_ms: int) -> str:

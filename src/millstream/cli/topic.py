@@ -7,7 +7,6 @@ exit code of the first failure.
 from __future__ import annotations
 
 import fnmatch
-import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -24,7 +23,8 @@ from millstream.cli.connection import (
     parse_pairs,
 )
 from millstream.cli.description import describe
-from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded, say_error
+from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.outcome import confirm_deletion, report
 from millstream.cli.terminal import JsonOption, counted, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def delete(
     """Delete topics and all their records."""
     names = list(dict.fromkeys(topics))
     if not yes:
-        _confirm(names)
+        confirm_deletion(names, "all records in it", "all records in them")
     connection, admin = _connect(servers, properties, timeout)
     futures = admin.delete_topics(names, operation_timeout=timeout, request_timeout=timeout)
     fine = {ExitCode.NOT_FOUND: "absent"} if if_exists else {}
@@ -211,17 +211,6 @@ def _connect(
     admin = connection.admin()
     connection.reach(admin)
     return connection, admin
-
-
-def _confirm(names: list[str]) -> None:
-    if not sys.stdin.isatty():
-        raise CommandError(
-            ExitCode.USAGE, "deleting needs a confirmation: pass --yes where nobody can be asked."
-        )
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    question = f"Delete {shown} and all records in {'it' if len(names) == 1 else 'them'}?"
-    if not typer.confirm(question, err=True):
-        raise CommandError(ExitCode.FAILED, "nothing was deleted.")
 
 
 def _alter_configs(
@@ -272,26 +261,12 @@ def _settle(
     fine: Mapping[ExitCode, str],
     as_json: bool,
 ) -> None:
-    """Wait for each topic's outcome, report them all, and end with the first failure's code."""
-    outcomes: list[dict[str, str]] = []
-    failures: list[CommandError] = []
+    """Wait for each topic's outcome and report them all."""
+    outcomes: dict[str, CommandError | None] = {}
     for topic, future in futures.items():
         try:
             _wait(connection, future, f"cannot {verb} topic {topic!r}", topic)
-            outcomes.append({"topic": topic, "result": done})
+            outcomes[topic] = None
         except CommandError as failure:
-            if failure.code in fine:
-                outcomes.append({"topic": topic, "result": fine[failure.code]})
-            else:
-                outcomes.append({"topic": topic, "result": "failed", "error": str(failure)})
-                failures.append(failure)
-    if as_json:
-        print_json(outcomes)
-    else:
-        for outcome in outcomes:
-            if outcome["result"] != "failed":
-                typer.echo(f"{outcome['topic']}: {outcome['result']}")
-    for refusal in failures:
-        say_error(str(refusal))
-    if failures:
-        raise typer.Exit(failures[0].code)
+            outcomes[topic] = failure
+    report("topic", outcomes, done, fine, as_json=as_json)

@@ -269,6 +269,12 @@ class ClassicGroup(ClassicJoin):
             self._remove(member_id, effects)
         self._rebalance(now_ms, effects)
 
+    def rebalance(self, now_ms: int) -> Effects:
+        """Let all members join again, for a reason that they don't know of."""
+        effects = Effects()
+        self._rebalance(now_ms, effects)
+        return effects
+
     # The end, and a new beginning elsewhere
 
     def delete(self) -> None:

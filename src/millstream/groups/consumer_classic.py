@@ -3,8 +3,8 @@
 To such a member the group looks like a classic one in which somebody else leads. Its generation is
 its member epoch. JoinGroup is where it takes a step of its reconciliation: it says what it owns,
 and is answered at once. SyncGroup tells it what it has. When there is another step to take, its
-heartbeats are answered with REBALANCE_IN_PROGRESS until it joins again: when the group has a newer
-epoch, when it must give up partitions, and when partitions that it waits for have become free.
+heartbeats are answered with REBALANCE_IN_PROGRESS until it joins again: when a newer epoch is in
+reach, when it must give up partitions, and when partitions that it waits for have become free.
 
 Timers: ("session", member id) as ever, but of the length that the member asks for; ("join", member
 id) from being told to join again; ("sync", member id) from a JoinGroup's answer. The last two run
@@ -82,6 +82,7 @@ def _join(
     subscription = _check_protocols(group.state, request)
     known = _find_joining(group.state, request)
     if known is None:
+        _check_newcomer(subscription)
         group.check_size()
     member_id = request.member_id or group.new_member_id(
         caller.client_id[:_CLIENT_ID_CHARACTERS_MAX]
@@ -137,6 +138,16 @@ def _find_joining(state: ConsumerState, request: JoinGroupRequest) -> ConsumerMe
     if not request.member_id:
         return state.static_member(request.group_instance_id)
     return find_member(state, request.member_id, request.group_instance_id)
+
+
+def _check_newcomer(subscription: ConsumerProtocolSubscription) -> None:
+    """UNKNOWN_MEMBER_ID unless a member that is new here owns nothing.
+
+    Ids of newcomers are not kept, so one whose membership ended, and who does not know, looks new
+    but for this. If it were let in, it would go on with partitions that may have another owner.
+    """
+    if any(row.partitions for row in subscription.owned_partitions):
+        raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def _wants(
@@ -202,7 +213,7 @@ def _sync(
     ):
         raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_revoking = member.holding.state is MemberState.UNREVOKED_PARTITIONS
-    if group.state.epoch > member.holding.epoch and not is_revoking:
+    if group.epoch_in_reach(now_ms) > member.holding.epoch and not is_revoking:
         # One that gives up partitions has joined already, and hears of the rest when it is done.
         _await_rejoin(group, now_ms, member, effects)
         raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -233,7 +244,7 @@ def heartbeat_consumer_group(
     except BrokerError as error:
         return error.code
     effects.set_timer((SESSION, member_id), now_ms + classic.session_timeout_ms)
-    if not _should_rejoin(group.state, member):
+    if not _should_rejoin(group, now_ms, member):
         return ErrorCode.NONE
     _await_rejoin(group, now_ms, member, effects)
     return ErrorCode.REBALANCE_IN_PROGRESS
@@ -263,21 +274,22 @@ def leave_consumer_group(
     return effects
 
 
-def _should_rejoin(state: ConsumerState, member: ConsumerMember) -> bool:
-    holding = member.holding
-    match holding.state:
+def _should_rejoin(group: ConsumerGroup, now_ms: int, member: ConsumerMember) -> bool:
+    state = group.state
+    if group.epoch_in_reach(now_ms) > member.holding.epoch:
+        return True
+    match member.holding.state:
         case MemberState.UNREVOKED_PARTITIONS:
             return True
         case MemberState.UNRELEASED_PARTITIONS:
             target = state.targets.get(member.member_id, {})
-            is_waiting = any(
-                state.owner(topic_id, partition) not in (None, member.member_id)
+            return all(
+                state.owner(topic_id, partition) in (None, member.member_id)
                 for topic_id, partitions in target.items()
                 for partition in partitions
             )
-            return not is_waiting or holding.epoch < state.epoch
         case _:
-            return holding.epoch < state.epoch
+            return False
 
 
 def _await_rejoin(

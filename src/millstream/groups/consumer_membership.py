@@ -22,7 +22,7 @@ from millstream.groups.consumer_state import ConsumerMember, ConsumerState, Reso
 from millstream.groups.consumer_target import make_targets, metadata_hash, preferred_assignor
 from millstream.groups.effects import Effects
 from millstream.groups.pattern import compile_pattern
-from millstream.groups.reconciliation import Holding, MemberState, Owned, reconcile
+from millstream.groups.reconciliation import Goal, Holding, MemberState, Owned, reconcile
 from millstream.groups.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import format_topic_id
@@ -119,6 +119,9 @@ class ConsumerMembership:
     def replace_member(self, member: ConsumerMember, member_id: str, effects: Effects) -> None:
         """A static member is back under a new id: it gets what its predecessor had."""
         state = self.state
+        if member_id in state.members:
+            # A member turned into this instance: what it was ends here.
+            self.remove_members([member_id], effects)
         wants, holding = member.wants, member.holding
         target = state.targets.get(member.member_id, {})
         self._cancel_timers(member.member_id, effects)
@@ -132,7 +135,7 @@ class ConsumerMembership:
         for member_id in member_ids:
             self._cancel_timers(member_id, effects)
             self.state.erase_member(effects, member_id)
-        for text in self.state.patterns.keys() - self.state.used_patterns:
+        for text in sorted(self.state.patterns.keys() - self.state.used_patterns):
             self.state.write_pattern(effects, text, None)
         # Without a view of the topics the hash stays; the next heartbeat makes it anew.
         self._topics_version = None
@@ -143,14 +146,16 @@ class ConsumerMembership:
     ) -> Holding:
         """Make the target if it is due, and take a member towards it."""
         state = self.state
-        if state.epoch > state.target_epoch and self._may_assign(now_ms):
+        if self.epoch_in_reach(now_ms) > state.target_epoch:
             self._assign(now_ms, topics, effects)
         member = state.members[member_id]
         before = member.holding
+        if state.epoch == state.target_epoch and before.is_reconciled(state.target_epoch):
+            # As in nearly every heartbeat.
+            return before
         after = reconcile(
             before,
-            state.targets.get(member_id, {}),
-            state.target_epoch,
+            self._goal(member, topics),
             lambda topic_id, partition: state.owner(topic_id, partition) in (None, member_id),
             owned,
         )
@@ -159,10 +164,22 @@ class ConsumerMembership:
             self._watch_rebalance(now_ms, member, effects)
         return after
 
-    def _may_assign(self, now_ms: int) -> bool:
-        settings = self.settings
-        is_small = len(self.state.members) < settings.large_group_size
-        return is_small or now_ms - self.state.target_ms >= settings.assignment_interval_ms
+    def _goal(self, member: ConsumerMember, topics: TopicView) -> Goal:
+        state = self.state
+        found = (topics.topic(name) for name in state.topics_of(member))
+        return Goal(
+            epoch=state.target_epoch,
+            partitions=state.targets.get(member.member_id, {}),
+            topics={topic.topic_id for topic in found if topic is not None},
+        )
+
+    def epoch_in_reach(self, now_ms: int) -> int:
+        """The epoch that members can get to: the group's, unless its target has to wait."""
+        state, settings = self.state, self.settings
+        is_small = len(state.members) < settings.large_group_size
+        if is_small or now_ms - state.target_ms >= settings.assignment_interval_ms:
+            return state.epoch
+        return state.target_epoch
 
     def _assign(self, now_ms: int, topics: TopicView, effects: Effects) -> None:
         state = self.state
@@ -207,7 +224,7 @@ class ConsumerMembership:
         if not is_due and not has_new:
             return
         used = state.used_patterns
-        for text in state.patterns.keys() - used:
+        for text in sorted(state.patterns.keys() - used):
             state.write_pattern(effects, text, None)
         wanted = used if is_due else used - state.patterns.keys()
         if wanted == used:

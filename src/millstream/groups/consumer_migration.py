@@ -41,9 +41,6 @@ from millstream.wire.messages.consumer_protocol import (
 from millstream.wire.primitive import DecodeError
 from millstream.wire.schema import decode_prefixed
 
-#: Stands for whoever left when a group went back to the classic protocol.
-_DEPARTED = "departed"
-
 
 class Heartbeat(NamedTuple):
     """A ConsumerGroupHeartbeat that reached a classic group."""
@@ -95,7 +92,8 @@ def _convert(
     if len(members) > group.settings.group_size_max:
         raise _not_convertible(classic, "it has too many members")
     taken: set[tuple[TopicId, int]] = set()
-    for member in members:
+    # What members were assigned counts for more than what others say.
+    for member in sorted(members, key=lambda each: not each.assignment):
         try:
             _convert_member(member, classic, group, topics, taken, effects)
         except DecodeError as error:
@@ -116,11 +114,14 @@ def _convert_member(
 ) -> None:
     metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
     subscription = decode_prefixed(ConsumerProtocolSubscription, metadata)
-    assignment = ConsumerProtocolAssignment()
+    # A rebalance that was begun again leaves nobody an assignment, but members that don't stop for
+    # it said what they own.
+    owned = owned_by_name(subscription.owned_partitions, topics)
     if member.assignment:
         assignment = decode_prefixed(ConsumerProtocolAssignment, member.assignment)
+        owned = owned_by_name(assignment.assigned_partitions, topics)
     assigned: dict[TopicId, dict[int, int]] = {}
-    for topic_id, partitions in owned_by_name(assignment.assigned_partitions, topics).items():
+    for topic_id, partitions in owned.items():
         for partition in sorted(partitions):
             # What a client's assignor gave to two members can stay with one.
             if (topic_id, partition) not in taken:
@@ -186,23 +187,8 @@ def downgrade(
     classic = ClassicGroup(group.group_id, settings, random)
     classic.restore(stored)
     effects.include(classic.loaded(now_ms))
-    _rebalance(classic, members[0], now_ms, effects)
+    effects.include(classic.rebalance(now_ms))
     return classic, effects
-
-
-def _rebalance(classic: ClassicGroup, like: ClassicMember, now_ms: int, effects: Effects) -> None:
-    """Start a rebalance in the way in which one starts: a member goes."""
-    departed = ClassicMember(
-        member_id=_DEPARTED,
-        instance_id=None,
-        client_id="",
-        client_host="",
-        session_timeout_ms=0,
-        rebalance_timeout_ms=0,
-        protocols=like.protocols,
-    )
-    classic.roster.add(departed)
-    effects.include(classic.expire(now_ms, ("session", _DEPARTED)))
 
 
 def _classic_member(member: ConsumerMember, topics: TopicView) -> ClassicMember:

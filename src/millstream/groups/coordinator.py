@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.groups.classic import ClassicGroup
 from millstream.groups.consumer import ConsumerGroup
@@ -34,6 +35,9 @@ from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeart
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
+
+#: From this version on who commits may be told that there is no such group.
+_NOT_FOUND_COMMIT_SINCE: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +168,8 @@ class Coordinator:
             return
         if isinstance(group, ClassicGroup):
             heartbeat = Heartbeat(request, caller, ticket)
-            consumer, random = shard.settings.consumer, shard.random
-            upgraded, effects = upgrade(group, consumer, random, now_ms, heartbeat, topics)
+            settings, random = shard.settings.consumer_of(group_id), shard.random
+            upgraded, effects = upgrade(group, settings, random, now_ms, heartbeat, topics)
             if upgraded is not None:
                 group.delete()
                 shard.groups[group_id] = upgraded
@@ -209,8 +213,11 @@ class Coordinator:
         if group is not None:
             return group
         if commit.generation >= 0:
-            # An error that makes a member join again.
-            raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
+            # Errors that make a member join again; older ones know only the other.
+            is_known = commit.version >= _NOT_FOUND_COMMIT_SINCE
+            raise BrokerError(
+                ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+            )
         return shard.new_classic(commit.group_id)
 
     def offsets(

@@ -1,7 +1,8 @@
 """Bringing one member from what it has to what it is meant to have, step by step.
 
     state                   what the member does                       left when
-    STABLE                  has its target                             there is a newer target
+    STABLE                  has its target                             there is a newer target,
+                                                                       or it subscribes to less
     UNREVOKED_PARTITIONS    gives up what is no longer its own         it says that it has
     UNRELEASED_PARTITIONS   waits for partitions that others still have  they are free
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from millstream.model.topic import TopicId
 
@@ -79,10 +80,21 @@ class Holding:
         return replace(self, epoch=0, previous_epoch=0)
 
 
+class Goal(NamedTuple):
+    """Where a member is to get."""
+
+    #: The target's.
+    epoch: int
+    #: Its part of the target.
+    partitions: Owned
+    #: What it subscribes to by now. The target may be older, and does not count for other topics:
+    #: consumers take it amiss to be given what they don't want.
+    topics: Collection[TopicId]
+
+
 def reconcile(
     holding: Holding,
-    target: Owned,
-    target_epoch: int,
+    goal: Goal,
     is_free: Callable[[TopicId, int], bool],
     owned: Owned | None,
 ) -> Holding:
@@ -91,27 +103,27 @@ def reconcile(
     `owned` is what it says to own, None if it says nothing. `is_free` tells whether no other member
     owns a partition.
     """
-    match holding.state:
-        case MemberState.STABLE:
-            if holding.epoch == target_epoch:
-                return holding
-            epoch = holding.epoch
-        case MemberState.UNREVOKED_PARTITIONS:
-            if _owns_any(owned, holding.revoking):
-                return holding
-            # What it gave up in the old epoch is given up for good in the next.
-            epoch = holding.epoch + 1
-        case MemberState.UNRELEASED_PARTITIONS:
-            epoch = holding.epoch
-        case MemberState.UNKNOWN:
-            epoch = target_epoch
-    kept, surplus = _divide(holding.assigned, target)
+    if holding.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, holding.revoking):
+        return _unsubscribed(holding, goal.topics)
+    wanted = {each: goal.partitions[each] for each in goal.partitions if each in goal.topics}
+    kept, surplus = _divide(holding.assigned, wanted)
     if _owns_any(owned, surplus):
-        state = MemberState.UNREVOKED_PARTITIONS
-        return _moved(holding, epoch, state, kept, surplus)
-    assigned, is_complete = _extend(kept, target, target_epoch, is_free)
+        return _moved(holding, holding.epoch, MemberState.UNREVOKED_PARTITIONS, kept, surplus)
+    assigned, is_complete = _extend(kept, wanted, goal.epoch, is_free)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
-    return _moved(holding, target_epoch, state, assigned, {})
+    return _moved(holding, goal.epoch, state, assigned, {})
+
+
+def _unsubscribed(holding: Holding, topics: Collection[TopicId]) -> Holding:
+    """While a member gives up partitions, let it give up those of other topics too."""
+    if all(topic_id in topics for topic_id in holding.assigned):
+        return holding
+    revoking = {topic_id: dict(each) for topic_id, each in holding.revoking.items()}
+    for topic_id, partitions in holding.assigned.items():
+        if topic_id not in topics:
+            revoking.setdefault(topic_id, {}).update(partitions)
+    kept = {each: holding.assigned[each] for each in holding.assigned if each in topics}
+    return replace(holding, assigned=kept, revoking=revoking)
 
 
 def _moved(

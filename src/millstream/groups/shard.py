@@ -10,10 +10,12 @@ coordinator's, as one heap serves all shards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
+
+from immutables import Map
 
 from millstream.env.random import Random
 from millstream.groups.classic import ClassicGroup, ClassicSettings
@@ -44,9 +46,14 @@ class GroupSettings:
 
     classic: ClassicSettings = field(default_factory=ClassicSettings)
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    #: Of consumer groups that set something for themselves.
+    own: Map[str, ConsumerSettings] = field(default_factory=Map)
     #: Whether a group with members may change its protocol, to the newer and to the older one.
     allows_upgrade: bool = True
     allows_downgrade: bool = True
+
+    def consumer_of(self, group_id: str) -> ConsumerSettings:
+        return self.own.get(group_id, self.consumer)
 
 
 class Shard:
@@ -91,7 +98,15 @@ class Shard:
         return ClassicGroup(group_id, self.settings.classic, self.random)
 
     def new_consumer(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self.settings.consumer, self.random)
+        return ConsumerGroup(group_id, self.settings.consumer_of(group_id), self.random)
+
+    def configure(self, settings: GroupSettings, group_ids: Iterable[str]) -> None:
+        """Run with other settings from now on; those named have settings of their own, or had."""
+        self.settings = settings
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                group.settings = settings.consumer_of(group_id)
 
     def group_offsets(self, group_id: str) -> GroupOffsets:
         """Of a group that is about to commit."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from millstream.env.clock import Clock
 from millstream.env.random import Random
 from millstream.groups import loader
+from millstream.groups.consumer import ConsumerSettings
 from millstream.groups.group import Group
 from millstream.groups.journal import Journal, JournalOptions
 from millstream.groups.placement import OFFSETS_TOPIC, partition_of
@@ -77,7 +78,7 @@ class Shards:
         self._replicas = replicas
         self._clock = clock
         self._random = random
-        #: May be replaced while the broker runs; groups keep what they were made with.
+        #: Replaced by `configure`; groups whose own settings did not change keep what they have.
         self.options = options
         self._shards: dict[int, Shard] = {}
         self._partition_count = 0
@@ -127,6 +128,19 @@ class Shards:
         touched = [*delta.created, *delta.deleted, *(new for _, new in delta.changed)]
         if any(topic.name == OFFSETS_TOPIC for topic in touched):
             self._match(image)
+
+    def configure(self, changes: Mapping[str, ConsumerSettings | None]) -> None:
+        """These groups have other settings of their own now; None: none any more."""
+        own = self.options.groups.own.mutate()
+        for group_id, settings in changes.items():
+            if settings is None:
+                own.pop(group_id, None)
+            else:
+                own[group_id] = settings
+        groups = replace(self.options.groups, own=own.finish())
+        self.options = replace(self.options, groups=groups)
+        for shard in self._shards.values():
+            shard.configure(groups, changes)
 
     def _match(self, image: ClusterImage) -> None:
         """Have a shard for each partition led here, loaded in the epoch that it is led in."""
@@ -276,6 +290,10 @@ class Shards:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         shard.check_serving()
         return shard
+
+    def serving(self) -> list[Shard]:
+        """Those whose groups are served now."""
+        return [shard for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
 
     def all_groups(self) -> Iterator[Group]:
         """Every group here. COORDINATOR_LOAD_IN_PROGRESS while that can't be told."""

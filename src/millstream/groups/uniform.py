@@ -1,18 +1,24 @@
 """The `uniform` assignor: equally many partitions for every member, and as few moved as possible.
 
-Balance comes first, then stickiness. Where all members subscribe to the same topics, no two differ
-by more than one partition, and the movement is the least that allows this. Where subscriptions
-differ, the sum of the squares of the members' loads is made as small as the subscriptions allow:
-members keep what they had, the rest goes to the least loaded, and partitions move from the most to
-the least loaded of each topic's subscribers. In groups of up to `EXACT_MEMBERS_MAX` members the
-result is then made exact, in both balance and movement, by cancelling negative cycles of the
-min-cost flow that the problem is.
+Balance comes first, then stickiness. What holds depends on the members' subscriptions:
+
+    subscriptions  members   balance                            moves
+    the same       any       no two differ by more than one     the fewest that allow this
+    different      up to 24  the smallest sum of squared loads  the fewest that allow this
+    different      more      the smallest sum of squared loads  none that could be taken back, alone
+                                                                or in exchange for another
+
+Where subscriptions differ, members keep what they had, the rest goes to the least loaded, and
+partitions move from the most to the least loaded of each topic's subscribers, then along chains of
+members. Groups of up to `EXACT_MEMBERS_MAX` members are then made exact in their moves too, by
+cancelling negative cycles of the min-cost flow that the problem is. The work is bounded: a group
+with many thousands of subscriptions may be left less even than it could be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from millstream.groups.assignor import Assignment, Candidate
@@ -21,6 +27,8 @@ from millstream.model.topic import TopicId
 EXACT_MEMBERS_MAX: Final = 24
 _BALANCING_ROUNDS_MAX: Final = 16
 _IMPROVEMENTS_MAX: Final = 500
+#: Members looked at in search of chains: well under a second.
+_CHAIN_STEPS_MAX: Final = 1_000_000
 _NOBODY: Final = -1
 
 #: Partition first, so that sorting spreads each topic's partitions over its members.
@@ -113,7 +121,7 @@ class _Balance:
         self._topics = [members[member_id].topics for member_id in self._order]
         self._subscribers: dict[TopicId, list[int]] = {}
         for number, topics in enumerate(self._topics):
-            for topic_id in topics:
+            for topic_id in sorted(topics):
                 self._subscribers.setdefault(topic_id, []).append(number)
         self._owners = {
             topic_id: [_NOBODY] * partition_counts[topic_id] for topic_id in self._subscribers
@@ -133,6 +141,9 @@ class _Balance:
         for _ in range(_BALANCING_ROUNDS_MAX):
             if not sum(self._balance_topic(topic_id) for topic_id in topics):
                 break
+        self._level()
+        while self._go_home() or self._exchange():
+            pass
         if len(self._order) <= EXACT_MEMBERS_MAX:
             for _ in range(_IMPROVEMENTS_MAX):
                 if not self._improve():
@@ -147,7 +158,7 @@ class _Balance:
         }
 
     def _keep(self, number: int, member: Candidate) -> None:
-        for topic_id in member.previous.keys() & member.topics:
+        for topic_id in sorted(member.previous.keys() & member.topics):
             owners = self._owners[topic_id]
             for partition in member.previous[topic_id]:
                 if partition < len(owners) and owners[partition] == _NOBODY:
@@ -200,6 +211,96 @@ class _Balance:
                 break
         return best
 
+    # Chains: a member gives a partition to another, which gives one of another topic to a third,
+    # and so on. If no chain leads from a member to one that has at least two less, then no other
+    # assignment has a smaller sum of squares (an optimal semi-matching).
+
+    def _level(self) -> None:
+        """Move partitions along chains as long as that evens out the loads."""
+        loads = self._loads
+        # Those from whom no chain leads on to anybody with two less, nor ever will: whatever they
+        # reach is among them too, and only members that have no more than they are left to try.
+        settled: set[int] = set()
+        steps_left = _CHAIN_STEPS_MAX
+        fullest = [(-load, number) for number, load in enumerate(loads)]
+        heapify(fullest)
+        while fullest and steps_left > 0:
+            load, giver = heappop(fullest)
+            if giver in settled or -load != loads[giver]:
+                continue
+            chain, steps = self._chain(giver, settled)
+            steps_left -= steps
+            for topic_id, source, taker in chain:
+                self._give(topic_id, self._cheapest(topic_id, source, taker)[1], taker)
+            if chain:
+                _, _, last = chain[0]
+                heappush(fullest, (-loads[giver], giver))
+                heappush(fullest, (-loads[last], last))
+
+    def _chain(self, start: int, settled: set[int]) -> tuple[list[tuple[TopicId, int, int]], int]:
+        """The shortest chain to somebody with at least two less, last step first: topic, giver and
+        taker. None if there is none; whoever was tried is settled then. And how long it took."""
+        wanted = self._loads[start] - 2
+        came: dict[int, tuple[TopicId, int]] = {}
+        tried: set[TopicId] = set()
+        waiting = [start]
+        steps = 0
+        for giver in waiting:
+            for topic_id, held in self._held[giver].items():
+                if not held or topic_id in tried:
+                    continue
+                tried.add(topic_id)
+                for taker in self._subscribers[topic_id]:
+                    steps += 1
+                    if taker == start or taker in came or taker in settled:
+                        continue
+                    came[taker] = (topic_id, giver)
+                    if self._loads[taker] <= wanted:
+                        return _steps_back(came, taker), steps
+                    waiting.append(taker)
+        settled.update(waiting)
+        return [], steps
+
+    def _go_home(self) -> bool:
+        """Give partitions back to those that had them, where that is as even; says if any moved."""
+        has_moved = False
+        for topic_id, homes in self._homes.items():
+            owners = self._owners[topic_id]
+            for partition, home in enumerate(homes):
+                if home != _NOBODY and self._loads[owners[partition]] > self._loads[home]:
+                    self._give(topic_id, partition, home)
+                    has_moved = True
+        return has_moved
+
+    def _exchange(self) -> bool:
+        """Give partitions back to those that had them, for others that these did not have; says if
+        any moved."""
+        foreign: list[set[tuple[TopicId, int]]] = [set() for _ in self._order]
+        astray: list[tuple[TopicId, int]] = []
+        for topic_id, homes in self._homes.items():
+            for partition, (home, owner) in enumerate(
+                zip(homes, self._owners[topic_id], strict=True)
+            ):
+                if home != owner:
+                    foreign[owner].add((topic_id, partition))
+                    if home != _NOBODY:
+                        astray.append((topic_id, partition))
+        has_moved = False
+        for topic_id, partition in astray:
+            owner, home = self._owners[topic_id][partition], self._homes[topic_id][partition]
+            fitting = [each for each in foreign[home] if each[0] in self._topics[owner]]
+            if owner == home or not fitting:
+                continue
+            other_topic_id, other = min(fitting)
+            self._give(topic_id, partition, home)
+            self._give(other_topic_id, other, owner)
+            foreign[owner].discard((topic_id, partition))
+            foreign[home].discard((other_topic_id, other))
+            if self._homes[other_topic_id][other] != owner:
+                foreign[owner].add((other_topic_id, other))
+            has_moved = True
+        return has_moved
+
     # The exact part: a graph whose nodes are the members and one more, the sink. An edge between
     # members is a partition that can be given on, at the price of a move; an edge from the sink to
     # a member takes off a part of its load, one to the sink adds to it. A cycle with a negative sum
@@ -233,6 +334,18 @@ class _Balance:
                     if known is None or cost < known[0]:
                         edges[giver, taker] = (cost, (topic_id, partition))
         return edges
+
+
+def _steps_back(
+    came: Mapping[int, tuple[TopicId, int]], end: int
+) -> list[tuple[TopicId, int, int]]:
+    """How one came to a member, last step first: topic, giver and taker."""
+    steps: list[tuple[TopicId, int, int]] = []
+    while end in came:
+        topic_id, giver = came[end]
+        steps.append((topic_id, giver, end))
+        end = giver
+    return steps
 
 
 def _negative_cycle(

@@ -221,7 +221,7 @@ class PartitionLog(LocalLog):
         segments = self.segments
         number = len(segments) - 1
         if offset < segments[number].base_offset:
-            number = max(_number_of(segments, offset), 0)
+            number = max(number_of(segments, offset), 0)
         interval = self.config.index_interval_bytes
         try:
             # More than one only where compaction has emptied the end of a segment.
@@ -309,7 +309,7 @@ class PartitionLog(LocalLog):
     def _truncate(self, offset: int) -> None:
         self._writable()
         segments = self.segments
-        number = _number_of(segments, offset)
+        number = number_of(segments, offset)
         self._remove_segments(number + 1)
         last = segments[-1]
         last.open_for_append(last.created_ms, last.jitter_ms)
@@ -403,11 +403,15 @@ class PartitionLog(LocalLog):
         facts = []
         for number, segment in enumerate(self.segments):
             reader.ensure_indexes(segment, self.config.index_interval_bytes)
-            latest_ms = segment.load_max_timestamp()
-            if latest_ms < 0 and segment.size:
-                latest_ms = self._storage.disk.modified_ms(segment.log.path)
-            facts.append(SegmentFacts(segment.size, latest_ms, self._end_of(number)))
+            facts.append(SegmentFacts(segment.size, self.latest_ms(segment), self._end_of(number)))
         return facts
+
+    def latest_ms(self, segment: Segment) -> int:
+        """From when on its age counts for retention. Its indexes must be in order."""
+        latest_ms = segment.load_max_timestamp()
+        if latest_ms < 0 and segment.size:
+            latest_ms = self._storage.disk.modified_ms(segment.log.path)
+        return latest_ms
 
     def _retire(self, first: int, count: int) -> list[Path]:
         """Rename the files of sealed segments to `.deleted` and forget them."""
@@ -441,7 +445,7 @@ class PartitionLog(LocalLog):
         renamed to `.deleted`, to be removed after `file.delete.delay.ms`.
         """
         segments, storage = self.segments, self._storage
-        first = _number_of(segments, old[0])
+        first = number_of(segments, old[0])
         count = len(old)
         if [s.base_offset for s in segments[first : first + count]] != list(old):
             raise ValueError(f"segments {list(old)} of {self.topic_partition} are not neighbours")
@@ -464,7 +468,7 @@ class PartitionLog(LocalLog):
         return paths
 
 
-def _number_of(segments: Sequence[Segment], offset: int) -> int:
+def number_of(segments: Sequence[Segment], offset: int) -> int:
     """The number of the segment that `offset` belongs to; -1 before the first."""
     return bisect_right(segments, offset, key=_base_offset) - 1
 

@@ -106,11 +106,15 @@ def walk(segment: Segment, position: int, limit: int) -> Iterator[tuple[int, Bat
 
 def locate(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
     """The first batch that reaches `offset`; None if the segment ends before it."""
-    start = _trusted(segment, lambda: segment.offset_index.number_at(offset))
-    for position, header in walk(segment, start, segment.size):
+    for position, header in walk(segment, indexed_start(segment, offset), segment.size):
         if header.last_offset >= offset:
             return position, header
     return None
+
+
+def indexed_start(segment: Segment, offset: int) -> int:
+    """The last batch start that the index knows and that is not past the batch of `offset`."""
+    return _trusted(segment, lambda: segment.offset_index.number_at(offset))
 
 
 def _start_before(segment: Segment, position: int) -> int:

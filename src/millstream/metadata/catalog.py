@@ -27,6 +27,7 @@ from millstream.metadata.record import BrokerRecord, Configs, PartitionRecord, T
 from millstream.metadata.store import (
     Change,
     Compare,
+    Delete,
     LeaseId,
     MetadataStore,
     Outcome,
@@ -148,13 +149,19 @@ class Catalog(ImageFollower):
 
     async def alter_broker_configs(self, node_id: int | None, edit: Edit) -> Configs:
         """Change one broker's run-time settings, or with None those of all; `edit` validates."""
-        key = records.broker_config_key(node_id)
+        return await self._alter_configs(records.broker_config_key(node_id), edit)
+
+    async def alter_group_configs(self, group_id: str, edit: Edit) -> Configs:
+        """Change what a group sets for itself, be it known or not; `edit` validates."""
+        return await self._alter_configs(records.group_config_key(group_id), edit)
+
+    async def _alter_configs(self, key: str, edit: Edit) -> Configs:
         for _ in range(_ATTEMPTS_MAX):
             found = await self._store.get(key)
             present: Configs = records.decode_configs(found.value) if found else Map()
             configs = edit(present)
-            put = Put(key, records.encode_configs(configs))
-            if await self._transact([Compare(key, found.revision if found else 0)], [put]):
+            change = Put(key, records.encode_configs(configs)) if configs else Delete(key)
+            if await self._transact([Compare(key, found.revision if found else 0)], [change]):
                 return configs
         raise _overtaken(key)
 

@@ -62,6 +62,8 @@ class ClusterImage:
     #: Settings changed at run time, per broker and for all of them.
     broker_configs: Map[int, Configs] = field(default_factory=Map)
     default_broker_configs: Configs = NO_CONFIGS
+    #: What groups set for themselves; only those that set something.
+    group_configs: Map[str, Configs] = field(default_factory=Map)
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
 
     def topic(self, name: str) -> TopicRecord | None:
@@ -93,10 +95,17 @@ class ImageDelta:
     brokers: dict[int, BrokerRecord | None] = field(default_factory=dict)
     #: Whether any broker's settings, or the default ones, differ.
     broker_configs: bool = False
+    #: Groups whose settings differ.
+    group_configs: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(
-            self.created or self.deleted or self.changed or self.brokers or self.broker_configs
+            self.created
+            or self.deleted
+            or self.changed
+            or self.brokers
+            or self.broker_configs
+            or self.group_configs
         )
 
 
@@ -130,6 +139,11 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
         old.broker_configs != new.broker_configs
         or old.default_broker_configs != new.default_broker_configs
     )
+    delta.group_configs = {
+        group_id
+        for group_id in {*old.group_configs, *new.group_configs}
+        if old.group_configs.get(group_id) != new.group_configs.get(group_id)
+    }
     return delta
 
 
@@ -151,6 +165,7 @@ class _Step:
         "_brokers",
         "_configs",
         "_default_configs",
+        "_group_configs",
         "_ids",
         "_image",
         "_partitions",
@@ -163,6 +178,7 @@ class _Step:
         self._brokers: dict[int, BrokerRecord | None] = {}
         self._broker_configs: dict[int, Configs | None] = {}
         self._default_configs: Configs = image.default_broker_configs
+        self._group_configs: dict[str, Configs | None] = {}
         #: The last state of each topic that was put or deleted; partitions still missing.
         self._topics: dict[str, TopicRecord | None] = {}
         self._partitions: dict[TopicId, dict[int, PartitionRecord | None]] = {}
@@ -186,6 +202,11 @@ class _Step:
             )
         elif key.startswith(records.BROKER_CONFIGS):
             self._take_broker_configs(event)
+        elif key.startswith(records.GROUP_CONFIGS):
+            group_id = key.removeprefix(records.GROUP_CONFIGS)
+            self._group_configs[group_id] = (
+                None if event.value is None else records.decode_configs(event.value)
+            )
 
     def _take_broker_configs(self, event: Event) -> None:
         configs = None if event.value is None else records.decode_configs(event.value)
@@ -238,6 +259,10 @@ class _Step:
                 broker_configs=_updated(image.broker_configs, self._broker_configs),
                 default_broker_configs=self._default_configs,
             )
+        if self._group_configs:
+            delta.group_configs = set(self._group_configs)
+            groups = _updated(image.group_configs, self._group_configs)
+            image = replace(image, group_configs=groups)
         return image, delta
 
     def _finish_topics(self, image: ClusterImage, delta: ImageDelta) -> ClusterImage:

@@ -8,6 +8,7 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
     partitions/<topic-id>/<n>    {"replicas", "leader", "leader_epoch", "isr", "adding",
                                   "removing", "partition_epoch"}
     configs/broker/<id>|default  {name: text}
+    configs/group/<name>         {name: text}; absent where the group sets nothing
     producer-ids                 {"next"}
 Topic ids are in Kafka's text form. A topic exists when its `topics/` key does: partitions are put
 no later than it, and deleted no earlier.
@@ -32,6 +33,7 @@ BROKERS: Final = "brokers/"
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 BROKER_CONFIGS: Final = "configs/broker/"
+GROUP_CONFIGS: Final = "configs/group/"
 DEFAULT_BROKER: Final = "default"
 
 #: The leader of a partition that has none.
@@ -129,6 +131,10 @@ def partition_key(topic_id: TopicId, partition: int) -> str:
 def broker_config_key(node_id: int | None) -> str:
     """None is the default for every broker."""
     return BROKER_CONFIGS + (DEFAULT_BROKER if node_id is None else str(node_id))
+
+
+def group_config_key(group_id: str) -> str:
+    return GROUP_CONFIGS + group_id
 
 
 def encode_broker(record: BrokerRecord) -> bytes:

@@ -267,6 +267,10 @@ def nullable_array(
     return cast("list[T] | None", _declare(spec))
 
 
+def int8_array(*, since: int = 0) -> list[int]:
+    return cast("list[int]", _declare(Spec(Array(INT8), [], since)))
+
+
 def int32_array(*, since: int = 0, until: int = VERSION_MAX, ignorable: bool = False) -> list[int]:
     spec = Spec(Array(INT32), [], since, until, ignorable=ignorable)
     return cast("list[int]", _declare(spec))

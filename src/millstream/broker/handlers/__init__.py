@@ -28,6 +28,7 @@ from millstream.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -94,6 +95,10 @@ from millstream.wire.messages.init_producer_id import (
 )
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -151,6 +156,7 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         consumer_group_heartbeat.handle,
     ),
     (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, consumer_group_describe.handle),
+    (ListConfigResourcesRequest, ListConfigResourcesResponse, list_config_resources.handle),
     (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,

@@ -1,4 +1,7 @@
-"""AlterConfigs: versions 0 to 2. Replaces all overrides of a topic or a broker by others."""
+"""AlterConfigs: versions 0 to 2.
+
+Replaces all overrides of a topic, a broker or a group by others.
+"""
 
 from __future__ import annotations
 

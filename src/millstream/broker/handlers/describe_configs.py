@@ -1,19 +1,19 @@
 """DescribeConfigs: versions 1 to 4.
 
-Topics and this broker: each setting with its value in force, where that comes from, the other
-values it stands before (synonyms) and, from version 3, its type and a sentence about it.
+Topics, groups and this broker: each setting with its value in force, where that comes from, the
+other values it stands before (synonyms) and, from version 3, its type and a sentence about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
-from millstream.broker import resource
+from millstream.broker import group_override, resource
 from millstream.broker.config import SettingValue
-from millstream.broker.config import definitions as broker_definitions
 from millstream.broker.context import Context
+from millstream.metadata.record import Configs
 from millstream.metadata.topic_change import find_topic
-from millstream.model.config import definitions as topic_definitions
 from millstream.model.definition import ConfigSource, Definition, Scope
 from millstream.model.error import BrokerError
 from millstream.wire.messages.describe_configs import (
@@ -34,7 +34,9 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
         try:
             settings = _settings(wanted, context)
             result.configs = [
-                _describe(definition, values, request, is_broker=wanted.resource_type == 4)
+                _describe(
+                    definition, values, request, is_broker=wanted.resource_type == resource.BROKER
+                )
                 for definition, values in settings
             ]
         except BrokerError as error:
@@ -47,35 +49,31 @@ def _settings(
     wanted: DescribeConfigsRequest.Resource, context: Context
 ) -> Iterator[tuple[Definition, list[SettingValue]]]:
     services = context.services
+    chosen = _chosen(resource.definitions_of(wanted.resource_type), wanted)
+    values: Callable[[str], list[SettingValue]]
     if wanted.resource_type == resource.TOPIC:
         topic = find_topic(services.catalog.image, wanted.resource_name)
-        return (
-            (definition, resource.topic_values(topic, definition.name, services.config))
-            for definition in _chosen(topic_definitions, wanted)
-        )
-    if wanted.resource_type == resource.BROKER:
-        node_id = resource.broker_id(wanted.resource_name, context)
-        if node_id is not None:
-            return (
-                (definition, services.config.values(definition.name))
-                for definition in _chosen(broker_definitions, wanted)
-            )
-        defaults = services.catalog.image.default_broker_configs
-        return (
-            (
-                definition,
-                [
-                    SettingValue(
-                        definition.name,
-                        defaults[definition.name],
-                        ConfigSource.DYNAMIC_DEFAULT_BROKER,
-                    )
-                ],
-            )
-            for definition in _chosen(broker_definitions, wanted)
-            if definition.name in defaults
-        )
-    raise resource.unknown_type(wanted.resource_type)
+        values = partial(resource.topic_values, topic, config=services.config)
+    elif wanted.resource_type == resource.GROUP:
+        overrides = resource.group_overrides(wanted.resource_name, context)
+        values = partial(group_override.layers, overrides, config=services.config)
+    elif resource.broker_id(wanted.resource_name, context) is not None:
+        values = services.config.values
+    else:
+        return _default_settings(chosen, services.catalog.image.default_broker_configs)
+    return ((definition, values(definition.name)) for definition in chosen)
+
+
+def _default_settings(
+    chosen: Iterator[Definition], defaults: Configs
+) -> Iterator[tuple[Definition, list[SettingValue]]]:
+    """Of the default for all brokers only what was set is shown."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+    return (
+        (definition, [SettingValue(definition.name, defaults[definition.name], source)])
+        for definition in chosen
+        if definition.name in defaults
+    )
 
 
 def _chosen(

@@ -1,16 +1,15 @@
 """IncrementalAlterConfigs: versions 0 and 1.
 
-Sets, deletes, or changes lists of single overrides of a topic or a broker, and leaves the others.
+Sets, deletes, or changes lists of single overrides of a topic, a broker or a group, and leaves the
+others.
 """
 
 from __future__ import annotations
 
 from millstream.broker import resource
-from millstream.broker.config import definitions as broker_definitions
 from millstream.broker.context import Context
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.topic_change import Edit
-from millstream.model.config import definitions as topic_definitions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -41,9 +40,6 @@ async def handle(
 
 
 def _edit(wanted: IncrementalAlterConfigsRequest.Resource) -> Edit:
-    definitions = (
-        topic_definitions if wanted.resource_type == resource.TOPIC else broker_definitions
-    )
     changes: list[ConfigChange] = []
     for config in wanted.configs:
         try:
@@ -53,4 +49,4 @@ def _edit(wanted: IncrementalAlterConfigsRequest.Resource) -> Edit:
                 ErrorCode.INVALID_REQUEST, f"there is no operation {config.config_operation}"
             ) from error
         changes.append(ConfigChange(config.name, operation, config.value))
-    return incremental(changes, definitions)
+    return incremental(changes, resource.definitions_of(wanted.resource_type))

@@ -73,9 +73,15 @@ def _refusal(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= partition.partition_index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(partition.committed_metadata or "") > context.services.config.offset_metadata_max_bytes:
+    length_max = context.services.config.offset_metadata_max_bytes
+    if _java_length(partition.committed_metadata or "") > length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
+
+
+def _java_length(text: str) -> int:
+    """The length that Kafka holds against the limit, whatever the setting's name says."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def _committed(

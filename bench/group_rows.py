@@ -1,0 +1,117 @@
+"""Cases about consumer groups: what a rebalance costs those who stay, and what thousands of
+members and commits cost a producer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench import rebalance, tools
+from bench.brokers import REPOSITORY, Broker
+from bench.case import Case, Figure, Plan
+from bench.load.group_reader import KINDS
+
+MEMBERS = 1000
+COMMITS_PER_SECOND = 2000
+#: Commits may be late, but not so late that it was another load.
+COMMIT_RATE_PART_MIN = 0.95
+PRODUCER_LOAD = 0.5
+#: Long enough for every member to beat in it.
+MEMBERS_SECONDS_MIN = 6.0
+TOPIC_PARTITIONS = 10
+END_SECONDS_MAX = 60.0
+
+
+def cases() -> Iterator[Case]:
+    for kind in KINDS:
+        yield Case(f"rebalance {kind}", rebalance_of(kind))
+    yield Case("produce beside groups", measure_produce_beside_groups)
+
+
+def rebalance_of(kind: str) -> Callable[[Broker, Plan], list[Figure]]:
+    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+        figures: list[Figure] = []
+        for name, stalls in rebalance.observe(broker, kind).items():
+            told = {
+                "the member that stands still longest": max(stalls.members),
+                "partitions that stay": stalls.kept,
+                "partitions that move": stalls.moved,
+            }
+            figures += [
+                Figure(f"stall, {kind}, {name}, {what}", value, "ms", higher_is_better=False)
+                for what, value in told.items()
+                if value is not None
+            ]
+        return figures
+
+    return measure
+
+
+def measure_produce_beside_groups(broker: Broker, plan: Plan) -> list[Figure]:
+    """The latency of a producer at half of what it can send: alone, beside members that live, and
+    beside those and a storm of commits. All in one run, and alone once more at the end."""
+    topic = tools.create_topic(broker, "beside-groups", 1)
+    positions = tools.create_topic(broker, "positions", TOPIC_PARTITIONS)
+    most = tools.python("flat_out", broker, topic=topic, acks="all", seconds=plan.latency_seconds)
+    rate = int(most["records"] / most["seconds"] * PRODUCER_LOAD)
+    seconds = max(plan.latency_seconds, MEMBERS_SECONDS_MIN)
+
+    def latency(what: str) -> list[Figure]:
+        found = tools.python(
+            "ack_latency",
+            broker,
+            topic=topic,
+            rate=rate,
+            acks="all",
+            seconds=seconds,
+            warm_up_seconds=plan.warm_up_seconds,
+        )
+        return [
+            Figure(f"ack latency at half load, {what}, {part}", found[part], "ms", False)
+            for part in ("p50", "p99")
+        ]
+
+    figures = [Figure("half load of one producer", rate, "records/s", higher_is_better=True)]
+    figures += latency("alone")
+    beside = f"beside {MEMBERS:,} members"
+    with running("members", broker, topic=positions, members=MEMBERS) as end_members:
+        figures += latency(beside)
+        with running("commits", broker, topic=positions, rate=COMMITS_PER_SECOND) as end_commits:
+            figures += latency(f"{beside} and {COMMITS_PER_SECOND:,} commits/s")
+            commits = end_commits()
+        members = end_members()
+    if commits["per_second"] < COMMITS_PER_SECOND * COMMIT_RATE_PART_MIN:
+        raise RuntimeError(f"there were only {commits['per_second']:.0f} commits/s")
+    if members["heartbeats"] < members["members"] or members["joins"]:
+        raise RuntimeError(f"the members did not just live: {members}")
+    figures.append(Figure("commit latency meanwhile, p99", commits["p99"], "ms", False))
+    figures += latency("alone again")
+    tools.delete_topics(broker, topic, positions)
+    return figures
+
+
+@contextlib.contextmanager
+def running(name: str, broker: Broker, **options: Any) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A program of load/ that says when it is ready. Yields how to end it: what it printed."""
+    command = tools.program(name, broker, **options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+
+        def end() -> dict[str, Any]:
+            process.send_signal(signal.SIGTERM)
+            printed, _ = process.communicate(timeout=END_SECONDS_MAX)
+            if process.returncode:
+                raise RuntimeError(f"{name} ended with {process.returncode}")
+            found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+            return found
+
+        try:
+            if process.stdout.readline() != "ready\n":
+                raise RuntimeError(f"{name} did not get ready")
+            yield end
+        finally:
+            process.kill()

@@ -1,0 +1,75 @@
+"""A connection for load programs that need thousands of clients in one process: any request of
+`millstream.wire` out, its answer as a future."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import sys
+from typing import Any, cast
+
+from millstream.wire.framing import frame_request, parse_response_header
+from millstream.wire.schema import codec
+
+_LENGTH = struct.Struct(">i")
+
+
+class Connection(asyncio.Protocol):
+    """Requests may be pipelined. Everything unanswered fails when the broker hangs up."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.WriteTransport | None = None
+        self._received = bytearray()
+        self._correlation_id = 0
+        self._waiting: dict[int, tuple[Any, int, asyncio.Future[Any]]] = {}
+
+    @classmethod
+    async def open(cls, bootstrap: str) -> Connection:
+        host, _, port = bootstrap.partition(":")
+        _, made = await asyncio.get_running_loop().create_connection(cls, host, int(port))
+        return made
+
+    def close(self) -> None:
+        assert self._transport is not None
+        self._transport.close()
+
+    def call(self, request: Any, version: int) -> asyncio.Future[Any]:
+        assert self._transport is not None
+        self._correlation_id += 1
+        name = type(request).__name__.removesuffix("Request") + "Response"
+        response = getattr(sys.modules[type(request).__module__], name)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[self._correlation_id] = (response, version, answer)
+        body = codec(type(request), version).encode(request)
+        frame = frame_request(request.api_key, version, self._correlation_id, "load", body)
+        self._transport.write(b"".join(cast("list[bytes]", frame)))
+        return answer
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
+            if len(self._received) < end:
+                return
+            frame = bytes(self._received[_LENGTH.size : end])
+            del self._received[:end]
+            self._answer(frame)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for _, _, answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectionResetError("the broker hung up"))
+
+    def _answer(self, frame: bytes) -> None:
+        (correlation_id,) = _LENGTH.unpack_from(frame)
+        response, version, answer = self._waiting.pop(correlation_id)
+        _, position = parse_response_header(frame, response.api_key, version)
+        if not answer.done():
+            answer.set_result(codec(response, version).decode(frame, position))

@@ -1,0 +1,217 @@
+"""Very many live members of groups in one process, half of each protocol, that only heartbeat.
+
+Prints "ready" when all have their assignments, then beats until SIGTERM; then one JSON line:
+members, heartbeats and how many members had to join again since it was ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from bench.load.connection import Connection
+
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millstream.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
+from millstream.wire.messages.heartbeat import HeartbeatRequest
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.sync_group import SyncGroupRequest
+from millstream.wire.schema import encode_prefixed
+
+#: What clients do when nobody says otherwise.
+SESSION_MS = 45_000
+REBALANCE_MS = 300_000
+HEARTBEAT_SECONDS = 3.0
+FIND_SECONDS_MAX = 60.0
+READY_SECONDS_MAX = 180.0
+
+
+@dataclass(slots=True)
+class Counts:
+    heartbeats: int = 0
+    joins: int = 0
+
+
+class ClassicMember:
+    """JoinGroup, SyncGroup and heartbeats; whoever leads assigns nothing to anybody."""
+
+    def __init__(self, connection: Connection, group: str, topic: str, counts: Counts) -> None:
+        self._connection = connection
+        self._group = group
+        self._counts = counts
+        subscription = ConsumerProtocolSubscription(topics=[topic])
+        self._metadata = encode_prefixed(subscription, 3)
+        self._member_id = ""
+        self._generation = -1
+
+    async def join(self) -> None:
+        while True:
+            joined = await self._connection.call(self._join_request(), 9)
+            self._member_id = joined.member_id or self._member_id
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                continue
+            _check("JoinGroup", joined.error_code)
+            self._generation = joined.generation_id
+            answer = await self._connection.call(self._sync_request(joined), 5)
+            if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+                continue
+            _check("SyncGroup", answer.error_code)
+            self._counts.joins += 1
+            return
+
+    def _join_request(self) -> JoinGroupRequest:
+        return JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self._member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.Protocol(name="range", metadata=self._metadata)],
+        )
+
+    def _sync_request(self, joined: JoinGroupResponse) -> SyncGroupRequest:
+        nothing = encode_prefixed(ConsumerProtocolAssignment(), 3)
+        return SyncGroupRequest(
+            group_id=self._group,
+            generation_id=joined.generation_id,
+            member_id=self._member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[
+                SyncGroupRequest.Assignment(member_id=each.member_id, assignment=nothing)
+                for each in joined.members
+            ],
+        )
+
+    async def beat(self) -> float:
+        """One heartbeat; the seconds to the next."""
+        request = HeartbeatRequest(
+            group_id=self._group, generation_id=self._generation, member_id=self._member_id
+        )
+        answer = await self._connection.call(request, 4)
+        self._counts.heartbeats += 1
+        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            await self.join()
+        else:
+            _check("Heartbeat", answer.error_code)
+        return HEARTBEAT_SECONDS
+
+
+class ConsumerMember:
+    """ConsumerGroupHeartbeat; takes what it is assigned and gives up what it is told to."""
+
+    def __init__(self, connection: Connection, group: str, topic: str, counts: Counts) -> None:
+        self._connection = connection
+        self._group = group
+        self._topic = topic
+        self._counts = counts
+        self._member_id = str(uuid.uuid4())
+        self._epoch = 0
+        self._owned: list[Any] | None = []
+
+    async def join(self) -> None:
+        await self.beat()
+        self._counts.joins += 1
+
+    async def beat(self) -> float:
+        """One heartbeat, and another one if it must be told what became of the assignment."""
+        answer = await self._connection.call(self._request(), 1)
+        _check("ConsumerGroupHeartbeat", answer.error_code)
+        self._counts.heartbeats += 1
+        self._epoch = answer.member_epoch
+        self._owned = None
+        if answer.assignment is not None:
+            kind = ConsumerGroupHeartbeatRequest.TopicPartitions
+            self._owned = [
+                kind(topic_id=each.topic_id, partitions=each.partitions)
+                for each in answer.assignment.topic_partitions
+            ]
+            return await self.beat()
+        return float(answer.heartbeat_interval_ms) / 1000
+
+    def _request(self) -> ConsumerGroupHeartbeatRequest:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group,
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            topic_partitions=self._owned,
+        )
+        if self._epoch == 0:
+            request.rebalance_timeout_ms = REBALANCE_MS
+            request.subscribed_topic_names = [self._topic]
+        return request
+
+
+def _check(what: str, code: int) -> None:
+    if code:
+        raise RuntimeError(f"{what} was answered with {ErrorCode(code).name}")
+
+
+async def find_coordinator(bootstrap: str, group: str) -> None:
+    """Ask until there is one: the first to ask has the offsets topic made."""
+    connection = await Connection.open(bootstrap)
+    async with asyncio.timeout(FIND_SECONDS_MAX):
+        while True:
+            answer = await connection.call(FindCoordinatorRequest(coordinator_keys=[group]), 4)
+            if answer.coordinators[0].error_code == 0:
+                break
+            await asyncio.sleep(0.2)
+    connection.close()
+
+
+async def live(member: ClassicMember | ConsumerMember) -> None:
+    while True:
+        pause_seconds = await member.beat()
+        await asyncio.sleep(pause_seconds)
+
+
+async def run(options: argparse.Namespace) -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    await find_coordinator(options.bootstrap, "members-0")
+    counts = Counts()
+    members: list[ClassicMember | ConsumerMember] = []
+    for number in range(options.members):
+        place = number // options.group_size
+        kind = ConsumerMember if place % 2 else ClassicMember
+        connection = await Connection.open(options.bootstrap)
+        members.append(kind(connection, f"members-{place}", options.topic, counts))
+    async with asyncio.timeout(READY_SECONDS_MAX):
+        await asyncio.gather(*(member.join() for member in members))
+    print("ready", flush=True)
+    before = Counts(counts.heartbeats, counts.joins)
+    tasks = [asyncio.create_task(live(member)) for member in members]
+    waiting = asyncio.create_task(ended.wait())
+    # A member that fails ends it all.
+    done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    found = {
+        "members": len(members),
+        "heartbeats": counts.heartbeats - before.heartbeats,
+        "joins": counts.joins - before.joins,
+    }
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--members", type=int, required=True)
+    parser.add_argument("--group-size", type=int, default=10)
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

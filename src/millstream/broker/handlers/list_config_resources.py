@@ -1,0 +1,57 @@
+"""ListConfigResources: versions 0 and 1.
+
+Topics, brokers (also as owners of loggers), and the groups that set something for themselves, known
+or not. There are no client metrics, which are all that version 0 asks for. UNSUPPORTED_VERSION if a
+type is asked for that has no configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from millstream.broker import resource
+from millstream.broker.context import Context
+from millstream.metadata.image import ClusterImage
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_BROKER_LOGGER: Final = 8
+_CLIENT_METRICS: Final = 16
+_TYPES: Final = (
+    resource.TOPIC,
+    resource.BROKER,
+    _BROKER_LOGGER,
+    _CLIENT_METRICS,
+    resource.GROUP,
+)
+_TYPES_SINCE: Final = 1
+
+
+def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
+    wanted: Iterable[int] = request.resource_types or _TYPES
+    if context.version < _TYPES_SINCE:
+        wanted = (_CLIENT_METRICS,)
+    # Once each, however often a request names them.
+    types = set(wanted)
+    if not types <= set(_TYPES):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    image = context.services.catalog.image
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(types)
+            for name in _names(kind, image)
+        ]
+    )
+
+
+def _names(resource_type: int, image: ClusterImage) -> Iterable[str]:
+    if resource_type == resource.TOPIC:
+        return sorted(image.topics)
+    if resource_type == resource.GROUP:
+        return sorted(image.group_configs)
+    return [] if resource_type == _CLIENT_METRICS else map(str, sorted(image.brokers))

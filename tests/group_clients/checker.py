@@ -1,0 +1,171 @@
+"""What may be expected of a group whose members process first and commit then, crashes included.
+
+A record is known by its partition and offset. Its value is `<key> <number>`, numbers of a key
+counting up; a key belongs to one partition for good, so that adding partitions moves no key. The
+ledger says which records the broker acknowledged, and so has what each offset holds.
+
+An *ownership* is one partition in the hands of one member from `assigned` until `revoked`, `lost`
+or the member's death. The rules, each of which `violations` reports by its first word:
+
+- content: what was processed at an offset is what was written there.
+- missing: every record of the ledger is processed in some ownership. More than once is allowed.
+- order: within an ownership offsets go up by one, without a gap. So no key's numbers ever go back,
+  nor skip, in the hands of one owner.
+- start: an ownership starts at 0 or at an offset that somebody asked to commit before, and not
+  below any offset whose commit was acknowledged before it began. So all that is ever processed
+  again is what lies between the last commit and the crash: a key's numbers go back only to there.
+- shared: an ownership is over before another one of the same partition begins, unless its member
+  was paused meanwhile: that one cannot know. Only a paused member may lose a partition.
+- fenced: no commit is acknowledged to a member for a partition that was assigned to another
+  before the commit was sent.
+- backwards: of two acknowledged commits to a partition, where the first was answered before the
+  second was sent, the second is not lower.
+
+Times are compared only as "answered before sent" and the like, with both stamps taken outside of
+the exchange with the broker: a slow member can hide a violation but never makes one up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+from group_clients.history import Commit, End, History, Ownership
+
+#: Per partition: the values in the order of their offsets.
+Ledger: TypeAlias = Mapping[int, Sequence[str]]
+
+
+def violations(ledger: Ledger, histories: Sequence[History]) -> list[str]:
+    """Everything that breaks a rule, in words; empty where all is well."""
+    by_partition: dict[int, list[Ownership]] = defaultdict(list)
+    commits: dict[int, list[Commit]] = defaultdict(list)
+    for history in histories:
+        for ownership in history.ownerships:
+            by_partition[ownership.partition].append(ownership)
+        for commit in history.commits:
+            for partition in commit.offsets:
+                commits[partition].append(commit)
+    members = {history.member: history for history in histories}
+    found = [f"unowned: {text}" for history in histories for text in history.contradictions]
+    for partition in sorted(ledger.keys() | by_partition.keys() | commits.keys()):
+        owners = sorted(by_partition[partition], key=lambda each: each.start_at)
+        asked = sorted(commits[partition], key=lambda each: each.sent_at)
+        found += _check_content(partition, ledger.get(partition, ()), owners)
+        found += _check_missing(partition, ledger.get(partition, ()), owners)
+        found += _check_order(owners)
+        found += _check_start(partition, owners, asked)
+        found += _check_shared(owners, members)
+        found += _check_fenced(partition, owners, asked)
+        found += _check_backwards(partition, asked)
+    return found
+
+
+def _check_content(
+    partition: int, written: Sequence[str], owners: Sequence[Ownership]
+) -> Iterator[str]:
+    for owner in owners:
+        for each in owner.processed:
+            expected = written[each.offset] if each.offset < len(written) else None
+            if each.value != expected:
+                yield (
+                    f"content: {owner.member} found {each.value!r} at {partition}:{each.offset},"
+                    f" where {expected!r} was written"
+                )
+
+
+def _check_missing(
+    partition: int, written: Sequence[str], owners: Sequence[Ownership]
+) -> Iterator[str]:
+    processed = {each.offset for owner in owners for each in owner.processed}
+    missing = [offset for offset in range(len(written)) if offset not in processed]
+    if missing:
+        yield f"missing: nobody processed {len(missing)} of {partition}, from {missing[0]} on"
+
+
+def _check_order(owners: Sequence[Ownership]) -> Iterator[str]:
+    for owner in owners:
+        for one, other in pairwise(owner.processed):
+            if other.offset != one.offset + 1:
+                yield (
+                    f"order: {owner.member} processed {owner.partition}:{other.offset}"
+                    f" after {one.offset}"
+                )
+
+
+def _check_start(
+    partition: int, owners: Sequence[Ownership], commits: Sequence[Commit]
+) -> Iterator[str]:
+    for owner in owners:
+        if not owner.processed:
+            continue
+        first = owner.processed[0]
+        asked = {each.offsets[partition] for each in commits if each.sent_at < first.at}
+        if first.offset not in {0} | asked:
+            yield (
+                f"start: {owner.member} began at {partition}:{first.offset},"
+                " which nobody had committed"
+            )
+        for each in commits:
+            if _is_answered_by(each, owner.start_at) and each.offsets[partition] > first.offset:
+                yield (
+                    f"start: {owner.member} began at {partition}:{first.offset}, though"
+                    f" {each.offsets[partition]} was committed by {each.member}"
+                )
+                break
+
+
+def _check_shared(owners: Sequence[Ownership], members: Mapping[str, History]) -> Iterator[str]:
+    for place, owner in enumerate(owners):
+        history = members[owner.member]
+        if (
+            owner.end is End.LOST
+            and owner.end_at is not None
+            and not history.was_paused_within(owner.start_at, owner.end_at)
+        ):
+            yield f"shared: {owner.member} lost {owner.partition} though it was never paused"
+        for later in owners[place + 1 :]:
+            if not owner.is_over_by(later.start_at) and not history.was_paused_within(
+                owner.start_at, later.start_at
+            ):
+                yield (
+                    f"shared: {later.member} was assigned {owner.partition}, which"
+                    f" {owner.member} still had"
+                )
+
+
+def _check_fenced(
+    partition: int, owners: Sequence[Ownership], commits: Sequence[Commit]
+) -> Iterator[str]:
+    for commit in commits:
+        before = [each for each in owners if each.start_at < commit.sent_at]
+        if commit.is_acknowledged and before and before[-1].member != commit.member:
+            yield (
+                f"fenced: {commit.member} could commit {partition}:{commit.offsets[partition]},"
+                f" which had gone to {before[-1].member}"
+            )
+
+
+def _check_backwards(partition: int, commits: Sequence[Commit]) -> Iterator[str]:
+    """`commits` are in the order of sending."""
+    acknowledged = [each for each in commits if each.is_acknowledged]
+    answered = sorted(acknowledged, key=lambda each: each.answered_at or 0)
+    highest: Commit | None = None
+    place = 0
+    for commit in acknowledged:
+        while place < len(answered) and _is_answered_by(answered[place], commit.sent_at):
+            each = answered[place]
+            place += 1
+            if highest is None or each.offsets[partition] > highest.offsets[partition]:
+                highest = each
+        if highest is not None and commit.offsets[partition] < highest.offsets[partition]:
+            yield (
+                f"backwards: {commit.member} committed {partition}:{commit.offsets[partition]}"
+                f" after {highest.member} had committed {highest.offsets[partition]}"
+            )
+
+
+def _is_answered_by(commit: Commit, at: int) -> bool:
+    return commit.is_acknowledged and commit.answered_at is not None and commit.answered_at <= at

@@ -1,0 +1,48 @@
+"""Which clients can be run here, and with what command.
+
+What needs Maven Central or npm is skipped, with the reason that scripts/setup-test-tools wrote
+down; everything else fails when it is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from group_clients.member import CACHE, CLIENTS, Client, Start, build_java
+
+_MAY_BE_MISSING = {"jars", "kafkajs"}
+
+
+@pytest.fixture
+def start_of(tmp_path: Path, command_of: Callable[[Client], list[str]]) -> Callable[[str], Start]:
+    """How members of a client are started, by its name, with the test's own folder."""
+    return lambda name: Start(CLIENTS[name], command_of(CLIENTS[name]), tmp_path)
+
+
+@pytest.fixture(scope="session")
+def command_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], list[str]]:
+    """The command of a client's member; skips or fails the test where a tool is missing."""
+    record = CACHE / "tools.json"
+    if not record.exists():
+        setup = CACHE.parent / "scripts" / "setup-test-tools"
+        subprocess.run([sys.executable, str(setup)], check=True)
+    tools: dict[str, dict[str, Any]] = json.loads(record.read_text())
+    built: Path = tmp_path_factory.mktemp("java")
+
+    def find(client: Client) -> list[str]:
+        for tool in client.needs:
+            if not tools[tool]["available"]:
+                end = pytest.skip if tool in _MAY_BE_MISSING else pytest.fail
+                end(f"{tool} is not available: {tools[tool]['reason']}")
+        if client.program.endswith(".java") and not (built / "Member.class").exists():
+            build_java(built)
+        return client.command(built)
+
+    return find

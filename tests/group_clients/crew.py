@@ -1,0 +1,229 @@
+"""A group of members over one topic that is written to, and what may happen to it.
+
+    with Crew(broker, start, plan, chance) as crew:
+        crew.settle()
+        crew.kill(1)
+        crew.finish()          # all is read; the checker finds nothing
+
+The broker's settings for it are the plan's, with sessions short enough to wait for.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from group_clients.checker import violations
+from group_clients.feed import Feed
+from group_clients.member import Member, Orders, Start
+from harness.broker_process import BrokerProcess, wait_until
+from harness.seed import report
+
+TOPIC = "work"
+GROUP = "crew"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    members: int
+    partitions: int
+    records_per_second: int
+    session_ms: int
+    settle_seconds_max: float
+
+    @property
+    def heartbeat_ms(self) -> int:
+        return self.session_ms // 8
+
+    def settings(self) -> dict[str, object]:
+        """Of the broker."""
+        return {
+            "group.initial.rebalance.delay.ms": 500,
+            "group.min.session.timeout.ms": 500,
+            "group.consumer.session.timeout.ms": self.session_ms,
+            "group.consumer.heartbeat.interval.ms": self.heartbeat_ms,
+            "offsets.topic.num.partitions": 4,
+        }
+
+
+class Crew:
+    """See the module's text. Members that were killed or ended are replaced when asked to."""
+
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        start: Start,
+        plan: Plan,
+        chance: random.Random,
+    ) -> None:
+        self.plan = plan
+        self._bootstrap = broker.bootstrap
+        self._start = start
+        self._chance = chance
+        self._partitions = plan.partitions
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        topic = NewTopic(TOPIC, plan.partitions, 1)
+        self._admin.create_topics([topic])[TOPIC].result(20)
+        self._feed = Feed(broker.bootstrap, TOPIC, plan.partitions, plan.records_per_second)
+        self.members: list[Member] = []
+        self._gone: list[Member] = []
+
+    def __enter__(self) -> Self:
+        self._feed.start()
+        self.fill()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for member in [*self.members, *self._gone]:
+            member.dispose()
+        self._feed.stop()
+
+    # Its state
+
+    def fill(self) -> None:
+        """Start members until there are as many as planned."""
+        plan = self.plan
+        orders = Orders(self._bootstrap, GROUP, TOPIC, plan.session_ms, plan.heartbeat_ms)
+        while len(self.members) < self.plan.members:
+            name = f"{self._start.client.name}-{len(self.members) + len(self._gone)}"
+            self.members.append(Member(self._start, name, orders))
+
+    def settle(self, *, without: Member | None = None) -> None:
+        """Wait until every member has its share of all partitions, and nobody else has any."""
+        awake = [member for member in self.members if member is not without]
+        least, more = divmod(self._partitions, len(awake))
+
+        def is_settled() -> bool:
+            owned = [member.owned for member in awake]
+            sizes = {len(each) for each in owned}
+            return (
+                sizes <= {least, least + bool(more)}
+                and sum(map(len, owned)) == self._partitions
+                and len(frozenset().union(*owned)) == self._partitions
+            )
+
+        try:
+            wait_until(is_settled, "the group to settle", self.plan.settle_seconds_max)
+        except AssertionError as error:
+            state = {member.name: sorted(member.owned) for member in awake}
+            error.add_note(f"members own {state}")
+            raise
+
+    # What happens to it
+
+    def kill(self, count: int) -> None:
+        """`kill -9` of some members at once, and new ones in their place."""
+        for member in self._chance.sample(self.members, count):
+            self._remove(member)
+            member.kill()
+        self.settle()
+        self.fill()
+        self.settle()
+
+    def restart_one(self) -> None:
+        """One ends in good order, and a new one comes."""
+        member = self._chance.choice(self.members)
+        self._remove(member)
+        member.end()
+        self.fill()
+        self.settle()
+
+    def fence_one(self) -> None:
+        """One is paused just before a commit until others have its partitions; woken, it tries
+        to commit. The broker must refuse it, and keep what the others have committed."""
+        member = self._chance.choice(self.members)
+        member.ask_to_hold()
+        member.wait_for_hold()
+        count = len(member.history.commits)
+        member.pause()
+        self.settle(without=member)
+        before = self.committed()
+        member.release()
+        member.wake()
+
+        def is_answered() -> bool:
+            member.read()
+            commits = member.history.commits
+            return len(commits) > count and commits[count].answered_at is not None
+
+        wait_until(is_answered, f"the commit of {member.name} to be answered", 30)
+        commit = member.history.commits[count]
+        assert commit.is_refused, f"{member.name} was fenced and could commit {commit.offsets}"
+        after = self.committed()
+        moved_back = {number: at for number, at in before.items() if after[number] < at}
+        assert not moved_back, f"a refused commit moved {moved_back} to {after}"
+        report(f"{member.name} was refused: {commit.reason}")
+        self.settle()
+
+    def pause_one(self) -> None:
+        """One is paused at any moment, until others have its partitions."""
+        member = self._chance.choice(self.members)
+        member.pause()
+        self.settle(without=member)
+        member.wake()
+        self.settle()
+
+    def add_partitions(self, count: int) -> None:
+        self._partitions += count
+        wanted = [NewPartitions(TOPIC, self._partitions)]
+        self._admin.create_partitions(wanted)[TOPIC].result(20)
+        self._feed.widen(self._partitions)
+        self.settle()
+
+    def _remove(self, member: Member) -> None:
+        self.members.remove(member)
+        self._gone.append(member)
+
+    # Its end
+
+    def committed(self) -> dict[int, int]:
+        """What the broker has, per partition; -1 where nothing was committed."""
+        wanted = [ConsumerGroupTopicPartitions(GROUP)]
+        found = self._admin.list_consumer_group_offsets(wanted)[GROUP].result(20)
+        offsets = {each.partition: each.offset for each in found.topic_partitions or ()}
+        return {number: offsets.get(number, -1) for number in range(self._partitions)}
+
+    def finish(self) -> None:
+        """Stop writing, have everything read and committed, and check all that was told."""
+        self._feed.stop()
+        ledger = self._feed.ledger()
+        ends = {number: len(ledger.get(number, ())) for number in range(self._partitions)}
+        self._wait_for_commits(ends)
+        for member in self.members:
+            member.ask_to_end()
+        for member in self.members:
+            member.wait_for_end()
+        histories = [member.history for member in [*self._gone, *self.members]]
+        found = violations(ledger, histories)
+        assert not found, "\n".join(found[:20])
+        written = sum(ends.values())
+        processed = sum(history.processed_count for history in histories)
+        ownerships = sum(len(history.ownerships) for history in histories)
+        report(f"{written} records, {processed} processed, {ownerships} ownerships")
+
+    def _wait_for_commits(self, ends: dict[int, int]) -> None:
+        behind: dict[int, tuple[int, int]] = {}
+
+        def is_done() -> bool:
+            behind.clear()
+            for number, at in self.committed().items():
+                if max(at, 0) < ends[number]:
+                    behind[number] = (at, ends[number])
+            return not behind
+
+        try:
+            wait_until(is_done, "everything to be committed", self.plan.settle_seconds_max)
+        except AssertionError as error:
+            owners = {member.name: sorted(member.owned & behind.keys()) for member in self.members}
+            error.add_note(f"behind (committed, end): {behind}; owners: {owners}")
+            raise

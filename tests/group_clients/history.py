@@ -1,0 +1,185 @@
+"""What one member of a group did, read from the lines that its program writes.
+
+One JSON object a line, with `event` and `at` (nanoseconds of the machine's monotonic clock, which
+all the members' languages can read):
+
+    assigned    partitions   these are its own from now on, in addition to those it has
+    revoked     partitions   it gives these up; they were its own until now
+    lost        partitions   it has learned that these are no longer its own
+    processed   partition, offset, value
+    holding                  it stops, as it was asked to, between processing and committing
+    committing  offsets      it is about to commit: partition to offset
+    committed                the broker acknowledged that commit
+    refused     reason       it did not
+
+A member commits one thing at a time. Whoever runs it adds what was done to it: when it was killed,
+and when it was paused (SIGSTOP) and woken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class End(Enum):
+    """How a member ceased to own a partition."""
+
+    REVOKED = "revoked"
+    LOST = "lost"
+    KILLED = "killed"
+    #: It still owns it.
+    NONE = "none"
+
+
+@dataclass(slots=True)
+class Processed:
+    at: int
+    partition: int
+    offset: int
+    value: str
+
+
+@dataclass(slots=True)
+class Commit:
+    """`answered_at` is None where the member did not live to see the answer."""
+
+    member: str
+    sent_at: int
+    offsets: dict[int, int]
+    answered_at: int | None = None
+    is_refused: bool = False
+    reason: str = ""
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return self.answered_at is not None and not self.is_refused
+
+
+@dataclass(slots=True)
+class Ownership:
+    """One partition in the hands of one member, without a break."""
+
+    member: str
+    partition: int
+    start_at: int
+    end_at: int | None = None
+    end: End = End.NONE
+    processed: list[Processed] = field(default_factory=list)
+
+    def is_over_by(self, at: int) -> bool:
+        return self.end_at is not None and self.end_at <= at
+
+
+class History:
+    """Fed line by line while the member lives; what contradicts itself is a violation."""
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+        self.ownerships: list[Ownership] = []
+        self.commits: list[Commit] = []
+        self.processed_count = 0
+        #: How often it held, and how many of these it was let go from.
+        self.holding_count = 0
+        self.release_count = 0
+        #: [from, to) in which it could not run.
+        self.pauses: list[tuple[int, int | None]] = []
+        self.killed_at: int | None = None
+        #: What it did without owning the partition, or with a partition that it owned already.
+        self.contradictions: list[str] = []
+        self._owned: dict[int, Ownership] = {}
+
+    @property
+    def owned(self) -> frozenset[int]:
+        return frozenset(self._owned)
+
+    @property
+    def committed(self) -> dict[int, int]:
+        """Per partition: what it committed last, as far as it knows."""
+        found: dict[int, int] = {}
+        for commit in self.commits:
+            if commit.is_acknowledged:
+                found |= commit.offsets
+        return found
+
+    @property
+    def is_awaiting_answer(self) -> bool:
+        return bool(self.commits) and self.commits[-1].answered_at is None
+
+    def was_paused_within(self, start_at: int, end_at: int) -> bool:
+        return any(
+            pause < end_at and (woken is None or woken > start_at) for pause, woken in self.pauses
+        )
+
+    # What was done to it
+
+    def killed(self, at: int) -> None:
+        self.killed_at = at
+        self._end(list(self._owned), at, End.KILLED)
+
+    def paused(self, at: int) -> None:
+        self.pauses.append((at, None))
+
+    def woken(self, at: int) -> None:
+        self.pauses[-1] = (self.pauses[-1][0], at)
+
+    # What it told
+
+    def read(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.take(json.loads(line))
+
+    def take(self, told: dict[str, Any]) -> None:
+        at = int(told["at"])
+        match told["event"]:
+            case "assigned":
+                self._begin(told["partitions"], at)
+            case "revoked":
+                self._end(told["partitions"], at, End.REVOKED)
+            case "lost":
+                self._end(told["partitions"], at, End.LOST)
+            case "processed":
+                self._process(Processed(at, told["partition"], told["offset"], told["value"]))
+            case "holding":
+                self.holding_count += 1
+            case "committing":
+                offsets = {int(number): int(to) for number, to in told["offsets"].items()}
+                self.commits.append(Commit(self.member, at, offsets))
+            case "committed":
+                self.commits[-1].answered_at = at
+            case "refused":
+                commit = self.commits[-1]
+                commit.answered_at, commit.is_refused = at, True
+                commit.reason = told["reason"]
+            case unknown:
+                raise ValueError(f"{self.member} told of {unknown!r}")
+
+    def _begin(self, partitions: list[int], at: int) -> None:
+        for number in partitions:
+            if number in self._owned:
+                self.contradictions.append(f"{self.member} was assigned {number} twice")
+            ownership = Ownership(self.member, number, at)
+            self._owned[number] = ownership
+            self.ownerships.append(ownership)
+
+    def _end(self, partitions: list[int], at: int, end: End) -> None:
+        for number in partitions:
+            ownership = self._owned.pop(number, None)
+            if ownership is None:
+                self.contradictions.append(f"{self.member} gave up {number}, which it did not own")
+            else:
+                ownership.end_at, ownership.end = at, end
+
+    def _process(self, processed: Processed) -> None:
+        self.processed_count += 1
+        ownership = self._owned.get(processed.partition)
+        if ownership is None:
+            self.contradictions.append(
+                f"{self.member} processed offset {processed.offset} of partition"
+                f" {processed.partition}, which it did not own"
+            )
+        else:
+            ownership.processed.append(processed)

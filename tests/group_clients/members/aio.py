@@ -1,0 +1,82 @@
+"""A member that is aiokafka, which knows the classic protocol only.
+
+Its rebalances run beside whoever reads, and wait for the listener: the lock keeps them away from
+records that are being processed. Records may come before the listener is told whose they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import KafkaError
+from telling import HOLD_POLL_SECONDS, POLL_SECONDS, Orders, Told
+
+
+class Member(ConsumerRebalanceListener):
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._told = Told()
+        self._lock = asyncio.Lock()
+        self._is_assigned = asyncio.Event()
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=orders.bootstrap,
+            group_id=orders.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=orders.session_ms,
+            heartbeat_interval_ms=orders.heartbeat_ms,
+            metadata_max_age_ms=500,
+            fetch_max_wait_ms=100,
+            max_poll_records=orders.records_max,
+        )
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        async with self._lock:
+            self._is_assigned.clear()
+            self._told.revoked(each.partition for each in revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        async with self._lock:
+            self._told.assigned(each.partition for each in assigned)
+            self._is_assigned.set()
+
+    async def run(self) -> None:
+        self._consumer.subscribe([self._orders.topic], listener=self)
+        await self._consumer.start()
+        while not self._orders.is_stopping:
+            found = await self._consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
+            if found:
+                await self._is_assigned.wait()
+                async with self._lock:
+                    await self._work(found)
+        # It does not tell its listener when it leaves.
+        self._told.revoked(set(self._told.owned))
+        await self._consumer.stop()
+
+    async def _work(self, found: dict[TopicPartition, list[Any]]) -> None:
+        for place, records in found.items():
+            for record in records:
+                self._told.processed(place.partition, record.offset, record.value)
+        if self._orders.is_held:
+            self._told.holding()
+            while self._orders.is_held:  # noqa: ASYNC110  # it is told by a file
+                await asyncio.sleep(HOLD_POLL_SECONDS)
+        offsets = {place: records[-1].offset + 1 for place, records in found.items()}
+        self._told.committing({place.partition: offset for place, offset in offsets.items()})
+        try:
+            await self._consumer.commit(offsets)
+        except KafkaError as error:
+            self._told.refused(repr(error))
+        else:
+            self._told.committed()
+
+
+async def main() -> None:
+    await Member(Orders()).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,132 @@
+"""A member that is confluent-kafka, in either protocol."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from telling import HOLD_POLL_SECONDS, POLL_SECONDS, Orders, Told
+
+
+def settings_of(orders: Orders) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": orders.bootstrap,
+        "group.id": orders.group,
+        "group.protocol": orders.protocol,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "topic.metadata.refresh.interval.ms": 500,
+        "fetch.wait.max.ms": 100,
+        "reconnect.backoff.max.ms": 200,
+    }
+    if orders.protocol == "classic":
+        settings["session.timeout.ms"] = orders.session_ms
+        settings["heartbeat.interval.ms"] = orders.heartbeat_ms
+        settings["partition.assignment.strategy"] = orders.assignor or "cooperative-sticky"
+    if orders.instance_id is not None:
+        settings["group.instance.id"] = orders.instance_id
+    return settings
+
+
+def place_of(message: Message) -> tuple[int, int]:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset
+
+
+class Member:
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._told = Told()
+        self._consumer = Consumer(settings_of(orders))
+        #: Records since the last commit, and where that commit is to be; a refused one is tried
+        #: again while it has the partition.
+        self._taken: list[Message] = []
+        self._uncommitted: dict[int, int] = {}
+
+    def run(self) -> None:
+        self._consumer.subscribe(
+            [self._orders.topic],
+            on_assign=lambda _, places: self._told.assigned(each.partition for each in places),
+            on_revoke=self._revoke,
+            on_lost=self._lose,
+        )
+        while not self._orders.is_stopping:
+            message = self._consumer.poll(POLL_SECONDS)
+            if message is not None:
+                self._take(message)
+            if message is None or len(self._taken) >= self._orders.records_max:
+                self._finish()
+        self._finish()
+        self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        partition, offset = place_of(message)
+        self._uncommitted[partition] = offset + 1
+        self._taken.append(message)
+        if self._orders.commit == "after":
+            self._process(message)
+
+    def _process(self, message: Message) -> None:
+        self._told.processed(*place_of(message), message.value())
+
+    def _finish(self) -> None:
+        """Commit what was processed, or commit and then process it."""
+        if not self._uncommitted:
+            return
+        taken, self._taken = self._taken, []
+        if self._orders.commit == "after":
+            self._hold()
+            self._commit()
+        elif self._commit():
+            self._hold()
+            for message in taken:
+                self._process(message)
+        else:
+            raise SystemExit("whoever commits first cannot go on after a refusal")
+
+    def _hold(self) -> None:
+        if self._orders.is_held:
+            self._told.holding()
+            while self._orders.is_held:
+                time.sleep(HOLD_POLL_SECONDS)
+
+    def _commit(self) -> bool:
+        self._told.committing(self._uncommitted)
+        topic = self._orders.topic
+        places = [TopicPartition(topic, *place) for place in self._uncommitted.items()]
+        try:
+            answers = self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            self._told.refused(error)
+            return False
+        failures = [str(each.error) for each in answers or () if each.error is not None]
+        if failures:
+            self._told.refused(failures)
+            return False
+        self._told.committed()
+        self._uncommitted.clear()
+        return True
+
+    def _revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
+        self._finish()
+        self._give_up(places)
+        self._told.revoked(each.partition for each in places)
+
+    def _lose(self, _: Consumer, places: list[TopicPartition]) -> None:
+        self._give_up(places)
+        self._told.lost(each.partition for each in places)
+
+    def _give_up(self, places: list[TopicPartition]) -> None:
+        gone = {each.partition for each in places}
+        self._taken = [each for each in self._taken if each.partition() not in gone]
+        for number in gone & self._uncommitted.keys():
+            del self._uncommitted[number]
+
+
+if __name__ == "__main__":
+    Member(Orders()).run()

@@ -1,0 +1,68 @@
+"""A member that is kafka-python, which knows the classic protocol only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+from telling import HOLD_POLL_SECONDS, POLL_SECONDS, Orders, Told
+
+
+class Listener(ConsumerRebalanceListener):
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._told.assigned(each.partition for each in assigned)
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._told.revoked(each.partition for each in revoked)
+
+    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self._told.lost(each.partition for each in lost)
+
+
+def commit(consumer: KafkaConsumer, told: Told, offsets: dict[TopicPartition, int]) -> None:
+    told.committing({place.partition: offset for place, offset in offsets.items()})
+    try:
+        consumer.commit({place: OffsetAndMetadata(each, "", -1) for place, each in offsets.items()})
+    except KafkaError as error:
+        told.refused(repr(error))
+    else:
+        told.committed()
+
+
+def main() -> None:
+    orders, told = Orders(), Told()
+    consumer = KafkaConsumer(
+        bootstrap_servers=orders.bootstrap,
+        group_id=orders.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=orders.session_ms,
+        heartbeat_interval_ms=orders.heartbeat_ms,
+        metadata_max_age_ms=500,
+        fetch_max_wait_ms=100,
+        max_poll_records=orders.records_max,
+    )
+    consumer.subscribe([orders.topic], listener=Listener(told))
+    while not orders.is_stopping:
+        found = consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
+        for place, records in found.items():
+            for record in records:
+                told.processed(place.partition, record.offset, record.value)
+        if not found:
+            continue
+        if orders.is_held:
+            told.holding()
+            while orders.is_held:
+                time.sleep(HOLD_POLL_SECONDS)
+        commit(consumer, told, {place: each[-1].offset + 1 for place, each in found.items()})
+    consumer.close()
+
+
+if __name__ == "__main__":
+    main()

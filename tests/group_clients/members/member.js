@@ -1,0 +1,94 @@
+// A member that is kafkajs, which knows the classic protocol only. Takes its orders and writes its lines as
+// history.py in the folder above has them.
+//
+// kafkajs has no callback for partitions that go. It says that a rebalance begins only where the coordinator asks
+// for one; of others it says afterwards how long they took. Whoever has a new member id then was fenced before.
+'use strict'
+
+const fs = require('fs')
+const { Kafka, logLevel } = require('kafkajs')
+
+const HOLD_POLL_MS = 10
+const orders = JSON.parse(process.argv[2])
+const owned = new Set()
+
+let memberId = null
+
+const now = () => Number(process.hrtime.bigint())
+
+const say = (event, fields = {}) => fs.writeSync(1, JSON.stringify({ event, at: now(), ...fields }) + '\n')
+
+const giveUp = (event, at = now()) => {
+  if (owned.size) say(event, { at, partitions: [...owned] })
+  owned.clear()
+}
+
+const hold = async () => {
+  if (!fs.existsSync(orders.hold)) return
+  say('holding')
+  while (fs.existsSync(orders.hold)) await new Promise(resolve => setTimeout(resolve, HOLD_POLL_MS))
+}
+
+const eachBatch = async ({ batch, resolveOffset, commitOffsetsIfNecessary, heartbeat, isRunning, isStale }) => {
+  const { topic, partition } = batch
+  for (let start = 0; start < batch.messages.length; start += orders.records_max) {
+    if (!isRunning() || isStale()) return
+    const taken = batch.messages.slice(start, start + orders.records_max)
+    for (const message of taken) {
+      const value = message.value.toString()
+      say('processed', { partition, offset: Number(message.offset), value })
+      resolveOffset(message.offset)
+    }
+    await hold()
+    const offset = String(Number(taken[taken.length - 1].offset) + 1)
+    say('committing', { offsets: { [partition]: Number(offset) } })
+    try {
+      await commitOffsetsIfNecessary({ topics: [{ topic, partitions: [{ partition, offset }] }] })
+    } catch (error) {
+      say('refused', { reason: error.type || String(error) })
+      throw error
+    }
+    say('committed')
+    await heartbeat()
+  }
+}
+
+const main = async () => {
+  const kafka = new Kafka({
+    clientId: 'member',
+    brokers: [orders.bootstrap],
+    logLevel: logLevel.NOTHING,
+    retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 100 },
+  })
+  const consumer = kafka.consumer({
+    groupId: orders.group,
+    sessionTimeout: orders.session_ms,
+    rebalanceTimeout: 4 * orders.session_ms,
+    heartbeatInterval: orders.heartbeat_ms,
+    maxWaitTimeInMs: 100,
+    metadataMaxAge: 500,
+  })
+  consumer.on(consumer.events.REBALANCING, () => giveUp('revoked'))
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    if (payload.memberId === memberId) giveUp('revoked', now() - payload.duration * 1e6)
+    else giveUp('lost')
+    memberId = payload.memberId
+    const partitions = payload.memberAssignment[orders.topic] || []
+    partitions.forEach(number => owned.add(number))
+    if (partitions.length) say('assigned', { partitions })
+  })
+  process.on('SIGTERM', async () => {
+    await consumer.stop()
+    giveUp('revoked')
+    await consumer.disconnect()
+    process.exit(0)
+  })
+  await consumer.connect()
+  await consumer.subscribe({ topic: orders.topic, fromBeginning: true })
+  await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, eachBatch })
+}
+
+main().catch(error => {
+  console.error(error)
+  process.exit(1)
+})

@@ -1,0 +1,92 @@
+"""What the Python members share: their orders, and the lines in which they tell what they do.
+
+A member is started with one JSON argument, its orders, and writes the lines that `history` in the
+folder above describes. It ends well when it gets SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+HOLD_POLL_SECONDS = 0.01
+POLL_SECONDS = 0.1
+
+
+class Orders:
+    """`commit` is "after" or "before": on which side of the processing. While the file `hold`
+    exists, the member stops between the two."""
+
+    def __init__(self) -> None:
+        given: dict[str, Any] = json.loads(sys.argv[1])
+        self.bootstrap: str = given["bootstrap"]
+        self.group: str = given["group"]
+        self.topic: str = given["topic"]
+        self.protocol: str = given["protocol"]
+        self.assignor: str | None = given["assignor"]
+        self.instance_id: str | None = given["instance_id"]
+        self.session_ms: int = given["session_ms"]
+        self.heartbeat_ms: int = given["heartbeat_ms"]
+        self.records_max: int = given["records_max"]
+        self.commit: str = given["commit"]
+        self._hold: str = given["hold"]
+        self.is_stopping = False
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        self.is_stopping = True
+
+    @property
+    def is_held(self) -> bool:
+        return os.path.exists(self._hold)
+
+
+class Told:
+    """Writes the lines. Knows what the member owns, so that nothing is given up twice."""
+
+    def __init__(self) -> None:
+        self.owned: set[int] = set()
+
+    def assigned(self, partitions: Iterable[int]) -> None:
+        self._say("assigned", partitions=self._note(partitions, owned=True))
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        self._say("revoked", partitions=self._note(partitions, owned=False))
+
+    def lost(self, partitions: Iterable[int]) -> None:
+        self._say("lost", partitions=self._note(partitions, owned=False))
+
+    def processed(self, partition: int, offset: int, value: bytes | None) -> None:
+        text = (value or b"").decode()
+        self._say("processed", partition=partition, offset=offset, value=text)
+
+    def holding(self) -> None:
+        self._say("holding")
+
+    def committing(self, offsets: dict[int, int]) -> None:
+        self._say("committing", offsets=offsets)
+
+    def committed(self) -> None:
+        self._say("committed")
+
+    def refused(self, reason: object) -> None:
+        self._say("refused", reason=str(reason))
+
+    def _note(self, partitions: Iterable[int], *, owned: bool) -> list[int]:
+        """Those of the partitions for which this is news."""
+        news = sorted(number for number in set(partitions) if (number in self.owned) != owned)
+        self.owned.symmetric_difference_update(news)
+        return news
+
+    def _say(self, event: str, **fields: object) -> None:
+        if fields.get("partitions") == []:
+            return
+        line = {"event": event, "at": time.monotonic_ns(), **fields}
+        # One write a line: a member that is killed leaves whole lines, but perhaps for the last.
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,118 @@
+"""A crash on the wrong side of the commit: at-least-once processes again, at-most-once loses.
+
+One member is held between its two steps and killed there; another one takes over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from group_clients.history import History
+from group_clients.member import Member, Orders, Start
+from harness.broker_process import BrokerProcess, wait_until
+
+TOPIC = "deliveries"
+PARTITIONS = 2
+RECORDS = 200
+SESSION_MS = 1500
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 500,
+    "offsets.topic.num.partitions": 1,
+}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, SETTINGS) as process:
+        admin = AdminClient({"bootstrap.servers": process.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(20)
+        yield process
+
+
+def produce(broker: BrokerProcess, first: int, end: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(first, end):
+        producer.produce(TOPIC, str(number), partition=number % PARTITIONS)
+    assert producer.flush(20) == 0
+
+
+def values(*histories: History) -> Counter[int]:
+    """How often each record was processed."""
+    return Counter(
+        int(each.value)
+        for history in histories
+        for ownership in history.ownerships
+        for each in ownership.processed
+    )
+
+
+def crash_in_between(broker: BrokerProcess, start: Start, commit: str) -> tuple[History, History]:
+    """What the member did that was killed between its two steps, and what its heir did."""
+    orders = Orders(broker.bootstrap, "crash", TOPIC, SESSION_MS, SESSION_MS // 6, commit=commit)
+    with ExitStack() as stack:
+        victim = Member(start, "victim", orders)
+        stack.callback(victim.dispose)
+        produce(broker, 0, RECORDS // 2)
+        half = dict.fromkeys(range(PARTITIONS), RECORDS // 2 // PARTITIONS)
+
+        def is_half_done() -> bool:
+            victim.read()
+            history = victim.history
+            return history.committed == half and history.processed_count == RECORDS // 2
+
+        wait_until(is_half_done, "the first half", 30)
+        victim.ask_to_hold()
+        produce(broker, RECORDS // 2, RECORDS)
+        victim.wait_for_hold()
+        victim.kill()
+        heir = Member(start, "heir", orders)
+        stack.callback(heir.dispose)
+        whole = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+
+        def is_done() -> bool:
+            heir.read()
+            return victim.history.committed | heir.history.committed == whole
+
+        wait_until(is_done, "the rest to be committed", 30)
+        heir.end()
+    return victim.history, heir.history
+
+
+def test_at_least_once_processes_again_what_was_not_committed(
+    broker: BrokerProcess, start_of: Callable[[str], Start]
+) -> None:
+    victim, heir = crash_in_between(broker, start_of("confluent-classic"), "after")
+    processed = values(victim, heir)
+    assert processed.keys() == set(range(RECORDS)), "something was lost"
+    twice = {number for number, times in processed.items() if times > 1}
+    committed = victim.committed
+    assert twice, "the crash came too late to be one between the steps"
+    assert twice == {
+        number
+        for number in values(victim)
+        if number // PARTITIONS >= committed[number % PARTITIONS]
+    }, "exactly what was processed and not committed comes again"
+
+
+def test_at_most_once_never_sees_again_what_was_committed(
+    broker: BrokerProcess, start_of: Callable[[str], Start]
+) -> None:
+    victim, heir = crash_in_between(broker, start_of("confluent-classic"), "before")
+    processed = values(victim, heir)
+    assert set(processed.values()) == {1}, "something came twice"
+    lost = set(range(RECORDS)) - processed.keys()
+    committed = victim.committed
+    assert lost, "the crash came too late to be one between the steps"
+    assert lost == {
+        number
+        for number in range(RECORDS)
+        if number not in values(victim) and number // PARTITIONS < committed[number % PARTITIONS]
+    }, "exactly what was committed and not processed is lost"

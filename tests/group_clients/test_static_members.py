@@ -1,0 +1,131 @@
+"""A rolling restart of static members: nobody is revoked anything, and the group stays at its
+generation, or its epoch. Each new process gets what the old one had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from group_clients.member import Member, Orders, Start
+from harness.broker_process import BrokerProcess, wait_until
+from harness.raw_client import RawClient
+from millstream.groups.placement import OFFSETS_TOPIC, partition_of
+from millstream.groups.record import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
+from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
+TOPIC = "work"
+GROUP = "rolling"
+#: Partitions of each member.
+PART = 3
+OFFSETS_PARTITIONS = 4
+SESSION_MS = 30_000
+HEARTBEAT_MS = 500
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 500,
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+    "offsets.topic.num.partitions": OFFSETS_PARTITIONS,
+}
+
+
+def generation_of(client: RawClient) -> int:
+    """Of a classic group, as its last record says: no request tells it to others than members."""
+    partition = partition_of(GROUP, OFFSETS_PARTITIONS)
+    found = []
+    for record in client.read_all(OFFSETS_TOPIC, partition):
+        assert record.key is not None
+        key = decode_key(record.key)
+        if isinstance(key, GroupMetadataKey) and key.group_id == GROUP:
+            value = decode_value(key, record.value)
+            assert isinstance(value, GroupMetadataValue)
+            found.append(value.generation)
+    return found[-1]
+
+
+def epoch_of(client: RawClient) -> int:
+    """Of a consumer group, once all its members are in it."""
+    found: list[int] = []
+
+    def is_even() -> bool:
+        (group,) = client.call(ConsumerGroupDescribeRequest(group_ids=[GROUP]), 0).groups
+        assert group.error_code == 0, group.error_message
+        members = [member.member_epoch for member in group.members]
+        found[:] = [group.group_epoch, group.assignment_epoch, *members]
+        return len(set(found)) == 1
+
+    wait_until(is_even, "all members to be in the same epoch")
+    return found[0]
+
+
+def roll(
+    broker: BrokerProcess, start: Start, count: int, epoch: Callable[[RawClient], int]
+) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PART * count, 1)])[TOPIC].result(20)
+
+    def new_member(place: int, life: int) -> Member:
+        orders = Orders(
+            broker.bootstrap, GROUP, TOPIC, SESSION_MS, HEARTBEAT_MS, instance_id=f"place-{place}"
+        )
+        member = Member(start, f"place-{place}-{life}", orders)
+        stack.callback(member.dispose)
+        return member
+
+    with ExitStack() as stack, RawClient(broker.host, broker.port) as client:
+        members = [new_member(place, 0) for place in range(count)]
+        for member in members:
+            wait_for_part(member)
+        parts = [member.owned for member in members]
+        assert len(frozenset().union(*parts)) == PART * count
+        before = epoch(client)
+        for place in range(count):
+            others = members[:place] + members[place + 1 :]
+            moves = [moves_of(member) for member in others]
+            # A classic member may just as well be killed: its heir comes with the same name.
+            if start.client.protocol == "classic" and place % 2:
+                members[place].kill()
+            else:
+                members[place].end()
+            heir = members[place] = new_member(place, 1)
+            wait_for_part(heir)
+            assert heir.owned == parts[place]
+            assert moves_of(heir) == PART
+            assert [moves_of(member) for member in others] == moves, "others had to move"
+        assert [member.owned for member in members] == parts
+        assert epoch(client) == before
+
+
+def wait_for_part(member: Member) -> None:
+    wait_until(lambda: len(member.owned) == PART, f"{member.name} to have its part", 60)
+
+
+def moves_of(member: Member) -> int:
+    """How often a partition came to it or went from it."""
+    member.read()
+    ownerships = member.history.ownerships
+    return len(ownerships) + sum(each.end_at is not None for each in ownerships)
+
+
+@pytest.mark.parametrize(
+    ("count", "name"),
+    [
+        (3, "confluent-classic"),
+        (3, "confluent-consumer"),
+        pytest.param(8, "confluent-classic", marks=pytest.mark.soak),
+        pytest.param(8, "confluent-consumer", marks=pytest.mark.soak),
+        pytest.param(8, "java-classic", marks=pytest.mark.soak),
+        pytest.param(8, "java-consumer", marks=pytest.mark.soak),
+    ],
+)
+def test_a_rolling_restart_moves_nothing(
+    tmp_path: Path, start_of: Callable[[str], Start], count: int, name: str
+) -> None:
+    start = start_of(name)
+    epoch = generation_of if start.client.protocol == "classic" else epoch_of
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
+        roll(broker, start, count, epoch)
+        assert "Traceback" not in broker.log_text()

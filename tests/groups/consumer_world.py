@@ -1,0 +1,351 @@
+"""A consumer group, the world around it, and consumers that keep to either protocol.
+
+Time is virtual, and everything happens at once or not at all: an answer is heard at the moment of
+the request, or lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from millstream.groups import record
+from millstream.groups.consumer import ConsumerGroup, ConsumerSettings
+from millstream.groups.consumer_classic import (
+    heartbeat_consumer_group,
+    join_consumer_group,
+    leave_consumer_group,
+    sync_consumer_group,
+)
+from millstream.groups.consumer_state import ConsumerState
+from millstream.groups.effects import Effects, LogRecord, TimerKey
+from millstream.groups.group import Caller
+from millstream.groups.reconciliation import Held, Owned
+from millstream.groups.topic_view import FixedTopicView, Topic
+from millstream.model.error import ErrorCode
+from millstream.model.topic import TopicId
+from millstream.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from millstream.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.schema import decode_prefixed, encode_prefixed
+
+Request, Response = ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+Place = tuple[TopicId, int]
+
+SESSION_MS = 45_000
+REBALANCE_MS = 30_000
+REJOIN = (
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+)
+
+
+def places(held: Owned) -> set[Place]:
+    return {(topic_id, partition) for topic_id, row in held.items() for partition in row}
+
+
+def assigned_places(response: Response) -> set[Place]:
+    assert response.assignment is not None
+    return {
+        (row.topic_id, each)
+        for row in response.assignment.topic_partitions
+        for each in row.partitions
+    }
+
+
+def replay(state: ConsumerState, log: Iterable[LogRecord]) -> None:
+    for encoded, value in log:
+        key = record.decode_key(encoded)
+        assert not isinstance(key, record.UnknownKey)
+        state.replay(key, record.decode_value(key, value))
+
+
+@dataclass(eq=False)
+class Client:
+    """A consumer: keeps to the protocol, as far as it lives and hears."""
+
+    member_id: str
+    names: list[str]
+    pattern: str | None = None
+    instance_id: str | None = None
+    assignor: str | None = None
+    epoch: int = 0
+    owned: set[Place] = field(default_factory=set)
+    #: What it was told to have. It adds at once, and gives up when it gets round to it.
+    target: set[Place] = field(default_factory=set)
+    told: set[Place] | None = None
+    is_full: bool = True
+    is_alive: bool = True
+
+    def beat(self, world: ConsumerWorld, *, arrives: bool, is_answered: bool) -> None:
+        """Its next heartbeat. Not to hear an answer makes it say everything in the one after."""
+        request = self.request()
+        response = world.send(request) if arrives else None
+        if response is None or not is_answered:
+            self.is_full = True
+            return
+        self.hear(response, request)
+
+    def request(self) -> Request:
+        request = Request(group_id="g", member_id=self.member_id, member_epoch=self.epoch)
+        request.instance_id = self.instance_id
+        if self.is_full or self.epoch == 0:
+            request.subscribed_topic_names = self.names
+            request.subscribed_topic_regex = self.pattern or ""
+            request.rebalance_timeout_ms = REBALANCE_MS
+            request.server_assignor = self.assignor
+        if self.is_full or self.epoch == 0 or self.told != self.owned:
+            request.topic_partitions = [
+                Request.TopicPartitions(topic_id=topic_id, partitions=[partition])
+                for topic_id, partition in sorted(self.owned)
+            ]
+        return request
+
+    def hear(self, response: Response, sent: Request) -> None:
+        if response.error_code:
+            assert response.error_code in REJOIN, response
+            self.start_over()
+            return
+        self.is_full = False
+        if sent.topic_partitions is not None:
+            self.told = {
+                (row.topic_id, each) for row in sent.topic_partitions for each in row.partitions
+            }
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            self.target = assigned_places(response)
+            self.owned |= self.target
+
+    def leave(self, world: ConsumerWorld, *, is_for_good: bool) -> None:
+        if self.epoch > 0:
+            request = Request(group_id="g", member_id=self.member_id, instance_id=self.instance_id)
+            is_away = self.instance_id is not None and not is_for_good
+            request.member_epoch = -2 if is_away else -1
+            world.send(request)
+
+    def start_over(self) -> None:
+        self.epoch = 0
+        self.owned, self.target, self.told = set(), set(), None
+        self.is_full = True
+
+    def give_up(self) -> None:
+        self.owned &= self.target
+
+
+@dataclass(eq=False)
+class ClassicClient:
+    """A consumer of the classic protocol; eager ones stop before they join again."""
+
+    names: list[str]
+    instance_id: str | None
+    is_eager: bool
+    member_id: str = ""
+    epoch: int = -1
+    owned: set[Place] = field(default_factory=set)
+    is_joining: bool = True
+    is_syncing: bool = False
+    is_alive: bool = True
+
+    def beat(self, world: ConsumerWorld, *, arrives: bool, is_answered: bool) -> None:
+        """Its next request, whatever that is. Of what is lost it sends the like again."""
+        if not arrives:
+            return
+        if self.is_joining:
+            self.join(world, is_answered)
+        elif self.is_syncing:
+            self.sync(world, is_answered)
+        else:
+            code = world.classic_heartbeat(self)
+            if is_answered:
+                self.hear(code)
+
+    def hear(self, code: ErrorCode) -> None:
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.is_joining = True
+        elif code:
+            self.start_over(code)
+
+    def leave(self, world: ConsumerWorld, *, is_for_good: bool) -> None:
+        """Static ones never say that they leave."""
+        if self.instance_id is None:
+            leaving = LeaveGroupRequest.Member(member_id=self.member_id)
+            world.carry_out(leave_consumer_group(world.group, [leaving], object()))
+
+    def start_over(self, code: ErrorCode) -> None:
+        assert code in (ErrorCode.ILLEGAL_GENERATION, *REJOIN), code
+        self.owned, self.is_joining, self.epoch = set(), True, -1
+        if code != ErrorCode.ILLEGAL_GENERATION:
+            self.member_id = ""
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            self.is_alive = False
+
+    def join(self, world: ConsumerWorld, is_answered: bool) -> None:
+        if self.is_eager:
+            self.owned = set()
+        joined = world.classic_join(self)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = joined.member_id
+            joined = world.classic_join(self)
+        if not is_answered:
+            return
+        if joined.error_code:
+            self.start_over(ErrorCode(joined.error_code))
+            return
+        self.member_id, self.epoch = joined.member_id, joined.generation_id
+        self.is_joining, self.is_syncing = False, True
+
+    def sync(self, world: ConsumerWorld, is_answered: bool) -> None:
+        synced = world.classic_sync(self)
+        if not is_answered:
+            return
+        self.is_syncing = False
+        if synced.error_code:
+            self.hear(ErrorCode(synced.error_code))
+            return
+        assignment = decode_prefixed(ConsumerProtocolAssignment, synced.assignment)
+        ids = {name: topic.topic_id for name, topic in world.topics.items()}
+        assigned = {
+            (ids[row.topic], each)
+            for row in assignment.assigned_partitions
+            for each in row.partitions
+        }
+        # Cooperative ones have stopped what is missing, and join again to say so.
+        self.is_joining = not self.owned <= assigned
+        self.owned = assigned
+
+    def give_up(self) -> None:
+        """It did when it heard."""
+
+
+class ConsumerWorld:
+    """A group with the time, its timers, the topics, and the log."""
+
+    def __init__(self, **options: Any) -> None:
+        self.now_ms = 1_000_000
+        self._settings = ConsumerSettings(
+            session_timeout_ms=SESSION_MS, pattern_refresh_ms=2_000, **options
+        )
+        self._random = Random(1)
+        self.group = ConsumerGroup("g", self._settings, self._random)
+        self.timers: dict[TimerKey, int] = {}
+        self.log: list[LogRecord] = []
+        #: What a replica of the log would make of it.
+        self.replica = ConsumerState("g")
+        self.topics = {"apples": Topic(b"a" * 16, 3), "berries": Topic(b"b" * 16, 2)}
+        self._version = 1
+
+    @property
+    def view(self) -> FixedTopicView:
+        return FixedTopicView(self.topics, self._version)
+
+    def carry_out(self, effects: Effects) -> list[Any]:
+        self.log += effects.records
+        replay(self.replica, effects.records)
+        for key, due_ms in effects.timers:
+            if due_ms is None:
+                self.timers.pop(key, None)
+            else:
+                self.timers[key] = due_ms
+        return [reply for _, reply in effects.replies]
+
+    def compacted_log(self) -> list[LogRecord]:
+        """Only the last record of every key, and no tombstones."""
+        last = {key: number for number, (key, _) in enumerate(self.log)}
+        return [
+            (key, value)
+            for number, (key, value) in enumerate(self.log)
+            if last[key] == number and value is not None
+        ]
+
+    def reload(self) -> None:
+        """Another broker takes over, and has nothing but the log."""
+        self.group = ConsumerGroup("g", self._settings, self._random)
+        replay(self.group.state, self.compacted_log())
+        self.timers.clear()
+        self.carry_out(self.group.loaded(self.now_ms))
+
+    def change_topic(self, name: str, more: int) -> None:
+        """Grow it, create it, or delete it; created again, it has another id."""
+        self._version += 1
+        known = self.topics.get(name)
+        if known is None:
+            self.topics[name] = Topic(self._version.to_bytes(2) + name[:1].encode() * 14, more)
+        elif more == 0:
+            del self.topics[name]
+        else:
+            self.topics[name] = known._replace(partition_count=known.partition_count + more)
+
+    def pass_time(self, by_ms: int) -> None:
+        end_ms = self.now_ms + by_ms
+        while due := [(due_ms, key) for key, due_ms in self.timers.items() if due_ms <= end_ms]:
+            self.now_ms, key = min(due)
+            del self.timers[key]
+            self.carry_out(self.group.expire(self.now_ms, key))
+        self.now_ms = end_ms
+
+    def check_step(self, before: Held, member_id: str) -> None:
+        """A member has only what it wants, and keeps whatever it is to have."""
+        state = self.group.state
+        member = state.members[member_id]
+        wanted = state.topics_of(member)
+        ids = {topic.topic_id for name, topic in self.topics.items() if name in wanted}
+        assert member.holding.assigned.keys() <= ids
+        if state.epoch == state.target_epoch:
+            kept = places(before) & places(state.targets[member_id])
+            assert kept <= places(member.holding.assigned)
+
+    # What the clients send
+
+    def send(self, request: Request) -> Response:
+        known = self.group.state.members.get(request.member_id)
+        before = known.holding.assigned if known else {}
+        caller = Caller("client", "/host", 1)
+        (response,) = self.carry_out(
+            self.group.heartbeat(self.now_ms, request, caller, self.view, object())
+        )
+        if response.error_code == ErrorCode.NONE and request.member_epoch >= 0:
+            self.check_step(before, request.member_id)
+        return response
+
+    def classic_join(self, client: ClassicClient) -> JoinGroupResponse:
+        names = {topic.topic_id: name for name, topic in self.topics.items()}
+        shape = ConsumerProtocolSubscription
+        rows = [
+            shape.TopicPartitions(topic=names[topic_id], partitions=[partition])
+            for topic_id, partition in sorted(client.owned)
+            if topic_id in names
+        ]
+        subscription = shape(topics=client.names, owned_partitions=rows, generation_id=client.epoch)
+        request = JoinGroupRequest(group_id="g", member_id=client.member_id)
+        request.session_timeout_ms, request.rebalance_timeout_ms = SESSION_MS, REBALANCE_MS
+        request.group_instance_id, request.protocol_type = client.instance_id, "consumer"
+        metadata = encode_prefixed(subscription, 3)
+        request.protocols = [JoinGroupRequest.Protocol(name="some", metadata=metadata)]
+        caller = Caller("client", "/host", 9)
+        effects = join_consumer_group(self.group, self.now_ms, request, caller, self.view, object())
+        return self.carry_out(effects)[0]
+
+    def classic_sync(self, client: ClassicClient) -> SyncGroupResponse:
+        request = SyncGroupRequest(group_id="g", member_id=client.member_id)
+        request.generation_id, request.group_instance_id = client.epoch, client.instance_id
+        effects = sync_consumer_group(self.group, self.now_ms, request, self.view, object())
+        return self.carry_out(effects)[0]
+
+    def classic_heartbeat(self, client: ClassicClient) -> ErrorCode:
+        effects = Effects()
+        who = (client.member_id, client.instance_id, client.epoch)
+        code = heartbeat_consumer_group(self.group, self.now_ms, *who, effects)
+        self.carry_out(effects)
+        return code
