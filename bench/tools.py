@@ -92,18 +92,24 @@ def delete_topics(broker: Broker, *names: str) -> None:
 
 
 def producer_performance(
-    broker: Broker, topic: str, records: int, size: int, rate: int = -1, **properties: Any
+    broker: Broker,
+    topic: str,
+    records: int,
+    size: int,
+    rate: int = -1,
+    warm_up_share: float = 0.2,
+    **properties: Any,
 ) -> tuple[Throughput, dict[str, float]]:
     """Kafka's ProducerPerformance: throughput, and latency percentiles in whole milliseconds.
 
-    The first fifth of the records warms its JVM up and is in no figure but the number sent.
+    The first share of the records warms its JVM up and is in no figure but the number sent.
     """
     given = {"bootstrap.servers": broker.bootstrap, **properties}
     settings = [f"{key.replace('_', '.')}={value}" for key, value in given.items()]
     printed = java(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(size)),
-        *("--throughput", str(rate), "--warmup-records", str(records // 5)),
+        *("--throughput", str(rate), "--warmup-records", str(int(records * warm_up_share))),
         *("--command-property", *settings),
     )
     return parse_producer_performance(printed)
