@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from millstream.coordination.effects import Effects, TimerKey
 from millstream.groups import record
 from millstream.groups.consumer import ConsumerGroup, ConsumerGroupState, ConsumerSettings
 from millstream.groups.consumer_classic import (
@@ -25,7 +26,6 @@ from millstream.groups.consumer_classic import (
     sync_consumer_group,
 )
 from millstream.groups.consumer_state import ConsumerState
-from millstream.groups.effects import Effects, TimerKey
 from millstream.groups.group import Caller
 from millstream.groups.reconciliation import Held
 from millstream.groups.topic_view import FixedTopicView, Topic

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from millstream.broker.dispatch import Api, ApiTable, Handler
 from millstream.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -21,6 +23,8 @@ from millstream.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -30,6 +34,7 @@ from millstream.broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -37,8 +42,18 @@ from millstream.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from millstream.broker.metrics import Metrics
+from millstream.wire.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from millstream.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.consumer_group_describe import (
@@ -78,6 +93,14 @@ from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from millstream.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from millstream.wire.messages.end_txn import (
+    EndTxnRequest,
+    EndTxnResponse,
+)
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -96,6 +119,10 @@ from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRespo
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -106,6 +133,14 @@ from millstream.wire.messages.offset_for_leader_epoch import (
 )
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from millstream.wire.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 #: Each API's messages and handler. The versions are those of its messages.
 ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
@@ -132,6 +167,11 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         OffsetForLeaderEpochResponse,
         offset_for_leader_epoch.handle,
     ),
+    (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, add_partitions_to_txn.handle),
+    (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, add_offsets_to_txn.handle),
+    (EndTxnRequest, EndTxnResponse, end_txn.handle),
+    (WriteTxnMarkersRequest, WriteTxnMarkersResponse, write_txn_markers.handle),
+    (TxnOffsetCommitRequest, TxnOffsetCommitResponse, txn_offset_commit.handle),
     (DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
     (AlterConfigsRequest, AlterConfigsResponse, alter_configs.handle),
     (DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
@@ -145,6 +185,8 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
     (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
     (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
     (DescribeProducersRequest, DescribeProducersResponse, describe_producers.handle),
+    (DescribeTransactionsRequest, DescribeTransactionsResponse, describe_transactions.handle),
+    (ListTransactionsRequest, ListTransactionsResponse, list_transactions.handle),
     (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
