@@ -24,6 +24,7 @@ FIRST_ACK_SECONDS_MAX = 60.0
 IDLE_SECONDS = 3.0
 OVERSLEEP_SECONDS = 0.001
 OVERSLEEP_TIMES = 3000
+TRANSACTION_PARTITIONS = 3
 
 
 def sections() -> list[Section]:
@@ -37,6 +38,7 @@ def sections() -> list[Section]:
         ),
         Section("requests", True, [Case("requests", measure_requests)]),
         Section("groups", True, list(group_rows.cases())),
+        Section("transactions", True, list(transaction_cases())),
     ]
 
 
@@ -260,3 +262,32 @@ def measure_requests(broker: Broker, plan: Plan) -> list[Figure]:
         Figure(f"{name}, librdkafka, broker CPU", cpu_micros, "µs", higher_is_better=False),
         Figure(f"{name}, Java", java.records_per_second, "requests/s", higher_is_better=True),
     ]
+
+
+def transaction_cases() -> Iterator[Case]:
+    for records in (1, 100, 10_000):
+        yield Case(f"transactions of {records} records", transactions_of(records))
+
+
+def transactions_of(records: int) -> Callable[[Broker, Plan], list[Figure]]:
+    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+        label = f"transactions of {records:,} record{'s' * (records > 1)}"
+        topic = tools.create_topic(broker, f"transactions-{records}", TRANSACTION_PARTITIONS)
+        load = tools.TransactionLoad(
+            topic, TRANSACTION_PARTITIONS, records, plan.latency_seconds, plan.warm_up_seconds
+        )
+        figures: list[Figure] = []
+        for client, run in (
+            ("librdkafka", tools.librdkafka_transactions),
+            ("Java", tools.java_transactions),
+        ):
+            found = run(broker, load)
+            rate = found["records"] / found["seconds"]
+            figures += [
+                Figure(f"{label}, {client}", rate, "records/s", higher_is_better=True),
+                *latencies(f"commit latency, {client}, {label}", found),
+            ]
+        tools.delete_topics(broker, topic)
+        return figures
+
+    return measure

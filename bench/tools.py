@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from bench.brokers import JARS, REPOSITORY, Broker
 
 RUN_SECONDS_MAX = 240.0
 LINES_BYTES = 1 << 19
+TRANSACTION_RECORD_BYTES = 1024
 CLIENT_JVM = ["java", "-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 
 
@@ -150,6 +151,30 @@ def assigned_consumer(broker: Broker, topic: str, partitions: int, records: int)
 def librdkafka_consumer(broker: Broker, topic: str, partitions: int, records: int) -> Throughput:
     found = python("read", broker, topic=topic, partitions=partitions, records=records)
     return to_throughput(found, records)
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionLoad:
+    """Transactions of `records` records, one after the other."""
+
+    topic: str
+    partitions: int
+    records: int
+    seconds: float
+    warm_up_seconds: float
+
+
+def librdkafka_transactions(broker: Broker, load: TransactionLoad) -> dict[str, Any]:
+    return python("transactions", broker, size=TRANSACTION_RECORD_BYTES, **asdict(load))
+
+
+def java_transactions(broker: Broker, load: TransactionLoad) -> dict[str, Any]:
+    program = str(REPOSITORY / "bench" / "java" / "Transactions.java")
+    amounts = (load.partitions, load.records, TRANSACTION_RECORD_BYTES)
+    times = (load.seconds, load.warm_up_seconds)
+    arguments = [broker.bootstrap, load.topic, *(str(each) for each in (*amounts, *times))]
+    found: dict[str, Any] = json.loads(java(program, *arguments).splitlines()[-1])
+    return found
 
 
 def to_throughput(found: dict[str, Any], expected: int) -> Throughput:

@@ -163,16 +163,18 @@ def test_acks_0_has_no_answer_and_closes_on_failure(
     assert values_in(client, topic) == [b"a"]
 
 
-def test_transactions_are_refused_in_words(client: RawClient, topic: str) -> None:
-    request = produce_request(topic, values_batch(b"a"))
+def test_batches_of_nobodys_transaction_are_refused_in_words(client: RawClient, topic: str) -> None:
+    batch = values_batch(
+        b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    row = client.produce(topic, bytearray(batch))
+    assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert row.error_message
+    request = produce_request(topic, batch)
     request.transactional_id = "bank"
     row = client.call(request, 12).responses[0].partition_responses[0]
-    assert row.error_code != 0
+    assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert row.error_message
-    batch = values_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
-    batch[22] |= 0x10
-    stamp_crc(batch, 0, len(batch))
-    assert client.produce(topic, batch).error_code != 0
     assert values_in(client, topic) == []
 
 

@@ -1,18 +1,19 @@
 """Kafka's DumpLogSegments reads Millstream's files and finds nothing to complain about.
 
 It walks every record of every `.log`, checks each `.index` and `.timeindex` entry against the
-log, runs the checks that Kafka runs on indexes when it starts, and reads `.snapshot` files. It
-complains on standard error. Two things it says of Kafka's own files too: that -1 is followed by
-the first offset of a segment, and, after compaction, that offsets have gaps.
+log, runs the checks that Kafka runs on indexes when it starts, and reads `.txnindex` and
+`.snapshot` files. It complains on standard error. Two things it says of Kafka's own files too: that
+-1 is followed by the first offset of a segment, and, after compaction, that offsets have gaps.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ from clients.contract import CODECS, Record, Settings
 from locations import JARS
 
 from harness.broker_process import BrokerProcess
+from harness.log_home import NOW_MS, LogHome
+from millstream.log.cleaner import Cleaner, CleanerOptions
+from millstream.log.log import PartitionLog
+from millstream.model.config import TopicConfig
+from millstream.records.batch import read_header
+from millstream.records.builder import build_batch
+from millstream.records.control import EndMarker
+from millstream.records.record import Record as StoredRecord
 
 WAIT_SECONDS_MAX = 60.0
 SEGMENT_BYTES = 1 << 20
@@ -164,13 +173,16 @@ def check_compacted(broker: BrokerProcess, folder: Path) -> None:
 
 
 def check_compacted_files(folder: Path) -> str:
-    files = [
-        file for kind in ("log", "index", "timeindex") for file in sorted(folder.glob(f"*.{kind}"))
-    ]
+    return check_written_files(folder, "log", "index", "timeindex", gaps_allowed=True)
+
+
+def check_written_files(folder: Path, *kinds: str, gaps_allowed: bool) -> str:
+    files = [file for kind in kinds for file in sorted(folder.glob(f"*.{kind}"))]
     # An index that has no entry yet has nothing to check.
     written = [file for file in files if file.stat().st_size]
-    dump([file for file in written if file.suffix != ".log"], "--index-sanity-check")
-    return dump(written, "--deep-iteration", gaps_allowed=True)
+    indexes = [file for file in written if file.suffix in (".index", ".timeindex")]
+    dump(indexes, "--index-sanity-check")
+    return dump(written, "--deep-iteration", gaps_allowed=gaps_allowed)
 
 
 def log_bytes(folder: Path) -> int:
@@ -179,3 +191,108 @@ def log_bytes(folder: Path) -> int:
 
 def unfinished(folder: Path) -> bool:
     return any(folder.glob("*.cleaned")) or any(folder.glob("*.swap"))
+
+
+# Transactions, written to a log without a broker around it
+
+
+@pytest.fixture
+def transactions(tmp_path: Path, require_tool: Callable[[str], None]) -> Iterator[LogHome]:
+    """A log of three segments: transactions of two producers, committed, aborted and one open."""
+    require_tool("java")
+    require_tool("jars")
+    config = TopicConfig(
+        cleanup_policy=frozenset({"compact"}),
+        min_cleanable_dirty_ratio=0.0,
+        delete_retention_ms=1000,
+        index_interval_bytes=100,
+    )
+    home = LogHome(tmp_path / "log", config)
+    log = home.open()
+    for number in range(4):
+        send(log, 7, number, 2 * number)
+        send(log, 8, number, 2 * number)
+        end(log, 7, number, commit=True)
+        if number % 2:
+            log.roll()
+        end(log, 8, number, commit=False)
+    send(log, 7, 4, 8)
+    log.flush()
+    yield home
+    if home.directory is not None:
+        home.stop(clean=False)
+
+
+def send(log: PartitionLog, producer_id: int, number: int, sequence: int) -> None:
+    batch = build_batch(
+        [
+            StoredRecord(i, NOW_MS + number, b"%d-%d" % (producer_id, i), b"v" * 50, [])
+            for i in range(2)
+        ],
+        producer_id=producer_id,
+        producer_epoch=5,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    log.append_as_leader(memoryview(batch), read_header(batch), 1)
+
+
+def end(log: PartitionLog, producer_id: int, number: int, *, commit: bool) -> None:
+    batch = log.prepare_marker(EndMarker(commit, 10 + number), producer_id, 5, 1)
+    assert batch is not None
+    log.append_as_leader(memoryview(batch), read_header(batch), 1)
+
+
+def check_transactions(home: LogHome, *, gaps_allowed: bool = False) -> str:
+    """Every file of the log; what was aborted must be what the log itself says."""
+    kinds = ("log", "index", "timeindex", "txnindex", "snapshot")
+    text = check_written_files(home.log_path, *kinds, gaps_allowed=gaps_allowed)
+    pattern = r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)"
+    found = [tuple(map(int, one.groups())) for one in re.finditer(pattern, text)]
+    assert home.directory is not None
+    log = home.directory.get(home.partition)
+    assert log is not None
+    assert found == [tuple(one) for one in log.aborted_transactions(0, log.log_end_offset)]
+    return text
+
+
+def test_control_batches_and_aborted_transactions(transactions: LogHome) -> None:
+    text = check_transactions(transactions)
+    assert text.count("endTxnMarker: COMMIT") == text.count("endTxnMarker: ABORT") == 4
+    assert [f"coordinatorEpoch: {10 + number}" in text for number in range(4)] == [True] * 4
+    assert text.count("isControl: true") == 8
+    assert text.count("lastStableOffset: ") == 4
+    transactions.reopen(clean=False)
+    assert check_transactions(transactions).count("lastStableOffset: ") == 4
+    transactions.stop(clean=True)
+    # Producer 7 has an open transaction, which is the last thing in the log.
+    text = dump([sorted(transactions.log_path.glob("*.snapshot"))[-1]])
+    assert re.search(r"producerId: 7 .*coordinatorEpoch: 13 currentTxnFirstOffset: .*24", text)
+    assert re.search(r"producerId: 8 .*coordinatorEpoch: 13", text)
+
+
+def test_compacted_transactions(transactions: LogHome) -> None:
+    assert transactions.directory is not None
+    log = transactions.directory.get(transactions.partition)
+    assert log is not None
+
+    def remove(paths: Iterable[Path], delay_ms: int) -> None:
+        for path in paths:
+            path.unlink()
+
+    cleaner = Cleaner(
+        transactions.directory, CleanerOptions(), lambda _: log.log_end_offset, remove
+    )
+    # The data goes first, then its markers get their horizons, and at last they go, too.
+    for step in range(4):
+        asyncio.run(cleaner.run_once())
+        if step != 1:
+            text = check_transactions(transactions, gaps_allowed=True)
+            assert ("baseOffset: 4 " in text) == ("baseOffset: 5 " in text) == (step < 3)
+            assert last_offset_dumped(text) == log.log_end_offset - 1
+        transactions.clock.now_ms += 2000
+        end(log, 7, 5 + step, commit=True)
+        send(log, 7, 5 + step, 10 + 2 * step)
+        log.roll()
+        log.flush()
+    assert cleaner.stats.failures == 0

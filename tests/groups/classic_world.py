@@ -6,9 +6,9 @@ import random
 import struct
 from typing import Any
 
+from millstream.coordination.effects import Effects, TimerKey
 from millstream.groups import classic_record, record
 from millstream.groups.classic import ClassicGroup, ClassicSettings
-from millstream.groups.effects import Effects, TimerKey
 from millstream.groups.group import Caller
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupRequest

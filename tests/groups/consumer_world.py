@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import record
 from millstream.groups.consumer import ConsumerGroup, ConsumerSettings
 from millstream.groups.consumer_classic import (
@@ -20,7 +21,6 @@ from millstream.groups.consumer_classic import (
     sync_consumer_group,
 )
 from millstream.groups.consumer_state import ConsumerState
-from millstream.groups.effects import Effects, LogRecord, TimerKey
 from millstream.groups.group import Caller
 from millstream.groups.reconciliation import Held, Owned
 from millstream.groups.topic_view import FixedTopicView, Topic

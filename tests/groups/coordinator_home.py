@@ -1,4 +1,4 @@
-"""A coordinator over a real data folder, without a broker around it. Its clock stands still."""
+"""A group coordinator over a real data folder, without a broker around it."""
 
 from __future__ import annotations
 
@@ -6,35 +6,17 @@ import random
 from pathlib import Path
 from typing import Any
 
-from immutables import Map
-
-from harness.log_home import StillClock
-from millstream.env.disk import SystemDisk
+from harness.replica_home import ReplicaHome, picture
+from millstream.coordination.ticket import Ticket
 from millstream.groups.coordinator import Commit, Coordinator
 from millstream.groups.offset import CommittedOffset
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.groups.shards import CoordinatorOptions, Shards
-from millstream.groups.ticket import Ticket
-from millstream.log.directory import LogDirectory
-from millstream.log.flusher import Flusher
-from millstream.log.storage import LogOptions
-from millstream.metadata.image import ClusterImage, difference
-from millstream.metadata.record import PartitionRecord, TopicRecord
-from millstream.model.config import TopicConfig
+from millstream.metadata.image import ClusterImage
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
 
 PARTITION_COUNT = 4
 _TOPIC_ID = bytes(range(16))
-
-
-class _Numbers:
-    """Counters and latency of a partition; nobody looks at them."""
-
-    bytes_in = bytes_out = messages_in = messages_out = failed_produces = failed_fetches = 0
-
-    def observe(self, value: float) -> None:
-        pass
 
 
 class Answers:
@@ -51,52 +33,24 @@ class Answers:
         return Ticket(note, note)
 
 
-class CoordinatorHome:
-    """Opened, used, abandoned and opened again. Must be used within a running loop."""
+class CoordinatorHome(ReplicaHome):
+    """See `ReplicaHome`."""
 
     def __init__(self, path: Path, options: CoordinatorOptions | None = None) -> None:
-        self.path = path
+        super().__init__(path, self.picture())
         self.options = options or CoordinatorOptions()
-        self.clock = StillClock()
-        self.image = self.picture()
 
     def picture(
         self, *, leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,), **others: int
     ) -> ClusterImage:
         """A cluster with the offsets topic, and other topics of so many partitions."""
-        state = PartitionRecord(replicas=isr, leader=leader, leader_epoch=epoch, isr=isr)
-        topics = [TopicRecord(OFFSETS_TOPIC, _TOPIC_ID, (state,) * PARTITION_COUNT)]
-        topics += [
-            TopicRecord(name, name.encode().ljust(16), (state,) * count)
-            for name, count in others.items()
-        ]
-        return ClusterImage(
-            topics=Map({topic.name: topic for topic in topics}),
-            topic_names=Map({topic.topic_id: topic.name for topic in topics}),
-        )
+        topics = [(name, name.encode().ljust(16), count) for name, count in others.items()]
+        offsets = (OFFSETS_TOPIC, _TOPIC_ID, PARTITION_COUNT)
+        return picture(offsets, *topics, leader=leader, epoch=epoch, isr=isr)
 
     def open(self, *, recover: bool = False) -> Coordinator:
-        self.directory = LogDirectory.open(
-            self.path,
-            SystemDisk(),
-            self.clock,
-            random.Random(7),
-            LogOptions(open_files_max=16, close_threads=1),
-        )
-        numbers = _Numbers()
-        self.replicas = Replicas(
-            1,
-            self.directory,
-            TopicConfig(),
-            lambda _topic, _number: (numbers, numbers),
-            Flusher(),
-            flushes_before_ack=False,
-        )
-        if recover:
-            self.replicas.open_logs(self.image)
-            self.directory.recover()
-        self.replicas.follow(self.image, difference(ClusterImage(), self.image))
-        self.shards = Shards(self.replicas, self.clock, random.Random(3), self.options)
+        replicas = self.open_replicas(recover=recover)
+        self.shards = Shards(replicas, self.clock, random.Random(3), self.options)
         self.shards.start(self.image)
         self.coordinator = Coordinator(self.shards)
         return self.coordinator
@@ -111,9 +65,7 @@ class CoordinatorHome:
         return self.open(recover=True)
 
     def follow(self, image: ClusterImage) -> None:
-        delta = difference(self.image, image)
-        self.image = image
-        self.replicas.follow(image, delta)
+        delta = self.follow_replicas(image)
         self.shards.follow(image, delta)
 
     def partition(self, index: int) -> Partition:

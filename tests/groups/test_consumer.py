@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import record
 from millstream.groups.consumer import ConsumerGroup, ConsumerSettings
 from millstream.groups.consumer_description import describe_consumer_group
 from millstream.groups.consumer_state import ConsumerState
-from millstream.groups.effects import Effects, LogRecord, TimerKey
 from millstream.groups.group import Caller
 from millstream.groups.reconciliation import Holding, MemberState
 from millstream.groups.topic_view import FixedTopicView, Topic

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import record
 from millstream.groups.classic import ClassicGroup
 from millstream.groups.classic_member import ClassicMember
@@ -22,7 +23,6 @@ from millstream.groups.consumer_classic import (
 from millstream.groups.consumer_description import describe_consumer_group
 from millstream.groups.consumer_migration import Heartbeat, downgrade, upgrade
 from millstream.groups.consumer_state import ConsumerState
-from millstream.groups.effects import Effects, LogRecord, TimerKey
 from millstream.groups.group import Caller
 from millstream.groups.topic_view import FixedTopicView, Topic
 from millstream.model.error import BrokerError, ErrorCode

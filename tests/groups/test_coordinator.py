@@ -9,18 +9,20 @@ import pytest
 
 from groups.classic_world import subscription
 from groups.coordinator_home import PARTITION_COUNT, Answers, CoordinatorHome, commit_of
+from millstream.coordination.effects import Effects, Producer
+from millstream.coordination.journal import JournalOptions
+from millstream.coordination.placement import partition_of
+from millstream.coordination.shard import ShardState
+from millstream.coordination.ticket import Ticket
 from millstream.groups.classic import ClassicGroup, ClassicSettings
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.coordinator import Coordinator
-from millstream.groups.effects import Effects
 from millstream.groups.group import Caller
-from millstream.groups.journal import JournalOptions
-from millstream.groups.placement import partition_of
-from millstream.groups.shard import GroupSettings, ShardState
+from millstream.groups.shard import GroupSettings
 from millstream.groups.shards import CoordinatorOptions
-from millstream.groups.ticket import Ticket
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import iterate_batches
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from millstream.wire.messages.join_group import JoinGroupRequest
@@ -488,5 +490,86 @@ def test_an_empty_group_gives_way_to_one_of_the_other_protocol(tmp_path: Path) -
         await loaded(home)
         assert isinstance(coordinator.find("g"), ClassicGroup)
         assert offset_of(coordinator, "g", "t", 0) == 5
+
+    run(tmp_path, body)
+
+
+# Transactions
+
+
+async def pend(home: CoordinatorHome, group_id: str, producer: Producer, offset: int) -> None:
+    answers = Answers()
+    commit = commit_of(group_id, ("t", 0, offset))
+    home.coordinator.commit(commit, answers.ticket(), producer)
+    await turns()
+    assert answers.got == {"it": None}
+
+
+async def settle(home: CoordinatorHome, producer: Producer, *, is_commit: bool) -> None:
+    answers = Answers()
+    for index in range(PARTITION_COUNT):
+        home.coordinator.end_transaction(
+            index,
+            producer,
+            is_commit=is_commit,
+            coordinator_epoch=0,
+            ticket=answers.ticket(str(index)),
+        )
+    await turns()
+    assert set(answers.got.values()) == {None}
+
+
+def test_offsets_of_a_transaction_count_with_its_marker(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        await pend(home, "g", Producer(7, 0), 10)
+        await pend(home, "h", Producer(8, 0), 20)
+        await pend(home, "i", Producer(9, 0), 30)
+        assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == [None] * 3
+        await home.reopen()
+        await loaded(home)
+        assert home.coordinator.offsets("g").is_unstable("t", 0)
+        await settle(home, Producer(7, 0), is_commit=True)
+        await settle(home, Producer(8, 0), is_commit=False)
+        expected = [10, None, None]
+        assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == expected
+        assert home.coordinator.find("h") is None, "there is nothing left of it"
+        assert home.coordinator.find("i") is not None
+        await home.reopen()
+        await loaded(home)
+        assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == expected
+        assert home.coordinator.offsets("i").is_unstable("t", 0)
+
+    run(tmp_path, body)
+
+
+def test_offsets_of_a_transaction_have_batches_of_their_own(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        for number, producer in enumerate((None, Producer(7, 3), Producer(7, 3), Producer(8, 0))):
+            commit = commit_of("g", ("t", number, number))
+            home.coordinator.commit(commit, answers.ticket(str(number)), producer)
+        await turns()
+        partition = home.partition(partition_of("g", PARTITION_COUNT))
+        data = partition.log.read(0, 1 << 20, 100, True).read()
+        found = [
+            (header.producer_id, header.producer_epoch, header.is_transactional, header.count)
+            for _, header in iterate_batches(data, verify_crc=True)
+        ]
+        assert found == [(-1, -1, False, 1), (7, 3, True, 2), (8, 0, True, 1)]
+
+    run(tmp_path, body)
+
+
+def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        await pend(home, "g", Producer(7, 1), 10)
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket("late"), Producer(7, 0))
+        await turns()
+        assert answers.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
+        await loaded(home)
+        assert home.coordinator.offsets("g").is_unstable("t", 0)
+        await settle(home, Producer(7, 1), is_commit=True)
+        assert offset_of(home.coordinator, "g", "t", 0) == 10
 
     run(tmp_path, body)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groups.classic_world import World
+from millstream.coordination.effects import LogRecord
 from millstream.groups import record
-from millstream.groups.effects import LogRecord
 from millstream.groups.offset import CommittedOffset, GroupOffsets
 
 RETENTION_MS = 1000
@@ -124,3 +124,95 @@ def test_an_expiry_of_its_own_holds_instead_of_the_retention() -> None:
     offsets.commit("t", 0, committed(expire_ms=10 * RETENTION_MS))
     assert offsets.expire(9 * RETENTION_MS, RETENTION_MS, world.group) == []
     assert len(offsets.expire(10 * RETENTION_MS, RETENTION_MS, world.group)) == 1
+
+
+# Transactions
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.just(-1), _places, _commits),
+        st.tuples(st.just("delete"), st.just(-1), _places, st.none()),
+        st.tuples(st.just("pend"), st.integers(0, 2), _places, _commits),
+        st.tuples(st.sampled_from(["keep", "drop"]), st.integers(0, 2), st.none(), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@given(_steps)
+def test_the_last_commit_counts_whenever_its_transaction_ends(
+    steps: list[tuple[str, int, tuple[str, int], CommittedOffset]],
+) -> None:
+    """Against a model that remembers every commit, and against a replay of the records."""
+    offsets, replayed = GroupOffsets("group"), GroupOffsets("group")
+    #: By place: when it was committed, by whom (None: for good), and what.
+    model: dict[tuple[str, int], list[tuple[int, int | None, CommittedOffset]]] = {}
+    for serial, (what, producer_id, place, value) in enumerate(steps):
+        records: list[LogRecord] = []
+        if what == "commit":
+            records = [offsets.commit(*place, value)]
+            model.setdefault(place, []).append((serial, None, value))
+        elif what == "delete":
+            records = offsets.delete(*place)
+            model.pop(place, None)
+        elif what == "pend":
+            records = [offsets.pend(producer_id, *place, value)]
+            model.setdefault(place, []).append((serial, producer_id, value))
+        else:
+            for each in (offsets, replayed):
+                each.settle(producer_id, is_commit=what == "keep")
+            _settle(model, producer_id, is_commit=what == "keep")
+        _restore(replayed, records, producer_id)
+        for each in (offsets, replayed):
+            _check(each, model)
+
+
+def _settle(
+    model: dict[tuple[str, int], list[tuple[int, int | None, CommittedOffset]]],
+    producer_id: int,
+    *,
+    is_commit: bool,
+) -> None:
+    for place, rows in model.items():
+        mine = [row for row in rows if row[1] == producer_id]
+        # Of one transaction only the last commit for a place is left.
+        kept = [(serial, None, value) for serial, _, value in mine[-1:]] if is_commit else []
+        model[place] = sorted([row for row in rows if row not in mine] + kept, key=lambda r: r[0])
+
+
+def _restore(offsets: GroupOffsets, records: list[LogRecord], producer_id: int) -> None:
+    for raw_key, raw_value in records:
+        key = record.decode_key(raw_key)
+        assert isinstance(key, record.OffsetCommitKey)
+        value = record.decode_value(key, raw_value)
+        assert value is None or isinstance(value, record.OffsetCommitValue)
+        offsets.restore(key, value, producer_id)
+
+
+def _check(
+    offsets: GroupOffsets,
+    model: dict[tuple[str, int], list[tuple[int, int | None, CommittedOffset]]],
+) -> None:
+    for topic, number in [(topic, number) for topic in "tuv" for number in range(4)]:
+        rows = model.get((topic, number), [])
+        final = [(serial, value) for serial, producer_id, value in rows if producer_id is None]
+        newest = max((serial for serial, _ in final), default=-1)
+        expected = final[-1][1] if final else None
+        assert offsets.get(topic, number) == expected
+        is_unstable = any(
+            producer_id is not None and serial > newest for serial, producer_id, _ in rows
+        )
+        assert offsets.is_unstable(topic, number) == is_unstable
+
+
+def test_pending_offsets_keep_a_group_and_are_deleted_with_it() -> None:
+    world = World()
+    offsets = GroupOffsets("group")
+    offsets.commit("t", 0, committed())
+    offsets.pend(7, "t", 0, committed(6))
+    offsets.pend(7, "u", 1, committed(6))
+    assert offsets.expire(10**15, RETENTION_MS, world.group) == [], "it may be changed yet"
+    assert len(offsets.delete_all()) == 2
+    assert not offsets
+    offsets.settle(7, is_commit=True)
+    assert not offsets

@@ -40,6 +40,10 @@ class StubLog:
     log_start_offset: int = 0
     log_end_offset: int = 35
     recovery_point: int = 35
+    open_transaction: int = 1 << 60
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        return min(high_watermark, self.open_transaction)
 
 
 def find(log: StubLog, first_dirty: int = 0, limit: int = 35) -> Candidate | None:
@@ -141,3 +145,9 @@ def test_a_quiet_log_is_left_alone_until_something_changes() -> None:
     assert not quiet.is_still_so(log, 30, NOW_MS + 10**6)
     log.config = TopicConfig()
     assert not quiet.is_still_so(log, 30, NOW_MS)
+
+
+@pytest.mark.parametrize(("first_open", "end"), [(30, 30), (29, 20), (10, 10), (9, None)])
+def test_nothing_is_cleaned_past_an_open_transaction(first_open: int, end: int | None) -> None:
+    candidate = find(StubLog(open_transaction=first_open))
+    assert (candidate.end_offset if candidate else None) == end

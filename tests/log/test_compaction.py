@@ -6,22 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.log.compaction import (
-    AbortedTransaction,
-    CompactionRules,
-    Compactor,
-    empty_batch,
-    index_batch,
-)
+from millstream.log.compaction import CompactionRules, Compactor, empty_batch, index_batch
 from millstream.log.offset_map import OffsetMap, slots_for
-from millstream.records.batch import BatchHeader, CorruptBatch, read_header, stamp_crc
+from millstream.log.transaction_index import AbortedTransaction
+from millstream.log.transaction_trace import TransactionTrace
+from millstream.records.batch import BatchHeader, CorruptBatch, read_header, stamp, stamp_crc
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
+from millstream.records.control import EndMarker, build_marker, read_marker
 from millstream.records.record import Record, decode_records
 
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = 86_400_000
 PAYLOAD_MAX = 1 << 24
+NO_TRANSACTIONS = TransactionTrace(())
 
 KeyValue = tuple[bytes | None, bytes | None]
 
@@ -46,13 +44,18 @@ def make_rules(**changes: object) -> CompactionRules:
 
 def make_map(batches: Sequence[bytearray], rules: CompactionRules, start: int = 0) -> OffsetMap:
     known = OffsetMap(slots_for(1000, 1 << 20, 0.9))
+    trace = TransactionTrace(rules.aborted)
     for batch in batches:
-        assert index_batch(memoryview(batch), read_header(batch), known, start, rules)
+        assert index_batch(memoryview(batch), read_header(batch), known, start, rules, trace)
     return known
 
 
+def make_compactor(known: OffsetMap, rules: CompactionRules) -> Compactor:
+    return Compactor(known, rules, TransactionTrace(rules.aborted))
+
+
 def compact_all(batches: Sequence[bytearray], rules: CompactionRules) -> list[bytes]:
-    compactor = Compactor(make_map(batches, rules), rules)
+    compactor = make_compactor(make_map(batches, rules), rules)
     results = (compactor.compact(memoryview(batch), read_header(batch)) for batch in batches)
     return [bytes(result) for result in results if result is not None]
 
@@ -111,7 +114,7 @@ def test_a_rewritten_batch_keeps_its_offsets_sequences_and_codec(codec: Codec) -
 def test_a_batch_that_loses_nothing_is_returned_as_it_came() -> None:
     batch = memoryview(make_batch([(b"a", b"1"), (b"b", b"2")], codec=Codec.LZ4))
     rules = make_rules()
-    compactor = Compactor(make_map([bytearray(batch)], rules), rules)
+    compactor = make_compactor(make_map([bytearray(batch)], rules), rules)
     assert compactor.compact(batch, read_header(batch)) is batch
     assert compactor.counts.batches_copied == 1
 
@@ -143,7 +146,7 @@ def test_the_last_batch_of_a_round_survives_empty_and_stays_so() -> None:
 def test_records_without_a_key_are_dropped_and_counted() -> None:
     batch = make_batch([(None, b"1"), (b"a", b"2"), (b"", b"3")])
     rules = make_rules()
-    compactor = Compactor(make_map([batch], rules), rules)
+    compactor = make_compactor(make_map([batch], rules), rules)
     result = compactor.compact(memoryview(batch), read_header(batch))
     assert result is not None
     assert [record.key for record in read_all([bytes(result)])] == [b"a", b""]
@@ -188,43 +191,106 @@ def test_append_time_survives_a_rewrite() -> None:
     assert [one.timestamp for one in read_all(left)] == [after.max_timestamp] * 2
 
 
-def test_control_batches_are_never_touched() -> None:
-    marker = make_batch(
-        [(b"\0\0\0\1", b"\0\0\0\0\0\0")],
-        0,
-        producer_id=3,
+def transactional(
+    pairs: Sequence[KeyValue], base_offset: int, producer_id: int = 3, sequence: int = 0
+) -> bytearray:
+    return make_batch(
+        pairs,
+        base_offset,
+        producer_id=producer_id,
         producer_epoch=0,
+        base_sequence=sequence,
         is_transactional=True,
-        is_control=True,
     )
-    later = make_batch([(b"\0\0\0\1", b"data")], 1)
-    assert compact_all([marker, later], make_rules()) == [bytes(marker), bytes(later)]
+
+
+def make_marker(offset: int, *, commit: bool, producer_id: int = 3) -> bytearray:
+    marker = build_marker(EndMarker(commit, 7), producer_id, 0, NOW_MS)
+    stamp(marker, 0, offset, -1)
+    return marker
+
+
+def test_a_marker_stays_as_it_is_while_there_is_data_of_its_transaction() -> None:
+    batches = [transactional([(b"a", b"1")], 0), make_marker(1, commit=True)]
+    left = compact_all(batches, make_rules())
+    assert left == [bytes(one) for one in batches]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_without_data_gets_a_horizon_and_goes_when_it_has_passed(commit: bool) -> None:
+    batches = [make_marker(1, commit=commit), make_batch([(b"a", b"1")], 2)]
+    marker, data = compact_all(batches, make_rules())
+    header = read_header(marker)
+    assert (header.is_control, header.is_transactional, header.count) == (True, True, 1)
+    assert header.delete_horizon_ms == NOW_MS + RETENTION_MS
+    assert read_marker(marker, header) == EndMarker(commit, 7)
+    assert unchanged_fields(header) == unchanged_fields(read_header(batches[0]))
+    assert read_all([marker])[0].timestamp == NOW_MS
+
+    once_more = [bytearray(marker), bytearray(data)]
+    early = make_rules(now_ms=NOW_MS + RETENTION_MS - 1)
+    assert compact_all(once_more, early) == [marker, data]
+    late = make_rules(now_ms=NOW_MS + RETENTION_MS)
+    assert compact_all(once_more, late) == [data]
+
+
+def test_the_last_marker_of_a_producer_without_data_stays_empty_for_its_epoch() -> None:
+    batches = [make_marker(1, commit=True), make_batch([(b"a", b"1")], 2)]
+    first = [bytearray(one) for one in compact_all(batches, make_rules())]
+    late = make_rules(now_ms=NOW_MS + RETENTION_MS, producer_last_epochs={3: 0})
+    emptied, data = compact_all(first, late)
+    header = read_header(emptied)
+    assert (header.count, header.is_control, header.producer_epoch) == (0, True, 0)
+    assert compact_all([bytearray(emptied), bytearray(data)], late) == [emptied, data]
+    gone = make_rules(now_ms=NOW_MS + RETENTION_MS)
+    assert compact_all([bytearray(emptied), bytearray(data)], gone) == [data]
+
+
+def test_control_records_of_another_kind_are_not_touched() -> None:
+    other = make_batch(
+        [(b"\0\0\0\2", b"leader")], 0, producer_id=-1, is_transactional=False, is_control=True
+    )
+    later = make_batch([(b"\0\0\0\2", b"data")], 1)
+    much_later = make_rules(now_ms=NOW_MS + 10 * RETENTION_MS)
+    assert compact_all([other, later], much_later) == [bytes(other), bytes(later)]
 
 
 def test_aborted_records_go_and_do_not_hide_committed_ones() -> None:
-    fields = {"producer_id": 3, "producer_epoch": 0, "is_transactional": True}
     batches = [
         make_batch([(b"a", b"good")], 0),
-        make_batch([(b"a", b"bad")], 1, base_sequence=0, **fields),
-        make_batch([(b"b", b"good")], 3, base_sequence=1, **fields),
+        transactional([(b"a", b"bad")], 1),
+        make_marker(2, commit=False),
+        transactional([(b"b", b"good")], 3, sequence=1),
+        make_marker(4, commit=True),
     ]
-    left = compact_all(batches, make_rules(aborted=(AbortedTransaction(3, 1, 2),)))
-    assert [(one.offset, one.value) for one in read_all(left)] == [(0, b"good"), (3, b"good")]
+    rules = make_rules(aborted=(AbortedTransaction(3, 1, 2, 3),))
+    left = compact_all(batches, rules)
+    # The abort stays: readers that began before the cleaning may have seen what it aborts.
+    assert left == [bytes(batches[number]) for number in (0, 2, 3, 4)]
+    again = [bytearray(one) for one in left]
+    marker = compact_all(again, make_rules())[1]
+    assert read_header(marker).delete_horizon_ms == NOW_MS + RETENTION_MS
 
 
-def test_records_of_unknown_transactions_hide_nothing() -> None:
-    fields = {"producer_id": 3, "producer_epoch": 0, "is_transactional": True}
+def test_an_aborted_batch_goes_although_the_map_ends_before_it() -> None:
+    batches = [transactional([(b"a", b"bad")], 0), transactional([(b"a", b"ok")], 1, producer_id=4)]
+    rules = make_rules(aborted=(AbortedTransaction(3, 0, 2, 1),))
+    compactor = make_compactor(OffsetMap(3, 0.9), rules)
+    left = [compactor.compact(memoryview(one), read_header(one)) for one in batches]
+    assert left[0] is None
+    assert bytes(left[1] or b"") == bytes(batches[1])
+
+
+def test_transactions_of_other_producers_are_told_apart() -> None:
     batches = [
-        make_batch([(b"a", b"1"), (b"b", b"2")], 0),
-        make_batch([(b"a", b"3"), (b"c", None)], 2, base_sequence=0, **fields),
-        make_batch([(b"a", b"4"), (b"c", b"5"), (b"c", None)], 4, base_sequence=2, **fields),
-        make_batch([(b"b", b"6")], 7),
+        transactional([(b"a", b"1")], 0, producer_id=3),
+        transactional([(b"b", b"2")], 1, producer_id=4),
+        transactional([(b"c", b"3")], 2, producer_id=3, sequence=1),
+        make_marker(3, commit=False, producer_id=4),
+        make_marker(4, commit=True, producer_id=3),
     ]
-    left = compact_all(batches, make_rules())
-    assert [one.offset for one in read_all(left)] == [0, 2, 3, 4, 5, 6, 7]
-    much_later = make_rules(now_ms=NOW_MS + 10 * RETENTION_MS)
-    again = [bytearray(one) for one in left] + [make_batch([(b"c", b"7")], 8)]
-    assert [one.offset for one in read_all(compact_all(again, much_later))] == [0, 2, 4, 7, 8]
+    left = compact_all(batches, make_rules(aborted=(AbortedTransaction(4, 1, 3, 0),)))
+    assert left == [bytes(batches[number]) for number in (0, 2, 3, 4)]
 
 
 def test_indexing_stops_at_a_full_map_and_the_rest_stays_as_it_is() -> None:
@@ -234,9 +300,11 @@ def test_indexing_stops_at_a_full_map_and_the_rest_stays_as_it_is() -> None:
     ]
     rules = make_rules()
     known = OffsetMap(3, 0.9)
-    assert not index_batch(memoryview(batches[0]), read_header(batches[0]), known, 0, rules)
+    assert not index_batch(
+        memoryview(batches[0]), read_header(batches[0]), known, 0, rules, NO_TRANSACTIONS
+    )
     assert known.end_offset == 3
-    compactor = Compactor(known, rules)
+    compactor = make_compactor(known, rules)
     left = [compactor.compact(memoryview(one), read_header(one)) for one in batches]
     assert [record.offset for record in decode_records(bytes(left[0] or b""), PAYLOAD_MAX)] == [
         1,
@@ -259,9 +327,9 @@ def test_damage_is_refused_before_anything_is_rewritten() -> None:
     known = make_map([batch], rules)
     batch[-1] ^= 1
     with pytest.raises(CorruptBatch):
-        index_batch(memoryview(batch), read_header(batch), known, 0, rules)
+        index_batch(memoryview(batch), read_header(batch), known, 0, rules, NO_TRANSACTIONS)
     with pytest.raises(CorruptBatch):
-        Compactor(known, rules).compact(memoryview(batch), read_header(batch))
+        make_compactor(known, rules).compact(memoryview(batch), read_header(batch))
 
 
 @settings(deadline=None, max_examples=300)
@@ -276,8 +344,8 @@ def test_hostile_records_with_a_good_checksum_raise_only_corrupt_batch(data: st.
     rules = make_rules()
     known = OffsetMap(100)
     try:
-        index_batch(memoryview(batch), read_header(batch), known, 0, rules)
-        Compactor(known, rules).compact(memoryview(batch), read_header(batch))
+        index_batch(memoryview(batch), read_header(batch), known, 0, rules, NO_TRANSACTIONS)
+        make_compactor(known, rules).compact(memoryview(batch), read_header(batch))
     except CorruptBatch:
         return
 

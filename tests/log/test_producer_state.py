@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from harness.log_home import make_batch
 from millstream.log.producer_state import ProducerState
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.records.batch import BatchHeader, read_header
+from millstream.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
+from millstream.records.control import EndMarker, build_marker
 
 
 def _header(epoch: int, sequence: int, count: int = 1, producer_id: int = 9) -> BatchHeader:
@@ -120,3 +121,47 @@ def test_damaged_snapshots_are_refused(data: st.DataObject) -> None:
         del snapshot[data.draw(st.integers(0, len(snapshot) - 1)) :]
     with pytest.raises(ValueError, match="snapshot"):
         ProducerState.decode(bytes(snapshot))
+
+
+def _transactional(producer_id: int, offset: int) -> BatchHeader:
+    header = _header(0, offset, producer_id=producer_id)
+    return header._replace(attributes=header.attributes | TRANSACTIONAL_FLAG)
+
+
+def _marker(producer_id: int, marker: EndMarker) -> BatchHeader:
+    return read_header(build_marker(marker, producer_id, 0, 5))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from([None, True, False])), min_size=0, max_size=30
+    )
+)
+def test_a_snapshot_keeps_what_is_open(steps: list[tuple[int, bool | None]]) -> None:
+    state = ProducerState()
+    for offset, (producer_id, is_commit) in enumerate(steps):
+        if is_commit is None:
+            state.append(_transactional(producer_id, offset), offset, 5)
+        else:
+            marker = EndMarker(is_commit, offset)
+            state.end(_marker(producer_id, marker), offset, 5, marker)
+    end = len(steps)
+    decoded = ProducerState.decode(state.encode())
+    assert decoded.encode() == state.encode()
+    assert decoded.first_unstable_offset(end) == state.first_unstable_offset(end)
+    for producer_id, entry in state.entries.items():
+        assert decoded.entries[producer_id].coordinator_epoch == entry.coordinator_epoch
+        assert decoded.has_open(producer_id, 0) == (entry.transaction_start >= 0)
+        marker = EndMarker(is_commit=False, coordinator_epoch=end)
+        header = _marker(producer_id, marker)
+        assert decoded.end(header, end, 5, marker) == state.end(header, end, 5, marker)
+        end += 1
+
+
+def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
+    state = ProducerState()
+    state.append(_transactional(3, 0), 0, 5)
+    assert state.expire(1 << 60, 100) == 0
+    marker = EndMarker(is_commit=True, coordinator_epoch=0)
+    state.end(_marker(3, marker), 1, 5, marker)
+    assert state.expire(1 << 60, 100) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from harness.log_home import LogHome, UnsyncedDisk, append, make_batch, read_batches, read_values
 from millstream.env.disk import File
 from millstream.log.directory import CLEAN_MARKER
+from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.records.batch import read_header
 
@@ -301,3 +303,56 @@ def test_a_missing_tail_below_the_recovery_point_is_survived(home: LogHome) -> N
     assert [value for _, value in read_values(log)] == [b"0", b"1", b"2"]
     assert log.recovery_point <= log.log_end_offset
     assert append(log).base_offset == log.log_end_offset - 1
+
+
+# What producers a log had
+
+
+def flushed_with_a_producer(home: LogHome, appends: int) -> PartitionLog:
+    """A log with index files but no snapshot, whose first producer came after its last start."""
+    log = home.open()
+    for _ in range(5):
+        append(log, make_batch(value=b"v" * 100))
+    log = home.reopen(clean=True)
+    for number in range(appends):
+        append(log, make_batch(producer=(5, 0, number)))
+    log.flush()
+    assert home.directory is not None
+    home.directory.checkpoint()
+    return log
+
+
+def test_producers_are_known_after_a_kill_although_nothing_was_left_to_recover(
+    home: LogHome,
+) -> None:
+    flushed_with_a_producer(home, 3)
+    log = home.reopen(clean=False)
+    assert [(each.producer_id, each.last_sequence) for each in log.producers()] == [(5, 2)]
+
+
+def test_a_torn_tail_does_not_keep_producers_from_being_replayed(home: LogHome) -> None:
+    log = flushed_with_a_producer(home, 3)
+    append(log, make_batch(producer=(5, 0, 3)))
+    path, size = log.segments[-1].log.path, log.segments[-1].size
+    home.stop(clean=False)
+    os.truncate(path, size - len(make_batch()) + 20)
+    log = home.open()
+    assert log.log_end_offset == 8
+    assert [each.last_sequence for each in log.producers()] == [2]
+
+
+def test_snapshots_of_a_lost_tail_are_not_believed_later(home: LogHome) -> None:
+    log = flushed_with_a_producer(home, 2)
+    append(log, make_batch(producer=(6, 0, 0)))
+    log.roll()
+    first, second = (segment.log.path for segment in log.segments)
+    size = log.segments[0].size
+    home.stop(clean=False)
+    second.unlink()
+    os.truncate(first, size - len(make_batch()))
+    log = home.open()
+    assert log.log_end_offset == 7
+    append(log)
+    append(log)
+    log.truncate_to(8)
+    assert [each.producer_id for each in log.producers()] == [5]

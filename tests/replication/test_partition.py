@@ -11,11 +11,14 @@ import pytest
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import values_batch
 from millstream.log.directory import LogDirectory
+from millstream.log.log import Appended
 from millstream.metadata.record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced
+from millstream.records.builder import build_batch
+from millstream.records.record import Record
 from millstream.replication.partition import Partition
 
 ALONE = PartitionRecord(replicas=(1,), leader=1, leader_epoch=3, isr=(1,))
@@ -205,3 +208,106 @@ def test_records_past_the_high_watermark_can_not_be_deleted(
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert partition.delete_records(1) == 1
     assert partition.delete_records(-1) == 2
+
+
+# Transactions
+
+
+def send(partition: Partition, producer_id: int, sequence: int, epoch: int = 0) -> int:
+    batch = build_batch(
+        [Record(0, NOW_MS, b"key", b"value", [])],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    view = memoryview(batch)
+    return partition.append(view, check_produced(view), acks_all=True).base_offset
+
+
+def test_a_reader_of_committed_records_stops_at_an_open_transaction(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host)
+    append(partition, b"a")
+    send(partition, 7, 0)
+    append(partition, b"b")
+    assert (partition.high_watermark, partition.last_stable_offset) == (3, 1)
+
+    def size(offset: int, *, read_committed: bool) -> int:
+        return len(
+            partition.read(offset, 1 << 20, at_least_one=True, read_committed=read_committed)
+        )
+
+    assert 0 < size(0, read_committed=True) < size(0, read_committed=False)
+    assert size(1, read_committed=True) == size(2, read_committed=True) == 0
+    appended = partition.append_marker(7, 0, commit=True, coordinator_epoch=0)
+    assert (appended.base_offset, appended.last_offset, appended.duplicate) == (3, 3, False)
+    assert partition.last_stable_offset == partition.high_watermark == 4
+    assert size(0, read_committed=True) == size(0, read_committed=False)
+
+
+def test_a_marker_is_stable_once_every_in_sync_replica_has_it(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, PAIR)
+    send(partition, 7, 0)
+    appended = partition.append_marker(7, 0, commit=False, coordinator_epoch=0)
+    assert not partition.is_acknowledged(appended.last_offset + 1, acks_all=True)
+    assert partition.last_stable_offset == 0
+    partition.become(ALONE, partition.high_watermark)
+    assert partition.last_stable_offset == 2
+    (aborted,) = partition.log.aborted_transactions(0, 2)
+    assert (aborted.producer_id, aborted.first_offset) == (7, 0)
+
+
+def test_a_marker_wakes_those_who_wait_for_its_transaction(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host)
+    send(partition, 7, 0)
+    partition.watch(Watcher())
+    partition.append_marker(7, 0, commit=True, coordinator_epoch=0)
+    assert host.wakes == [partition]
+
+
+def test_a_repeated_marker_is_answered_and_not_written(directory: LogDirectory, host: Host) -> None:
+    partition = make(directory, host)
+    send(partition, 7, 0)
+
+    def end(epoch: int, coordinator_epoch: int = 0) -> Appended:
+        return partition.append_marker(
+            7, epoch, commit=True, coordinator_epoch=coordinator_epoch, transaction_version=2
+        )
+
+    assert not end(1, coordinator_epoch=4).duplicate
+    again = end(1, coordinator_epoch=4)
+    assert (again.duplicate, again.last_offset, partition.log.log_end_offset) == (True, 1, 2)
+    for late, code in (
+        (lambda: end(0), ErrorCode.INVALID_PRODUCER_EPOCH),
+        (lambda: end(2, coordinator_epoch=3), ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+    ):
+        with pytest.raises(BrokerError) as caught:
+            late()
+        assert caught.value.code == code
+    assert partition.log.log_end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "config", "code"),
+    [
+        (
+            PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=4, isr=(1, 2)),
+            TopicConfig(),
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ),
+        (ALONE, TopicConfig(min_insync_replicas=2), ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_a_marker_needs_what_an_append_with_all_acks_needs(
+    directory: LogDirectory, host: Host, state: PartitionRecord, config: TopicConfig, code: int
+) -> None:
+    partition = make(directory, host, state, config)
+    with pytest.raises(BrokerError) as caught:
+        partition.append_marker(7, 0, commit=True, coordinator_epoch=0)
+    assert caught.value.code == code

@@ -1,15 +1,16 @@
-"""Answers that the group coordinator gives through tickets, as outcomes of handlers."""
+"""Answers that coordinators give through tickets, as outcomes of handlers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from millstream.broker.context import Context
 from millstream.broker.deferred import Deferred
+from millstream.coordination.ticket import Ticket
 from millstream.groups.group import Caller
-from millstream.groups.ticket import Ticket
-from millstream.model.error import ErrorCode
+from millstream.model.error import BrokerError, ErrorCode
 
 #: A response, or a Deferred that will have it.
 Answer: TypeAlias = Any
@@ -35,6 +36,24 @@ def ask(
         )
     )
     return deferred if deferred.response is None else deferred.response
+
+
+async def wait_for(begin: Callable[[Ticket], None]) -> Any:
+    """Begin something that answers a ticket; what it says, or BrokerError. For handlers that have
+    to wait for something else as well."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def settle(reply: Any, error: BrokerError | None = None) -> None:
+        if future.done():
+            # Whoever waited was cancelled.
+            return
+        if error is None:
+            future.set_result(reply)
+        else:
+            future.set_exception(error)
+
+    begin(Ticket(settle, lambda code: settle(None, BrokerError(code))))
+    return await future
 
 
 class Gathering:

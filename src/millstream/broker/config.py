@@ -24,8 +24,8 @@ from millstream.broker.config_source import (
     from_file,
     from_flags,
 )
-from millstream.broker.group_config import GroupConfig
 from millstream.broker.topic_default import gather_topic_defaults, synonym_definitions
+from millstream.broker.transaction_config import TransactionConfig
 from millstream.env.disk import Disk
 from millstream.metadata.record import Endpoint
 from millstream.model.config import TopicConfig
@@ -56,7 +56,7 @@ class SettingValue(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(GroupConfig):
+class BrokerConfig(TransactionConfig):
     """The values in force. `BrokerConfig.load()` without arguments gives the defaults."""
 
     # Who it is, and where it keeps things.

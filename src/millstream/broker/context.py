@@ -14,10 +14,12 @@ from millstream.groups.coordinator import Coordinator
 from millstream.log.directory import LogDirectory
 from millstream.metadata.catalog import Catalog
 from millstream.replication.replica import Replicas
+from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
 
 if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
+    from millstream.broker.marker import LocalMarkers
     from millstream.broker.producer_id import ProducerIds
     from millstream.broker.topic import TopicAdmin
 
@@ -39,6 +41,9 @@ class Services:
     producer_ids: ProducerIds
     topics: TopicAdmin
     groups: Coordinator
+    transactions: TransactionCoordinator
+    #: Ends transactions in the partitions that this broker leads.
+    markers: LocalMarkers
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
 

@@ -266,7 +266,8 @@ class LagCollector:
         self, partition: Partition, committed: int, unread: dict[_Position, Unread]
     ) -> PartitionLag:
         log = partition.log
-        end = _readable_end(partition)
+        # Transactions that are open hold back what follows them.
+        end = partition.last_stable_offset
         offset = max(committed, log.log_start_offset)
         row = PartitionLag(*partition.topic_partition, committed, end, 0, 0.0, UNLIMITED)
         if offset >= end:
@@ -321,12 +322,6 @@ class LagCollector:
             if rate > 0:
                 headroom = min(headroom, left.bytes_left / rate)
         return max(headroom, 0.0)
-
-
-def _readable_end(partition: Partition) -> int:
-    """The offset after the last that every reader may see: transactions may hold some back."""
-    end: int = getattr(partition, "last_stable_offset", partition.high_watermark)
-    return end
 
 
 def _member_count(group: Group) -> int:

@@ -6,9 +6,9 @@ from typing import Final
 
 from millstream.broker.config import BrokerConfig
 from millstream.broker.lag import LagOptions
+from millstream.coordination.journal import JournalOptions
 from millstream.groups.classic import ClassicSettings
 from millstream.groups.consumer import ConsumerSettings
-from millstream.groups.journal import JournalOptions
 from millstream.groups.shard import GroupSettings
 from millstream.groups.shards import CoordinatorOptions
 from millstream.log.cleaner import CleanerOptions
@@ -17,6 +17,7 @@ from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
 from millstream.net.gate import Limits
 from millstream.records.codec import Codec
+from millstream.transactions.shards import TransactionOptions
 
 _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
 _DOWNGRADE_POLICIES: Final = ("bidirectional", "downgrade")
@@ -25,7 +26,7 @@ UNLIMITED: Final = 1e300
 FLUSH_CHECK_MS_MAX: Final = 1000
 #: Most that one batch may expand to where the broker has to look inside it.
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
-#: Reading group records holds the loop up, so no more than this is read at a time.
+#: Reading a coordinator's records holds the loop up, so no more than this is read at a time.
 LOAD_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -100,6 +101,16 @@ def lag_options(config: BrokerConfig) -> LagOptions:
         interval_ms=config.metrics_lag_interval_ms,
         groups_max=config.metrics_group_labels_max,
         partitions_max=config.metrics_group_partition_labels_max,
+    )
+
+
+def transaction_options(config: BrokerConfig) -> TransactionOptions:
+    return TransactionOptions(
+        version=config.transaction_version,
+        timeout_ms_max=config.transaction_max_timeout_ms,
+        id_expiration_ms=config.transactional_id_expiration_ms,
+        id_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        load_bytes=min(config.transaction_state_log_load_buffer_size, LOAD_BYTES_MAX),
     )
 
 

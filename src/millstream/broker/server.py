@@ -33,6 +33,7 @@ from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.lag import LagCollector
+from millstream.broker.marker import LocalMarkers
 from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
@@ -41,8 +42,8 @@ from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
 from millstream.env.random import Random, system_random
-from millstream.groups.coordinator import Coordinator
-from millstream.groups.shards import Shards
+from millstream.groups.coordinator import Coordinator as GroupCoordinator
+from millstream.groups.shards import Shards as GroupShards
 from millstream.log.cleaner import Cleaner
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
@@ -59,6 +60,8 @@ from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
 from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
+from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
+from millstream.transactions.shards import Shards as TransactionShards
 
 if TYPE_CHECKING:
     from millstream.broker.http import HttpServer
@@ -271,6 +274,8 @@ class Server:
         upkeep: LogUpkeep,
     ) -> Services:
         environment = self._environment
+        groups = self._start_groups(config, catalog, replicas)
+        markers = LocalMarkers(catalog, replicas, groups)
         services = Services(
             config=config,
             clock=environment.clock,
@@ -287,7 +292,9 @@ class Server:
             ),
             producer_ids=ProducerIds(catalog),
             topics=TopicAdmin(catalog, config, environment.random),
-            groups=self._start_coordinator(config, catalog, replicas),
+            groups=groups,
+            transactions=self._start_transactions(config, catalog, replicas, markers),
+            markers=markers,
             checkpoint=upkeep.checkpoint,
         )
         catalog.subscribe(partial(self._follow, services))
@@ -308,23 +315,34 @@ class Server:
         self._undo.push_async_callback(lag.stop)
         lag_gauges.show_lag(self._metrics, lag)
 
-    def _start_coordinator(
+    def _start_groups(
         self, config: BrokerConfig, catalog: Catalog, replicas: Replicas
-    ) -> Coordinator:
+    ) -> GroupCoordinator:
         environment = self._environment
-        shards = Shards(
+        shards = GroupShards(
             replicas, environment.clock, environment.random, options.coordinator_options(config)
         )
         configs = catalog.image.group_configs
         shards.configure(group_override.changes(configs, configs, config, shards.options.groups))
         shards.start(catalog.image)
         self._undo.push_async_callback(shards.stop)
-        return Coordinator(shards)
+        return GroupCoordinator(shards)
+
+    def _start_transactions(
+        self, config: BrokerConfig, catalog: Catalog, replicas: Replicas, markers: LocalMarkers
+    ) -> TransactionCoordinator:
+        shards = TransactionShards(
+            replicas, self._environment.clock, markers, options.transaction_options(config)
+        )
+        shards.start(catalog.image)
+        self._undo.push_async_callback(shards.stop)
+        return TransactionCoordinator(shards)
 
     def _follow(self, services: Services, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed: apply it to everything here that depends on it."""
         services.replicas.follow(image, delta)
         services.groups.shards.follow(image, delta)
+        services.transactions.shards.follow(image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
         if delta.group_configs:
@@ -359,8 +377,9 @@ class Server:
             _, port = await self._acceptor.bind(endpoint.host, endpoint.port, make_session)
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)
-        # Before connections are closed: whoever waits in a group is told to look elsewhere.
+        # Before connections are closed: whoever waits for a coordinator is told to look elsewhere.
         self._undo.push_async_callback(services.groups.shards.stop)
+        self._undo.push_async_callback(services.transactions.shards.stop)
         registration = Registration(
             services.catalog,
             store,

@@ -17,8 +17,9 @@ from millstream.metadata.catalog import Catalog, TopicResult
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import validate_topic_name
+from millstream.transactions.placement import TRANSACTIONS_TOPIC
 
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 #: "As the broker is configured", for a partition count or a replication factor.
 DEFAULT: Final = -1
@@ -78,20 +79,44 @@ class TopicAdmin:
         return failures
 
     def _plan_default(self, name: str) -> NewTopic:
-        if name != OFFSETS_TOPIC:
-            return self.plan(name, DEFAULT, DEFAULT, {})
+        if name == OFFSETS_TOPIC:
+            return self._plan_offsets()
+        if name == TRANSACTIONS_TOPIC:
+            return self._plan_transactions()
+        return self.plan(name, DEFAULT, DEFAULT, {})
+
+    def _plan_offsets(self) -> NewTopic:
         config = self.config
-        brokers = max(len(self._catalog.image.brokers), 1)
         return self.plan(
-            name,
+            OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
-            min(config.offsets_topic_replication_factor, brokers),
+            self._replicas_within(config.offsets_topic_replication_factor),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
         )
+
+    def _plan_transactions(self) -> NewTopic:
+        config = self.config
+        replicas = self._replicas_within(config.transaction_state_log_replication_factor)
+        return self.plan(
+            TRANSACTIONS_TOPIC,
+            config.transaction_state_log_num_partitions,
+            replicas,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+
+    def _replicas_within(self, wanted: int) -> int:
+        """As many replicas as are wanted, or as there are brokers."""
+        return min(wanted, max(len(self._catalog.image.brokers), 1))
 
     def plan_growth(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None

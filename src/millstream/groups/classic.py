@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from millstream.coordination.effects import Effects, LogRecord, TimerKey, Token
 from millstream.groups import classic_record
 from millstream.groups.classic_join import NO_MEMBER_ID, ClassicJoin, join_failed
 from millstream.groups.classic_member import ClassicMember
@@ -19,7 +20,6 @@ from millstream.groups.classic_rebalance import (
     ClassicState,
 )
 from millstream.groups.classic_roster import ClassicRoster
-from millstream.groups.effects import Effects, LogRecord, TimerKey, Token
 from millstream.groups.group import GroupKind
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicId
@@ -165,6 +165,8 @@ class ClassicGroup(ClassicJoin):
         generation: int,
         version: int,
         partitions: Iterable[tuple[TopicId, int]] | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> Effects:
         """See `Group.commit`. It is a sign of life.
 
@@ -175,9 +177,11 @@ class ClassicGroup(ClassicJoin):
         if generation < 0 and self.is_empty:
             return effects
         if generation < 0 and not member_id and instance_id is None:
+            if is_transactional:
+                return effects
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = self._check_generation(member_id, instance_id, generation)
-        if self.state is _COMPLETING:
+        if self.state is _COMPLETING and not is_transactional:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._watch_session(now_ms, member, effects)
         return effects

@@ -17,9 +17,9 @@ from __future__ import annotations
 import uuid
 from typing import Final, NamedTuple
 
+from millstream.coordination.effects import Effects, Token
 from millstream.groups.classic_member import ClassicMember, Protocols, weight_of
 from millstream.groups.classic_rebalance import ClassicRebalance, ClassicState
-from millstream.groups.effects import Effects, Token
 from millstream.groups.group import Caller
 from millstream.groups.subscription import subscribed_topics
 from millstream.model.error import BrokerError, ErrorCode

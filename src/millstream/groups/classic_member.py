@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from millstream.groups.effects import Token
+from millstream.coordination.effects import Token
 
 #: What a member costs in the group's record besides its variable parts.
 _OVERHEAD_BYTES = 64

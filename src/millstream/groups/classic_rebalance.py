@@ -36,11 +36,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from millstream.coordination.effects import Effects, TimerKey
 from millstream.env.random import Random
 from millstream.groups import classic_record
 from millstream.groups.classic_member import ClassicMember
 from millstream.groups.classic_roster import ClassicRoster
-from millstream.groups.effects import Effects, TimerKey
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE
 from millstream.groups.subscription import subscribed_topics
 from millstream.model.error import BrokerError, ErrorCode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millstream.coordination.effects import LogRecord
 from millstream.groups import record
 from millstream.groups.classic_member import ClassicMember
-from millstream.groups.effects import LogRecord
 
 
 @dataclass(slots=True)

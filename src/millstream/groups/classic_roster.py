@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from millstream.coordination.effects import Token
 from millstream.groups.classic_member import (
     ClassicMember,
     Protocols,
     select_protocol,
 )
-from millstream.groups.effects import Token
 from millstream.model.error import BrokerError, ErrorCode
 
 #: Ids given out and not used yet that one group keeps; the oldest are forgotten beyond that, and

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
+from millstream.coordination.effects import Effects, LogRecord, TimerKey, Token
 from millstream.groups.consumer_membership import (
     REBALANCE,
     SESSION,
@@ -44,7 +45,6 @@ from millstream.groups.consumer_request import (
     updated_wants,
 )
 from millstream.groups.consumer_state import ConsumerMember, Wants
-from millstream.groups.effects import Effects, LogRecord, TimerKey, Token
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller, GroupKind
 from millstream.groups.reconciliation import Held, MemberState, Owned
 from millstream.groups.topic_view import TopicView
@@ -248,6 +248,8 @@ class ConsumerGroup(ConsumerMembership):
         generation: int,
         version: int,
         partitions: Iterable[tuple[TopicId, int]] | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> Effects:
         """See `Group.commit`. It is no sign of life here: only heartbeats are.
 
@@ -256,8 +258,11 @@ class ConsumerGroup(ConsumerMembership):
         """
         if generation < 0 and self.is_empty:
             return Effects()
+        if is_transactional and generation < 0 and not member_id and instance_id is None:
+            return Effects()
         member = find_member(self.state, member_id, instance_id)
-        if member.classic is None and version < _EPOCH_COMMIT_SINCE:
+        is_old = version < _EPOCH_COMMIT_SINCE and not is_transactional
+        if member.classic is None and is_old:
             raise BrokerError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"members of a consumer group commit with version {_EPOCH_COMMIT_SINCE} or later",

@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from millstream.coordination.effects import Effects, Token
 from millstream.groups.classic_join import join_failed
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.consumer_membership import JOIN, SESSION, SYNC
 from millstream.groups.consumer_request import check_member_epoch, check_size, find_member
 from millstream.groups.consumer_state import ConsumerMember, ConsumerState, Wants
-from millstream.groups.effects import Effects, Token
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller
 from millstream.groups.reconciliation import Held, MemberState, Owned
 from millstream.groups.topic_view import TopicView

@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.coordination.effects import Effects
 from millstream.env.random import Random
 from millstream.groups.assignor import RANGE, UNIFORM
 from millstream.groups.consumer_state import ConsumerMember, ConsumerState, Resolved, Wants
 from millstream.groups.consumer_target import make_targets, metadata_hash, preferred_assignor
-from millstream.groups.effects import Effects
 from millstream.groups.pattern import compile_pattern
 from millstream.groups.reconciliation import Goal, Holding, MemberState, Owned, reconcile
 from millstream.groups.topic_view import TopicView

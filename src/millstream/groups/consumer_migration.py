@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from millstream.coordination.effects import Effects, Token
 from millstream.env.random import Random
 from millstream.groups import classic_record
 from millstream.groups.classic import ClassicGroup
@@ -24,7 +25,6 @@ from millstream.groups.consumer import ConsumerGroup, ConsumerSettings
 from millstream.groups.consumer_classic import encoded_assignment, owned_by_name
 from millstream.groups.consumer_membership import JOIN, REBALANCE, SYNC
 from millstream.groups.consumer_state import ConsumerMember, Wants
-from millstream.groups.effects import Effects, Token
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller
 from millstream.groups.reconciliation import Holding
 from millstream.groups.topic_view import TopicView

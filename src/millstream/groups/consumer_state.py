@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from millstream.coordination.effects import Effects, LogRecord
 from millstream.groups import record
 from millstream.groups.assignor import Assignment
-from millstream.groups.effects import Effects, LogRecord
 from millstream.groups.reconciliation import Held, Holding, MemberState
 from millstream.model.topic import TopicId
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.coordination.effects import Effects, LogRecord, Producer
+from millstream.coordination.ticket import Ticket
 from millstream.groups.classic import ClassicGroup
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.consumer_classic import (
@@ -24,12 +26,10 @@ from millstream.groups.consumer_classic import (
 )
 from millstream.groups.consumer_migration import Heartbeat, upgrade
 from millstream.groups.consumer_request import JOIN_EPOCH
-from millstream.groups.effects import Effects, LogRecord
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller, Group
 from millstream.groups.offset import CommittedOffset, GroupOffsets
 from millstream.groups.shard import Shard
 from millstream.groups.shards import Shards
-from millstream.groups.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest
@@ -183,8 +183,11 @@ class Coordinator:
 
     # Offsets
 
-    def commit(self, commit: Commit, ticket: Ticket) -> None:
-        """Keep offsets; the ticket gets None once they are kept."""
+    def commit(self, commit: Commit, ticket: Ticket, producer: Producer | None = None) -> None:
+        """Keep offsets; the ticket gets None once they are kept.
+
+        With a producer they are part of its transaction: kept now, and seen once it is
+        committed."""
         try:
             shard = self.shards.of(commit.group_id)
             group = self._committing(shard, commit)
@@ -195,15 +198,15 @@ class Coordinator:
                 commit.generation,
                 commit.version,
                 [(committed.topic_id, number) for _, number, committed in commit.offsets],
+                is_transactional=producer is not None,
             )
         except BrokerError as error:
             ticket.fail(error.code)
             return
         if commit.offsets:
             shard.groups.setdefault(commit.group_id, group)
-            offsets = shard.group_offsets(commit.group_id)
-            for topic, number, committed in commit.offsets:
-                effects.records.append(offsets.commit(topic, number, committed))
+            effects.producer = producer
+            effects.records += _records(shard, commit, producer)
         effects.reply(ticket, None)
         shard.carry_out(commit.group_id, effects)
 
@@ -219,6 +222,26 @@ class Coordinator:
                 ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
             )
         return shard.new_classic(commit.group_id)
+
+    def end_transaction(
+        self,
+        index: int,
+        producer: Producer,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        ticket: Ticket,
+    ) -> None:
+        """End a producer's transaction in one partition of the offsets topic, and with it settle
+        the offsets that it committed there; the ticket gets None."""
+        try:
+            shard = self.shards.at(index)
+        except BrokerError as error:
+            ticket.fail(error.code)
+            return
+        shard.end_transaction(
+            producer, is_commit=is_commit, coordinator_epoch=coordinator_epoch, ticket=ticket
+        )
 
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
@@ -285,6 +308,16 @@ class Coordinator:
         effects = Effects(records=shard.erase(group))
         effects.reply(ticket, None)
         shard.carry_out(group_id, effects)
+
+
+def _records(shard: Shard, commit: Commit, producer: Producer | None) -> list[LogRecord]:
+    """Takes over the offsets of a commit."""
+    offsets = shard.group_offsets(commit.group_id)
+    if producer is None:
+        return [offsets.commit(*each) for each in commit.offsets]
+    producer_id = producer.producer_id
+    shard.join_transaction(producer_id, commit.group_id)
+    return [offsets.pend(producer_id, *each) for each in commit.offsets]
 
 
 def _joinable(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from millstream.groups.effects import Effects, LogRecord, TimerKey
+from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicId
 
@@ -61,9 +61,14 @@ class Group(Protocol):
         generation: int,
         version: int,
         partitions: Iterable[tuple[TopicId, int]] | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> Effects:
         """A member commits offsets of `partitions`. `generation` is the member epoch in a
-        consumer group. Raises BrokerError where it may not commit now."""
+        consumer group. Raises BrokerError where it may not commit now.
+
+        Inside a transaction a group with members takes commits also of whoever does not say
+        who it is, and in the middle of a rebalance."""
         ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

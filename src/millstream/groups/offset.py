@@ -2,6 +2,10 @@
 
 Who may commit is the group's to say, and which topics exist the caller's. Every change comes with
 the records that make it last; replaying them (`restore`) gives the same offsets again.
+
+An offset that is committed inside a transaction is pending until the transaction ends (`settle`).
+Of several commits for one partition the last one counts, whenever their transactions end: what a
+later commit has overtaken is dropped.
 """
 
 from __future__ import annotations
@@ -9,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from millstream.coordination.effects import LogRecord
 from millstream.groups import record
-from millstream.groups.effects import LogRecord
 from millstream.groups.group import Group
 from millstream.groups.record import NO_EXPIRY
 from millstream.model.topic import TopicId
@@ -35,15 +39,19 @@ class CommittedOffset(NamedTuple):
 class GroupOffsets:
     """See the module's text."""
 
-    __slots__ = ("_topics", "group_id")
+    __slots__ = ("_pending", "_serial", "_topics", "group_id")
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         #: By topic and partition. No topic is without partitions.
         self._topics: dict[str, dict[int, CommittedOffset]] = {}
+        #: By producer id, then topic and partition, with numbers that tell their order. No
+        #: producer is without offsets.
+        self._pending: dict[int, dict[tuple[str, int], tuple[int, CommittedOffset]]] = {}
+        self._serial = 0
 
     def __bool__(self) -> bool:
-        return bool(self._topics)
+        return bool(self._topics) or bool(self._pending)
 
     def __len__(self) -> int:
         return sum(map(len, self._topics.values()))
@@ -75,7 +83,11 @@ class GroupOffsets:
         return committed
 
     def commit(self, topic: str, partition: int, committed: CommittedOffset) -> LogRecord:
+        self._overtake(topic, partition)
         self._put(topic, partition, committed)
+        return self._record(topic, partition, committed)
+
+    def _record(self, topic: str, partition: int, committed: CommittedOffset) -> LogRecord:
         return record.encode(
             self._key(topic, partition),
             record.OffsetCommitValue(
@@ -88,6 +100,53 @@ class GroupOffsets:
             ),
         )
 
+    # Transactions
+
+    def pend(
+        self, producer_id: int, topic: str, partition: int, committed: CommittedOffset
+    ) -> LogRecord:
+        """Commit an offset with the transaction of a producer. The record is part of it."""
+        self._pend(producer_id, topic, partition, committed)
+        return self._record(topic, partition, committed)
+
+    def settle(self, producer_id: int, *, is_commit: bool) -> None:
+        """The producer's transaction ended. Its marker says so in the log: there is no record."""
+        pending = self._pending.pop(producer_id, {})
+        if is_commit:
+            for (topic, partition), (serial, committed) in pending.items():
+                self._overtake(topic, partition, serial)
+                self._put(topic, partition, committed)
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending)
+
+    def is_unstable(self, topic: str, partition: int) -> bool:
+        """Whether an open transaction may change the offset yet."""
+        place = (topic, partition)
+        return any(place in pending for pending in self._pending.values())
+
+    def _pend(
+        self, producer_id: int, topic: str, partition: int, committed: CommittedOffset
+    ) -> None:
+        self._serial += 1
+        pending = self._pending.setdefault(producer_id, {})
+        pending[topic, partition] = (self._serial, committed)
+
+    def _overtake(self, topic: str, partition: int, serial: int | None = None) -> bool:
+        """Drop what is pending, or was so before `serial`; whether there was anything."""
+        place = (topic, partition)
+        has_dropped = False
+        for producer_id, pending in list(self._pending.items()):
+            if place in pending and (serial is None or pending[place][0] < serial):
+                has_dropped = True
+                del pending[place]
+                if not pending:
+                    del self._pending[producer_id]
+        return has_dropped
+
+    # Forgetting
+
     def delete(self, topic: str, partition: int) -> list[LogRecord]:
         """Forget one offset; nothing happens if there is none."""
         if not self._drop(topic, partition):
@@ -97,12 +156,21 @@ class GroupOffsets:
     def delete_topic(self, topic: str) -> list[LogRecord]:
         return [
             tombstone
-            for partition in list(self.partitions(topic))
+            for partition in self._known_partitions(topic)
             for tombstone in self.delete(topic, partition)
         ]
 
     def delete_all(self) -> list[LogRecord]:
-        return [tombstone for topic in list(self._topics) for tombstone in self.delete_topic(topic)]
+        pending = {topic for places in self._pending.values() for topic, _ in places}
+        topics = [*self._topics, *(pending - self._topics.keys())]
+        return [tombstone for topic in topics for tombstone in self.delete_topic(topic)]
+
+    def _known_partitions(self, topic: str) -> list[int]:
+        """With offsets that are committed or pending."""
+        found = set(self._topics.get(topic, ()))
+        for places in self._pending.values():
+            found.update(partition for name, partition in places if name == topic)
+        return sorted(found)
 
     def expire(self, now_ms: int, retention_ms: int, group: Group) -> list[LogRecord]:
         """Forget what nobody uses any more: offsets of topics that no member subscribes to, once
@@ -112,7 +180,7 @@ class GroupOffsets:
         for topic in [topic for topic in self._topics if not group.is_subscribed(topic)]:
             for partition, committed in list(self._topics[topic].items()):
                 idle_since_ms = group.offset_idle_since(committed.commit_ms)
-                if idle_since_ms is None:
+                if idle_since_ms is None or self.is_unstable(topic, partition):
                     continue
                 due_ms = idle_since_ms + retention_ms
                 if committed.expire_ms != NO_EXPIRY:
@@ -121,23 +189,29 @@ class GroupOffsets:
                     tombstones += self.delete(topic, partition)
         return tombstones
 
-    def restore(self, key: record.OffsetCommitKey, value: record.OffsetCommitValue | None) -> None:
-        """Take over one record of the log."""
+    def restore(
+        self,
+        key: record.OffsetCommitKey,
+        value: record.OffsetCommitValue | None,
+        producer_id: int = -1,
+    ) -> None:
+        """Take over one record of the log, from a producer's transaction if it has one."""
         if value is None:
             self._drop(key.topic, key.partition)
             return
-        self._put(
-            key.topic,
-            key.partition,
-            CommittedOffset(
-                value.offset,
-                value.leader_epoch,
-                value.metadata,
-                value.commit_timestamp,
-                value.expire_timestamp,
-                value.topic_id,
-            ),
+        committed = CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
         )
+        if producer_id >= 0:
+            self._pend(producer_id, key.topic, key.partition, committed)
+        else:
+            self._overtake(key.topic, key.partition)
+            self._put(key.topic, key.partition, committed)
 
     def _put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
         partitions = self._topics.get(topic)
@@ -146,9 +220,10 @@ class GroupOffsets:
         partitions[partition] = committed
 
     def _drop(self, topic: str, partition: int) -> bool:
+        was_pending = self._overtake(topic, partition)
         partitions = self._topics.get(topic)
         if partitions is None or partitions.pop(partition, None) is None:
-            return False
+            return was_pending
         if not partitions:
             del self._topics[topic]
         return True

@@ -1,43 +1,30 @@
 """The groups of one partition of `__consumer_offsets`, while this broker leads it.
 
-    LOADING   its records are being replayed; nobody is served
-    ACTIVE    groups are served and changed
-    CLOSED    leadership went elsewhere, or the records could not be written: this shard is history
-
-Owns the groups, their offsets and the journal that makes changes last. Timers are the
-coordinator's, as one heap serves all shards.
+Owns the groups and their offsets. Its states, and how changes are made to last, are those of every
+coordinator's shard (`coordination.shard`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TypeAlias
 
 from immutables import Map
 
+from millstream.coordination import shard
+from millstream.coordination.effects import Effects, LogRecord, Producer, TimerKey
+from millstream.coordination.journal import Journal
+from millstream.coordination.shard import SetTimer
+from millstream.coordination.ticket import Ticket
 from millstream.env.random import Random
 from millstream.groups.classic import ClassicGroup, ClassicSettings
 from millstream.groups.consumer import ConsumerGroup, ConsumerSettings
 from millstream.groups.consumer_migration import downgrade
-from millstream.groups.effects import Effects, LogRecord, TimerKey
 from millstream.groups.group import Group
-from millstream.groups.journal import Journal
 from millstream.groups.offset import GroupOffsets
+from millstream.groups.replay import Replay
 from millstream.groups.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
-
-#: Partition of the offsets topic, group, and the group's own key.
-ShardTimer: TypeAlias = tuple[int, str, TimerKey]
-#: Sets a timer, or cancels it where the time is None.
-SetTimer: TypeAlias = Callable[[ShardTimer, int | None], None]
-
-
-class ShardState(Enum):
-    LOADING = "loading"
-    ACTIVE = "active"
-    CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,41 +43,31 @@ class GroupSettings:
         return self.own.get(group_id, self.consumer)
 
 
-class Shard:
+class Shard(shard.Shard):
     """See the module's text."""
 
-    __slots__ = (
-        "_journal",
-        "_set_timer",
-        "groups",
-        "index",
-        "leader_epoch",
-        "offsets",
-        "random",
-        "settings",
-        "state",
-    )
+    __slots__ = ("_open_transactions", "groups", "offsets", "random", "settings")
 
     def __init__(
         self,
         index: int,
         leader_epoch: int,
-        settings: GroupSettings,
-        random: Random,
         journal: Journal,
         set_timer: SetTimer,
+        settings: GroupSettings,
+        random: Random,
     ) -> None:
-        self.index = index
-        #: In which this broker leads, and the records were read.
-        self.leader_epoch = leader_epoch
+        super().__init__(index, leader_epoch, journal, set_timer)
         self.settings = settings
         self.random = random
-        self._journal = journal
-        self._set_timer = set_timer
-        self.state = ShardState.LOADING
         self.groups: dict[str, Group] = {}
         #: Of groups that have any. Each of them is among `groups`.
         self.offsets: dict[str, GroupOffsets] = {}
+        #: Groups with offsets in the transaction of each producer id.
+        self._open_transactions: dict[int, set[str]] = {}
+
+    def replay(self) -> shard.Replay:
+        return Replay(self)
 
     # Groups
 
@@ -136,25 +113,49 @@ class Shard:
             classic, effects = downgrade(group, self.settings.classic, self.random, now_ms, topics)
             self.groups[group.group_id] = classic
             self.carry_out(group.group_id, effects)
-        elif (
-            isinstance(group, ClassicGroup | ConsumerGroup)
-            and group.is_blank
-            and not self.offsets.get(group.group_id)
-            and self.groups.get(group.group_id) is group
-        ):
-            del self.groups[group.group_id]
-            self.offsets.pop(group.group_id, None)
+        elif self.groups.get(group.group_id) is group:
+            self._drop_if_blank(group.group_id)
 
-    # Effects
+    def _drop_if_blank(self, group_id: str) -> None:
+        if self.offsets.get(group_id):
+            return
+        self.offsets.pop(group_id, None)
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup | ConsumerGroup) and group.is_blank:
+            del self.groups[group_id]
 
-    def carry_out(self, group_id: str, effects: Effects) -> None:
-        for key, due_ms in effects.timers:
-            self._set_timer((self.index, group_id, key), due_ms)
-        self._journal.carry_out(effects)
+    # Transactions
 
-    @property
-    def is_settled(self) -> bool:
-        return self._journal.is_settled
+    def join_transaction(self, producer_id: int, group_id: str) -> None:
+        """Offsets of a group became part of a producer's transaction."""
+        self._open_transactions.setdefault(producer_id, set()).add(group_id)
+
+    def end_transaction(
+        self, producer: Producer, *, is_commit: bool, coordinator_epoch: int, ticket: Ticket
+    ) -> None:
+        """Write a producer's marker, and settle its offsets by it; the ticket gets None once the
+        marker is committed."""
+        try:
+            self.journal.append_marker(
+                producer, is_commit=is_commit, coordinator_epoch=coordinator_epoch
+            )
+        except BrokerError as error:
+            ticket.fail(error.code)
+            return
+        for group_id in self.settle_offsets(producer.producer_id, is_commit=is_commit):
+            self._drop_if_blank(group_id)
+        self.journal.carry_out(Effects(replies=[(ticket, None)]))
+
+    def settle_offsets(self, producer_id: int, *, is_commit: bool) -> Iterable[str]:
+        """Keep or drop what is pending in a transaction; in which groups."""
+        group_ids = self._open_transactions.pop(producer_id, ())
+        for group_id in group_ids:
+            offsets = self.offsets.get(group_id)
+            if offsets is not None:
+                offsets.settle(producer_id, is_commit=is_commit)
+        return group_ids
+
+    # Time and topics
 
     def expire_timer(self, now_ms: int, group_id: str, key: TimerKey, topics: TopicView) -> None:
         group = self.groups.get(group_id)
@@ -192,26 +193,17 @@ class Shard:
     # Its life
 
     def open(self, now_ms: int) -> None:
-        """All records were replayed: serve."""
-        self.state = ShardState.ACTIVE
+        super().open(now_ms)
         for group_id in self.offsets.keys() - self.groups.keys():
             self.groups[group_id] = self.new_classic(group_id)
         for group_id, group in self.groups.items():
             self.carry_out(group_id, group.loaded(now_ms))
 
     def close(self, code: ErrorCode) -> None:
-        """Serve no more; everybody who waits is told `code`."""
-        self.state = ShardState.CLOSED
-        self._journal.close(code)
+        super().close(code)
         for group in self.groups.values():
             for ticket, reply in group.abandon(code).replies:
                 ticket.deliver(reply)
-
-    def check_serving(self) -> None:
-        if self.state is ShardState.LOADING:
-            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if self.state is ShardState.CLOSED:
-            raise BrokerError(ErrorCode.NOT_COORDINATOR)
 
 
 def _is_unused(group: Group) -> bool:

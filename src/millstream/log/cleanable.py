@@ -7,7 +7,8 @@ Pure decisions over a log's segments; the cleaner asks for every log and picks o
                          one, one that reaches past the limit, or a dirty one with a record
                          younger than min.compaction.lag.ms
     limit                the high watermark or the recovery point, whichever is lower: a record
-                         must not go for the sake of a later one that a power cut could take
+                         must not go for the sake of a later one that a power cut could take.
+                         Nor past the first offset of a transaction that is not decided
     dirty ratio          bytes from the first dirty offset to the end offset, of all bytes up to
                          the end offset
 """
@@ -101,7 +102,8 @@ def find_candidate(
 ) -> Candidate | None:
     """What could be cleaned of this log now; None where nothing can. Loads the log."""
     segments = log.segments
-    end = _end_offset(segments, log.config, first_dirty, limit, now_ms)
+    stable = log.last_stable_offset(limit)
+    end = _end_offset(segments, log.config, first_dirty, stable, now_ms)
     if end <= first_dirty:
         return None
     clean_bytes = dirty_bytes = 0

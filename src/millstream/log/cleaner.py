@@ -129,7 +129,7 @@ class Cleaner:
         self._clock = directory.storage.clock
         self._path = directory.storage.path / CLEANER_OFFSETS
         self._options = options
-        #: Nothing at or past it is touched: the high watermark, or the last stable offset.
+        #: Nothing at or past it is touched, nor past the last stable offset that it makes.
         self._high_watermark = high_watermark
         #: Told of files to be removed after so many milliseconds.
         self._retire = retire
@@ -310,9 +310,28 @@ class Cleaner:
     async def _clean(self, candidate: Candidate) -> None:
         log = candidate.log
         self._pace = Pace(self._clock, self._options.limits.io_bytes_per_second_max)
-        plan = self._plan(candidate)
-        cleaning = Cleaning(plan, self._disk, self._options.limits, self._pace)
         executor = ThreadPoolExecutor(1, thread_name_prefix="log-cleaner")
+        try:
+            await self._flush_markers(log, executor)
+            await self._run_plan(log, self._plan(candidate), executor)
+        finally:
+            executor.shutdown()
+
+    async def _flush_markers(self, log: PartitionLog, executor: ThreadPoolExecutor) -> None:
+        """Make the markers durable that decide about what is cleaned: they may come after it."""
+        has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers())
+        ticket = log.begin_flush() if has_markers else None
+        if ticket is not None:
+            try:
+                await self._in_thread(executor, ticket.run)
+            finally:
+                log.finish_flush(ticket)
+
+    async def _run_plan(
+        self, log: PartitionLog, plan: CleaningPlan, executor: ThreadPoolExecutor
+    ) -> None:
+        assert self._pace is not None
+        cleaning = Cleaning(plan, self._disk, self._options.limits, self._pace)
         try:
             await self._in_thread(executor, cleaning.build_map)
             self.stats.bytes_read += cleaning.bytes_mapped
@@ -328,7 +347,6 @@ class Cleaner:
             await self._in_thread(executor, self._write_checkpoint, dict(self._first_dirty))
         finally:
             cleaning.discard()
-            executor.shutdown()
 
     def _plan(self, candidate: Candidate) -> CleaningPlan:
         log, config = candidate.log, candidate.log.config
@@ -350,9 +368,13 @@ class Cleaner:
                 payload_bytes_max=self._directory.storage.options.decompressed_bytes_max,
                 producer_last_offsets={
                     entry.producer_id: entry.batches[-1].last_offset
-                    for entry in log.producer_state.entries.values()
+                    for entry in log.producers()
                     if entry.batches
                 },
+                producer_last_epochs={
+                    entry.producer_id: entry.epoch for entry in log.producers() if not entry.batches
+                },
+                aborted=log.aborted_transactions(segments[0].base_offset, candidate.end_offset),
             ),
             segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes,

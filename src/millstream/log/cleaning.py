@@ -4,8 +4,8 @@ Owns reading the closed segments with its own handles, filling the offset map, a
 cleaned segments; `compaction` decides about each batch. Which log, up to where, and swapping the
 result in are the cleaner's, on the event loop.
 
-Files: `<base offset>.log|.index|.timeindex.cleaned` beside the segments they stand for. When
-`rewrite` returns they are on stable storage under these names; nobody reads them until the log
+Files: `<base offset>.log|.index|.timeindex|.txnindex.cleaned` beside the segments they stand for.
+When `rewrite` returns they are on stable storage under these names; nobody reads them until the log
 takes them over. A crash leaves them for the log to delete at load.
 """
 
@@ -24,6 +24,7 @@ from millstream.log.files import FileCache
 from millstream.log.offset_map import OffsetMap, slots_for
 from millstream.log.replacement import CLEANED_SUFFIX, SWAP_SUFFIX
 from millstream.log.segment import Segment
+from millstream.log.transaction_trace import TransactionTrace
 from millstream.records.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -136,7 +137,16 @@ class Cleaning:
     Each cleaned segment is `claimed` or discarded before the next; `discard` always comes last.
     """
 
-    __slots__ = ("_disk", "_limits", "_pace", "_plan", "_unclaimed", "bytes_mapped", "known")
+    __slots__ = (
+        "_disk",
+        "_limits",
+        "_pace",
+        "_plan",
+        "_trace",
+        "_unclaimed",
+        "bytes_mapped",
+        "known",
+    )
 
     def __init__(self, plan: CleaningPlan, disk: Disk, limits: CleaningLimits, pace: Pace) -> None:
         self._plan = plan
@@ -145,6 +155,8 @@ class Cleaning:
         self._pace = pace
         self.known = OffsetMap(3)
         self.bytes_mapped = 0
+        #: Goes through the log with `rewrite`.
+        self._trace = TransactionTrace(plan.rules.aborted)
         #: The cleaned segment that was written and not yet swapped in.
         self._unclaimed: Segment | None = None
 
@@ -157,6 +169,7 @@ class Cleaning:
             self._limits.load_factor,
         )
         self.known = known = OffsetMap(slots, self._limits.load_factor)
+        trace = TransactionTrace(rules.aborted)
         for segment in self._plan.segments:
             if segment.next_base_offset <= start:
                 continue
@@ -166,7 +179,7 @@ class Cleaning:
                     if header.next_offset <= start:
                         continue
                     batch = view[position : position + header.size]
-                    if not index_batch(batch, header, known, start, rules):
+                    if not index_batch(batch, header, known, start, rules, trace):
                         return
                     self._pace.worked(header.count)
             known.end_offset = max(known.end_offset, segment.next_base_offset)
@@ -187,15 +200,18 @@ class Cleaning:
     def rewrite(self, group: Sequence[SourceSegment]) -> CleanedGroup:
         """Write what compaction leaves of `group` as one cleaned segment, durably."""
         target = _cleaned_segment(self._disk, self._plan.directory, group[0].base_offset)
-        compactor = Compactor(self.known, self._plan.rules)
+        compactor = Compactor(self.known, self._plan.rules, self._trace)
         self._unclaimed = target
         target.create(created_ms=0, jitter_ms=0)
         for segment in group:
             for view, batches in self._read(segment):
                 self._copy(view, batches, compactor, target)
+        for aborted in self._trace.take_kept():
+            target.transaction_index.append(aborted)
         target.seal()
         for handle in target.handles():
-            handle.get().sync()
+            if self._disk.exists(handle.path):
+                handle.get().sync()
         self._disk.sync_dir(self._plan.directory)
         target.close_files()
         counts = compactor.counts

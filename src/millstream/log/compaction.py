@@ -10,13 +10,12 @@ What stays:
 - a deletion (a record without a value) until the batch's delete horizon has passed. The first
   compaction that keeps a deletion sets the horizon to now + delete.retention.ms: bit 6 of the
   attributes says that the base timestamp holds it, and the timestamp deltas count from there;
-- every control batch, untouched;
+- a marker of a transaction, until none of the transaction's data is left and, from when that was
+  first noticed, another delete.retention.ms has passed: the same horizon, in the marker's batch;
 - a batch with nothing left in it, as a bare header, when it is the last one of a producer (its
-  sequence number must survive) or the last one of the round (its offset must).
+  sequence number must survive, or its epoch) or the last one of the round (its offset must).
 A record without a key has no place in a compacted topic: it is dropped and counted. Records of an
-aborted transaction are dropped and never count as the latest of their key. Where it is not known
-which transactions were aborted, a transactional record hides none, and only one that is not
-transactional hides it; its deletion stays for good.
+aborted transaction are dropped and never count as the latest of their key.
 
 A rewritten batch keeps its base offset, last offset delta, leader epoch, producer fields, codec
 and timestamp type, so offsets and sequence numbers mean what they meant. A batch that loses nothing
@@ -28,10 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from millstream.env.disk import Buffer
 from millstream.log.offset_map import OffsetMap
+from millstream.log.transaction_index import AbortedTransaction
+from millstream.log.transaction_trace import TransactionTrace
 from millstream.records.batch import (
     APPEND_TIME_FLAG,
     CONTROL_FLAG,
@@ -48,6 +49,7 @@ from millstream.records.batch import (
 )
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
+from millstream.records.control import read_marker
 from millstream.records.crc import crc32c
 from millstream.records.record import Record, decode_records
 
@@ -55,21 +57,14 @@ from millstream.records.record import Record, decode_records
 _HORIZON_MAX_MS: Final = 2**62 - 2
 
 
-class AbortedTransaction(NamedTuple):
-    """The records of `producer_id` in [first_offset, last_offset] were never committed."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
     """The limits of one round over one log.
 
     `round_end_offset` is the first offset that the round may not touch (a segment's base offset).
-    `producer_last_offsets` holds the last data offset of every producer that is still known.
-    `aborted` None means that nobody knows which transactions were aborted.
+    `producer_last_offsets` holds the last data offset of every producer that is still known, and
+    `producer_last_epochs` the epoch of those of which only a marker is.
+    `aborted` are all transactions aborted in the range of the round.
     """
 
     now_ms: int
@@ -77,20 +72,8 @@ class CompactionRules:
     round_end_offset: int
     payload_bytes_max: int
     producer_last_offsets: Mapping[int, int] = field(default_factory=dict)
-    aborted: Sequence[AbortedTransaction] | None = None
-
-    def is_undecided(self, header: BatchHeader) -> bool:
-        """Whether the batch may or may not belong to an aborted transaction."""
-        return self.aborted is None and header.is_transactional
-
-    def is_aborted(self, header: BatchHeader) -> bool:
-        if not self.aborted or not header.is_transactional:
-            return False
-        return any(
-            one.producer_id == header.producer_id
-            and one.first_offset <= header.base_offset <= one.last_offset
-            for one in self.aborted
-        )
+    producer_last_epochs: Mapping[int, int] = field(default_factory=dict)
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 @dataclass(slots=True)
@@ -108,7 +91,12 @@ class CompactionCounts:
 
 
 def index_batch(
-    batch: memoryview, header: BatchHeader, known: OffsetMap, start: int, rules: CompactionRules
+    batch: memoryview,
+    header: BatchHeader,
+    known: OffsetMap,
+    start: int,
+    rules: CompactionRules,
+    trace: TransactionTrace,
 ) -> bool:
     """Put the keys of a dirty batch into the map, from offset `start` on.
 
@@ -116,7 +104,7 @@ def index_batch(
     the round stops there. Batches must come in offset order.
     """
     _check_crc(batch, header)
-    is_silent = header.is_control or rules.is_undecided(header) or rules.is_aborted(header)
+    is_silent = header.is_control or trace.is_aborted(header)
     if header.count and not is_silent:
         for offset, _, key, _, _ in _decode(batch, header, rules):
             if key is None or offset < start:
@@ -131,11 +119,13 @@ def index_batch(
 class Compactor:
     """Rewrites the batches of one round, in order. Counts what it does in `counts`."""
 
-    __slots__ = ("_known", "_rules", "counts")
+    __slots__ = ("_known", "_rules", "_trace", "counts")
 
-    def __init__(self, known: OffsetMap, rules: CompactionRules) -> None:
+    def __init__(self, known: OffsetMap, rules: CompactionRules, trace: TransactionTrace) -> None:
         self._known = known
         self._rules = rules
+        #: Has followed the log up to here; may go on with the next compactor.
+        self._trace = trace
         self.counts = CompactionCounts()
 
     def compact(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
@@ -143,28 +133,50 @@ class Compactor:
         _check_crc(batch, header)
         counts = self.counts
         counts.records_read += header.count
-        if header.is_control or header.base_offset >= self._known.end_offset:
-            counts.records_kept += header.count
-            counts.batches_copied += 1
-            return batch
+        if header.is_control:
+            return self._compact_marker(batch, header)
+        is_aborted = self._trace.is_aborted(header)
+        if header.base_offset >= self._known.end_offset and not is_aborted:
+            return self._copied(batch, header)
         kept: list[Record] = []
-        if header.count and not self._rules.is_aborted(header):
+        if header.count and not is_aborted:
             kept = self._kept(_decode(batch, header, self._rules), header)
         if not kept:
             return self._emptied(batch, header)
-        counts.records_kept += len(kept)
-        horizon = self._horizon(header, kept)
+        horizon = self._horizon(header, any(record.value is None for record in kept))
         if horizon == header.delete_horizon_ms and len(kept) == header.count:
-            counts.batches_copied += 1
-            return batch
-        counts.batches_rewritten += 1
+            return self._copied(batch, header)
+        return self._rewritten(header, kept, horizon)
+
+    def _compact_marker(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
+        marker = read_marker(batch, header)
+        is_other = marker is None and header.count > 0
+        if is_other or not self._trace.is_idle(header, marker):
+            return self._copied(batch, header)
+        if header.count == 0 or self._is_past_horizon(header):
+            return self._emptied(batch, header)
+        horizon = self._horizon(header, has_deletions=True)
+        if horizon == header.delete_horizon_ms:
+            return self._copied(batch, header)
+        return self._rewritten(header, _decode(batch, header, self._rules), horizon)
+
+    def _copied(self, batch: memoryview, header: BatchHeader) -> memoryview:
+        self.counts.records_kept += header.count
+        self.counts.batches_copied += 1
+        return batch
+
+    def _rewritten(
+        self, header: BatchHeader, kept: Sequence[Record], horizon: int | None
+    ) -> bytearray:
+        self.counts.records_kept += len(kept)
+        self.counts.batches_rewritten += 1
         return rewrite_batch(header, kept, horizon)
 
     def _kept(self, records: Sequence[Record], header: BatchHeader) -> list[Record]:
         counts = self.counts
         latest = self._known.get
         end_offset = self._known.end_offset
-        deletions_expire = self._deletions_expire(header)
+        deletions_expire = self._is_past_horizon(header)
         kept = []
         for record in records:
             offset, _, key, value, _ = record
@@ -182,28 +194,31 @@ class Compactor:
             kept.append(record)
         return kept
 
-    def _deletions_expire(self, header: BatchHeader) -> bool:
+    def _is_past_horizon(self, header: BatchHeader) -> bool:
         horizon = header.delete_horizon_ms
-        is_past = horizon is not None and horizon <= self._rules.now_ms
-        return is_past and not self._rules.is_undecided(header)
+        return horizon is not None and horizon <= self._rules.now_ms
 
-    def _horizon(self, header: BatchHeader, kept: Sequence[Record]) -> int | None:
+    def _horizon(self, header: BatchHeader, has_deletions: bool) -> int | None:
         """The delete horizon that the batch has, or should have from now on."""
         horizon = header.delete_horizon_ms
-        if horizon is None and any(record.value is None for record in kept):
+        if horizon is None and has_deletions:
             return min(self._rules.now_ms + self._rules.delete_retention_ms, _HORIZON_MAX_MS)
         return horizon
 
     def _emptied(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
-        rules = self._rules
-        is_last_of_producer = (
-            header.has_producer_id
-            and rules.producer_last_offsets.get(header.producer_id) == header.last_offset
-        )
-        if not is_last_of_producer and header.next_offset != rules.round_end_offset:
+        is_last_of_round = header.next_offset == self._rules.round_end_offset
+        if not is_last_of_round and not self._is_last_of_producer(header):
             return None
         self.counts.batches_emptied += 1
         return batch if header.count == 0 else empty_batch(header)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if not header.has_producer_id:
+            return False
+        rules, producer_id = self._rules, header.producer_id
+        if header.is_control:
+            return rules.producer_last_epochs.get(producer_id) == header.producer_epoch
+        return rules.producer_last_offsets.get(producer_id) == header.last_offset
 
 
 def rewrite_batch(header: BatchHeader, kept: Sequence[Record], horizon: int | None) -> bytearray:
@@ -218,6 +233,7 @@ def rewrite_batch(header: BatchHeader, kept: Sequence[Record], horizon: int | No
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
+        is_control=header.is_control,
         append_time_ms=header.max_timestamp if header.is_append_time else None,
         delete_horizon_ms=horizon,
     )

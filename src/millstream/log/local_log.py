@@ -22,7 +22,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from millstream.log import checkpoint, reader, recovery
+from millstream.log import checkpoint, producer_replay, reader, recovery
 from millstream.log.epoch_cache import EpochCache
 from millstream.log.flush import FlushTicket
 from millstream.log.partition_metadata import PARTITION_METADATA, encode_topic_id
@@ -175,14 +175,16 @@ class LocalLog:
 
     def _replayed_state(self) -> ProducerState:
         """The producers at the log's end, where snapshots may have been cut off."""
-        state, start = recovery.newest_snapshot(self._storage.disk, self.directory, self._snapshots)
-        recovery.replay(state, self.segments, start, self.log_end_offset)
+        state, start = producer_replay.newest_snapshot(
+            self._storage.disk, self.directory, self._snapshots
+        )
+        producer_replay.replay(state, self.segments, start, self.log_end_offset)
         state.is_dirty = True
         return state
 
     def _state_at_end(self) -> ProducerState:
         segments = self.segments
-        return recovery.load_producers(
+        return producer_replay.load_producers(
             self._storage.disk, self.directory, segments, self._snapshots, self.log_end_offset
         )
 
@@ -333,7 +335,7 @@ class LocalLog:
     def _write_snapshot(self) -> None:
         """Keep the producers' state as of the log's end beside the segments."""
         offset, state = self.log_end_offset, self.producer_state
-        path = recovery.write_snapshot(self._storage.disk, self.directory, offset, state)
+        path = producer_replay.write_snapshot(self._storage.disk, self.directory, offset, state)
         self._unsynced_paths.append(path)
         self._is_name_unsynced = True
         if offset not in self._snapshots:
@@ -413,6 +415,10 @@ class LocalLog:
             segment.write_indexes()
             ticket.add(segment.offset_index.handle)
             ticket.add(segment.time_index.handle)
+        aborted = segment.transaction_index
+        if aborted.unwritten_count or (has_indexes and len(aborted)):
+            aborted.write_out()
+            ticket.add(aborted.handle)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         """Take note of a flush that ran. Raises KAFKA_STORAGE_ERROR if the disk failed it.

@@ -1,8 +1,9 @@
 """One partition's log: records appended at the end, read by offset, dropped from the front.
 
 Owns the rules for what may be appended, reading, finding by time and epoch, truncation, retention.
-What is on disk and when it is durable is `LocalLog`, which this extends; bytes inside a segment are
-`reader`'s; `retention` decides what expires; `replacement` swaps segments in after compaction.
+What is on disk and when it is durable is `LocalLog`, what is decided of transactions is
+`TransactionalLog`; this extends both. Bytes inside a segment are `reader`'s; `retention` decides
+what expires; `replacement` swaps segments in after compaction.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millstream.log import reader, replacement, retention
-from millstream.log.local_log import LocalLog
 from millstream.log.producer_state import ProducedBatch, ProducerEntry
 from millstream.log.reader import EMPTY_SLICE, Bounds, LogSlice
 from millstream.log.retention import SegmentFacts
 from millstream.log.segment import DELETED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from millstream.log.timestamp import TimeSearch, TimestampOffset
+from millstream.log.transactional_log import TransactionalLog
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import (
@@ -30,6 +31,7 @@ from millstream.records.batch import (
     stamp,
     stamp_append_time,
 )
+from millstream.records.control import read_marker
 from millstream.records.record import validate_records
 
 _log = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
-class PartitionLog(LocalLog):
+class PartitionLog(TransactionalLog):
     __slots__ = ()
 
     def update_config(self, config: TopicConfig) -> None:
@@ -63,7 +65,7 @@ class PartitionLog(LocalLog):
     ) -> Appended:
         """Append one batch that `check_batch` passed: offsets, epoch and time are set in place.
 
-        Raises BrokerError, and then the log is as before.
+        Or a marker that `prepare_marker` made. Raises BrokerError, and then the log is as before.
         """
         active = self._active
         if active is None or self.failure:
@@ -71,10 +73,7 @@ class PartitionLog(LocalLog):
         config = self.config
         size = len(batch)
         if size > config.max_message_bytes:
-            raise BrokerError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a batch of {size} bytes exceeds max.message.bytes, {config.max_message_bytes}",
-            )
+            self._refuse_size(size, header)
         base_offset = self.log_end_offset
         # Before any other rule: a retry is answered as the original was.
         if header.producer_id >= 0 and not header.is_control:
@@ -105,7 +104,7 @@ class PartitionLog(LocalLog):
             raise self._append_failed(active, error) from error
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
-            self._producers.append(header, base_offset, max_timestamp)  # type: ignore[union-attr]
+            self._note_producer(active, batch, header, base_offset, max_timestamp)
         if self._epochs.latest != leader_epoch:  # type: ignore[union-attr]
             self._epochs.assign(leader_epoch, base_offset)  # type: ignore[union-attr]
         if not self._is_dirty:
@@ -122,12 +121,14 @@ class PartitionLog(LocalLog):
             return
         end = batches[-1][0] + batches[-1][1].size
         next_offset = self.log_end_offset
-        for _, header in batches:
+        for position, header in batches:
             if header.base_offset < next_offset:
                 raise CorruptBatch(
                     f"offset {header.base_offset} from the leader of {self.topic_partition} is"
                     f" below {next_offset}, the next offset here"
                 )
+            if header.is_control:
+                read_marker(data, header, position)
             next_offset = header.next_offset
         active = self._active
         if active is None or self.failure:
@@ -140,10 +141,11 @@ class PartitionLog(LocalLog):
         except OSError as error:
             raise self._append_failed(active, error) from error
         self.log_end_offset = next_offset
-        producers, epochs = self.producer_state, self.epochs
-        for _, header in batches:
+        epochs = self.epochs
+        for position, header in batches:
             if header.producer_id >= 0:
-                producers.append(header, header.base_offset, header.max_timestamp)
+                batch = data[position : position + header.size]
+                self._note_producer(active, batch, header, header.base_offset, header.max_timestamp)
             if header.leader_epoch != epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
         if not self._is_dirty:
@@ -156,6 +158,15 @@ class PartitionLog(LocalLog):
         return Appended(
             batch.first_offset, batch.last_offset, append_time_ms, self.log_start_offset, True
         )
+
+    def _refuse_size(self, size: int, header: BatchHeader) -> None:
+        # A marker must get in, or the transaction never ends.
+        if not header.is_control:
+            raise BrokerError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a batch of {size} bytes exceeds max.message.bytes,"
+                f" {self.config.max_message_bytes}",
+            )
 
     def _check_timestamps(self, header: BatchHeader, config: TopicConfig) -> None:
         latest = header.max_timestamp
@@ -332,13 +343,16 @@ class PartitionLog(LocalLog):
         """Let the log end at `offset`, above which no batch is left."""
         self._generation += 1
         self.log_end_offset = offset
+        self.segments[-1].transaction_index.keep_below(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self.epochs.truncate_from(offset)
         for snapshot in self._snapshots:
             if snapshot > offset:
                 self._storage.disk.remove(self._snapshot_path(snapshot))
         self._snapshots = [snapshot for snapshot in self._snapshots if snapshot <= offset]
+        before = self.producer_state
         self._producers = self._replayed_state()
+        self._producers.keep_ended(before, offset)
         self._is_dirty = self._is_name_unsynced = True
         self._storage.flush_due.add(self)
         if self.recovery_point > offset:

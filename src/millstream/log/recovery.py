@@ -3,8 +3,9 @@
 After a clean stop the checkpoints are believed; only the end of the last segment is looked at, to
 notice files that were changed since. Otherwise everything above the recovery point is read: whole
 intact batches are kept, the rest is cut, and what was learned on the way (index entries, epochs,
-producers) replaces what the files beside the log claim. Where in its segment the recovery point is
-comes from the offset index, whose entries below it were synced before it was moved.
+producers, aborted transactions) replaces what the files beside the log claim. Where in its segment
+the recovery point is comes from the offset index, whose entries below it were synced before it was
+moved.
 
 Not here: damage below the recovery point. That is found when it is read (see `reader`).
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from millstream.env.disk import Disk
-from millstream.log import reader, replacement
+from millstream.log import producer_replay, reader, replacement
 from millstream.log.epoch_cache import EpochCache
 from millstream.log.producer_state import ProducerState
 from millstream.log.segment import (
@@ -147,7 +148,13 @@ class _Repair:
         """Nothing follows the recovery point: there is nothing to check."""
         loaded = self._loaded
         loaded.log_end_offset = loaded.recovery_point
-        loaded.producers = self._state_at(loaded.log_end_offset)
+        # Its last entries may be of markers that a power cut has taken.
+        loaded.segments[-1].transaction_index.keep_below(loaded.log_end_offset)
+        self._drop_snapshots_above(loaded.log_end_offset)
+        loaded.producers = self._state = self._state_at(loaded.log_end_offset)
+        if self._state.entries and not loaded.snapshots:
+            # A log without any is taken for one that never had producers.
+            self._write_snapshot(loaded.log_end_offset)
 
     def run(self, *, is_point_known: bool) -> None:
         loaded = self._loaded
@@ -187,6 +194,7 @@ class _Repair:
                 break
             else:
                 start, next_offset = self._prepare(segment, segment.base_offset)
+            self._prepare_aborted(number, next_offset)
             next_offset = self._scan(segment, start, next_offset)
             is_whole = self._disk.size(segment.log.path) == segment.size
             self._close_segment(segment, start)
@@ -211,6 +219,21 @@ class _Repair:
         segment.start_indexes()
         return 0, segment.base_offset
 
+    def _prepare_aborted(self, number: int, offset: int) -> None:
+        """Have the aborted transactions below `offset` in memory, for the scan to add to them."""
+        loaded = self._loaded
+        segment = loaded.segments[number]
+        index = segment.transaction_index
+        if offset == segment.base_offset:
+            index.start()
+        elif not index.is_sane():
+            producer_replay.rebuild_transaction_index(
+                self._disk, self._directory, loaded.segments, loaded.snapshots, number, offset
+            )
+        index.open_memory()
+        index.keep_below(offset)
+        segment.transaction_index_checked = True
+
     def _advance(
         self, segment: Segment, start: int, next_offset: int, point: int
     ) -> tuple[int, int]:
@@ -234,8 +257,8 @@ class _Repair:
         """The producers as of `offset`."""
         loaded = self._loaded
         usable = [at for at in loaded.snapshots if at <= offset]
-        state, start = newest_snapshot(self._disk, self._directory, usable)
-        replay(state, loaded.segments, max(start, loaded.log_start_offset), offset)
+        state, start = producer_replay.newest_snapshot(self._disk, self._directory, usable)
+        producer_replay.replay(state, loaded.segments, max(start, loaded.log_start_offset), offset)
         return state
 
     def _scan(self, segment: Segment, position: int, next_offset: int) -> int:
@@ -263,7 +286,7 @@ class _Repair:
                 end = start + position + header.size
                 next_offset = header.next_offset
                 self._index(segment, start + position, header)
-                self._note(header)
+                self._note(segment, data, position, header)
         except CorruptBatch as error:
             _log.warning("%s after position %d: %s", segment.log.path, end, error.message)
         return end, next_offset
@@ -275,9 +298,11 @@ class _Repair:
         is_gap = header.base_offset > next_offset and self._has_gaps
         return is_gap and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
 
-    def _note(self, header: BatchHeader) -> None:
+    def _note(self, segment: Segment, data: bytes, position: int, header: BatchHeader) -> None:
         if header.producer_id >= 0:
-            self._state.append(header, header.base_offset, header.max_timestamp)
+            aborted = producer_replay.take_in(self._state, header, data, position)
+            if aborted is not None:
+                segment.transaction_index.append(aborted)
         if header.leader_epoch != self._epochs.latest:
             self._epochs.assign(header.leader_epoch, header.base_offset)
 
@@ -296,6 +321,9 @@ class _Repair:
         segment.hot_from = min(start, segment.size)
         segment.indexes_checked = True
         segment.seal()
+        if len(segment.transaction_index):
+            # The scan may have begun below the recovery point.
+            segment.transaction_index.handle.get().sync()
 
     def _drop_from(self, number: int) -> None:
         segments = self._loaded.segments
@@ -314,64 +342,24 @@ class _Repair:
         loaded.log_end_offset = end
         loaded.recovery_point = min(loaded.recovery_point, end)
         loaded.producers = self._state
-        for offset in loaded.snapshots:
+        self._drop_snapshots_above(end)
+        if self._state.entries or loaded.snapshots:
+            self._write_snapshot(end)
+
+    def _drop_snapshots_above(self, end: int) -> None:
+        """Those of a tail that was lost would be believed once the log has grown past them."""
+        snapshots = self._loaded.snapshots
+        for offset in snapshots:
             if offset > end:
                 self._disk.remove(self._directory / segment_name(offset, SNAPSHOT_SUFFIX))
-        loaded.snapshots[:] = [offset for offset in loaded.snapshots if offset <= end]
-        if self._state.entries or loaded.snapshots:
-            write_snapshot(self._disk, self._directory, end, self._state)
-            loaded.snapshots[:] = sorted({*loaded.snapshots, end})
+        snapshots[:] = [offset for offset in snapshots if offset <= end]
+
+    def _write_snapshot(self, end: int) -> None:
+        snapshots = self._loaded.snapshots
+        producer_replay.write_snapshot(self._disk, self._directory, end, self._state)
+        snapshots[:] = sorted({*snapshots, end})
 
 
 def batch_bytes(data: bytes) -> int:
     """How long the batch at the start of `data` claims to be; 0 if its header is not whole."""
     return _read_header(data).size if len(data) >= HEADER_BYTES else 0
-
-
-def write_snapshot(disk: Disk, directory: Path, offset: int, state: ProducerState) -> Path:
-    """Write the producers' state as of `offset`, not synced: its CRC tells a torn one."""
-    path = directory / segment_name(offset, SNAPSHOT_SUFFIX)
-    file = disk.open(path, create=True)
-    try:
-        if file.size():
-            file.truncate(0)
-        file.write(state.encode(), 0)
-    finally:
-        file.close()
-    state.is_dirty = False
-    return path
-
-
-def newest_snapshot(disk: Disk, directory: Path, offsets: list[int]) -> tuple[ProducerState, int]:
-    """The newest intact snapshot among `offsets`, with its offset; (empty, 0) if there is none."""
-    for offset in reversed(offsets):
-        path = directory / segment_name(offset, SNAPSHOT_SUFFIX)
-        try:
-            return ProducerState.decode(disk.read(path)), offset
-        except (ValueError, FileNotFoundError) as error:
-            _log.warning("%s is not used: %s", path, error)
-    return ProducerState(), 0
-
-
-def replay(state: ProducerState, segments: list[Segment], start: int, end: int) -> None:
-    """Bring `state`, which is as of `start`, up to `end` by the batch headers between."""
-    first = max(bisect_right(segments, start, key=lambda s: s.base_offset) - 1, 0)
-    for segment in segments[first:]:
-        if start >= end or segment.base_offset >= end:
-            return
-        position = segment.offset_index.floor(start) if reader.indexes_sane(segment) else 0
-        for _, header in reader.walk(segment, position, segment.size):
-            if start <= header.base_offset < end and header.producer_id >= 0:
-                state.append(header, header.base_offset, header.max_timestamp)
-
-
-def load_producers(
-    disk: Disk, directory: Path, segments: list[Segment], snapshots: list[int], end: int
-) -> ProducerState:
-    """The producers at the end of a log that is whole. One without snapshots never had any."""
-    if not snapshots:
-        return ProducerState()
-    state, start = newest_snapshot(disk, directory, [at for at in snapshots if at <= end])
-    replay(state, segments, start, end)
-    state.is_dirty = start != end
-    return state

@@ -1,6 +1,6 @@
 """Putting cleaned segments in the place of others, so that a crash leaves the old or the new ones.
 
-    1. the cleaner writes `<base>.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, synced
+    1. the cleaner writes `<base>.log.cleaned` and its indexes (`.index.cleaned` and so on), synced
     2. `stage` renames them to `.swap`, highest base offset first and each `.log` after its indexes;
        with the last of these renames, once synced, the new segments are decided
     3. the old segments are renamed to `.deleted`, synced
@@ -25,6 +25,7 @@ from millstream.log.segment import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     segment_name,
 )
 from millstream.records.batch import HEADER_BYTES, LOG_OVERHEAD, read_header
@@ -35,7 +36,7 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 
 #: Indexes before the log: a `.log.swap` has its indexes with it.
-_STAGE_ORDER: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+_STAGE_ORDER: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 
 
 def stage(disk: Disk, directory: Path, bases: Sequence[int]) -> None:

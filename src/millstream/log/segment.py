@@ -1,8 +1,10 @@
-"""One segment of a partition: a `.log` file of record batches with its two indexes.
+"""One segment of a partition: a `.log` file of record batches with its indexes.
 
-Owns the three files `<base offset, 20 digits>.log|.index|.timeindex`, appending to them, and what
-is known of them in memory. Batches lie end to end in the `.log` file exactly as on the wire.
-Reading and checking what is stored is `reader`; deciding when to roll is `PartitionLog`.
+Owns the files `<base offset, 20 digits>.log|.index|.timeindex|.txnindex`, appending to them, and
+what is known of them in memory. The last of them is there only if a transaction was aborted; the
+other two are what "both indexes" means here. Batches lie end to end in the `.log` file exactly as
+on the wire. Reading and checking what is stored is `reader`; deciding when to roll is
+`PartitionLog`.
 
 Durability: `append` reaches the page cache in one write. Index entries stay in memory until
 `write_indexes`. Nothing here syncs.
@@ -18,15 +20,17 @@ from millstream.env.disk import Buffer
 from millstream.log.files import FileCache, FileHandle
 from millstream.log.offset_index import OffsetIndex
 from millstream.log.time_index import NO_TIMESTAMP, TimeIndex
+from millstream.log.transaction_index import TransactionIndex
 from millstream.records.batch import BatchHeader
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 #: The files that live and die with a segment.
-SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 #: Indexes hold offsets less the base offset, in 31 bits.
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
@@ -60,6 +64,8 @@ class Segment:
         "positions",
         "size",
         "time_index",
+        "transaction_index",
+        "transaction_index_checked",
     )
 
     def __init__(self, files: FileCache, directory: Path, base_offset: int, size: int) -> None:
@@ -74,6 +80,11 @@ class Segment:
         self.time_index = TimeIndex(
             files.handle(directory / f"{name}{TIME_INDEX_SUFFIX}"), base_offset
         )
+        self.transaction_index = TransactionIndex(
+            files.handle(directory / f"{name}{TRANSACTION_INDEX_SUFFIX}"), base_offset
+        )
+        #: False until it passed its sanity check or was rebuilt.
+        self.transaction_index_checked = False
         #: Largest timestamp and the last offset of the first batch that holds it. Of a segment
         #: that is not appended to it is the time index's last entry: see `load_max_timestamp`.
         self.max_timestamp: int | None = None
@@ -106,7 +117,8 @@ class Segment:
         self.size = 0
         self.hot_from = 0
         self.start_indexes()
-        self.indexes_checked = True
+        self.transaction_index.start()
+        self.indexes_checked = self.transaction_index_checked = True
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
 
@@ -199,6 +211,7 @@ class Segment:
         """Get a loaded segment ready for `append`: its indexes move to memory."""
         self.offset_index.open_memory()
         self.time_index.open_memory()
+        self.transaction_index.open_memory()
         self.load_max_timestamp()
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
@@ -220,13 +233,18 @@ class Segment:
 
     @property
     def indexes_written(self) -> bool:
-        return self.offset_index.is_written and self.time_index.is_written
+        return (
+            self.offset_index.is_written
+            and self.time_index.is_written
+            and self.transaction_index.is_written
+        )
 
     def seal(self) -> None:
         """End appending: indexes go to their files and out of memory."""
         self.note_last_timestamp()
         self.offset_index.seal()
         self.time_index.seal()
+        self.transaction_index.seal()
 
     def indexes_full(self, index_bytes_max: int) -> bool:
         return (
@@ -234,8 +252,14 @@ class Segment:
             or len(self.time_index) * 12 + 24 > index_bytes_max
         )
 
-    def handles(self) -> tuple[FileHandle, FileHandle, FileHandle]:
-        return self.log, self.offset_index.handle, self.time_index.handle
+    def handles(self) -> tuple[FileHandle, ...]:
+        """Of all its files; that of the transaction index may stand for none."""
+        return (
+            self.log,
+            self.offset_index.handle,
+            self.time_index.handle,
+            self.transaction_index.handle,
+        )
 
     def close_files(self) -> None:
         for handle in self.handles():

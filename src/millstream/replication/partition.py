@@ -6,6 +6,9 @@ State, all of it owned by the event loop:
     log               its records on this broker's disk
     high_watermark    first offset that is not committed: no consumer sees it or what follows.
                       Never moves back while this broker leads.
+    last_stable_offset
+                      first offset that is not decided: as the high watermark, for readers of
+                      committed transactions. It moves only when the high watermark does.
     durable_offset    what this replica counts as its own when it computes the high watermark: the
                       log's end, or what was fsynced of it if the broker flushes before it
                       acknowledges
@@ -26,7 +29,8 @@ from millstream.log.reader import LogSlice
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
-from millstream.records.batch import BatchHeader
+from millstream.records.batch import BatchHeader, read_header
+from millstream.records.control import EndMarker
 from millstream.replication.waiting import OffsetWaiters
 
 NO_EPOCH = -1
@@ -187,6 +191,38 @@ class Partition:
             self.advance_high_watermark()
         return appended
 
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """End the producer's transaction here, as its coordinator has decided.
+
+        As durable as an `append` with all acks. Where the marker is here already (which can be
+        told from transaction version 2 on), the answer is `duplicate` and names the log's end.
+        Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED and what `append` raises.
+        """
+        self.check_leader()
+        log = self.log
+        batch = log.prepare_marker(
+            EndMarker(commit, coordinator_epoch), producer_id, producer_epoch, transaction_version
+        )
+        if batch is None:
+            last_offset = log.log_end_offset - 1
+            return Appended(last_offset, last_offset, -1, log.log_start_offset, True)
+        appended = self.append(memoryview(batch), read_header(batch), acks_all=True)
+        # What is stable now need not be remembered until somebody reads.
+        log.last_stable_offset(self.high_watermark)
+        return appended
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset(self.high_watermark)
+
     def flushed(self, offset: int) -> None:
         """Everything below `offset` is on stable storage."""
         if offset > self.durable_offset:
@@ -213,13 +249,20 @@ class Partition:
             self.is_wake_scheduled = True
             self._host.wake_later(self)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice:
-        """Committed batches from the one that holds `offset`, as a range of a file."""
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, read_committed: bool = False
+    ) -> LogSlice:
+        """Committed batches from the one that holds `offset`, as a range of a file.
+
+        `read_committed`: nothing of transactions that are not decided. Of those that were aborted
+        `log.aborted_transactions` tells.
+        """
         log = self.log
-        if offset > self.high_watermark and offset <= log.log_end_offset:
+        end_offset = self.last_stable_offset if read_committed else self.high_watermark
+        if offset > end_offset and offset <= log.log_end_offset:
             # Appended but not committed: nothing to see yet, and no error either.
-            return log.read(self.high_watermark, 0, self.high_watermark, at_least_one=False)
-        return log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
+            return log.read(end_offset, 0, end_offset, at_least_one=False)
+        return log.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     def is_acknowledged(self, offset: int, *, acks_all: bool) -> bool:
         """Whether a producer may be told that all before `offset` is kept."""

@@ -276,6 +276,11 @@ def int32_array(*, since: int = 0, until: int = VERSION_MAX, ignorable: bool = F
     return cast("list[int]", _declare(spec))
 
 
+def int64_array(*, since: int = 0, until: int = VERSION_MAX, ignorable: bool = False) -> list[int]:
+    spec = Spec(Array(INT64), [], since, until, ignorable=ignorable)
+    return cast("list[int]", _declare(spec))
+
+
 def nullable_int32_array(*, since: int = 0, ignorable: bool = False) -> list[int] | None:
     spec = Spec(Array(INT32), None, since, nullable_since=0, ignorable=ignorable)
     return cast("list[int] | None", _declare(spec))

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from millstream.broker.dispatch import Api, ApiTable, Handler
 from millstream.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -21,6 +23,8 @@ from millstream.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -31,6 +35,7 @@ from millstream.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -38,8 +43,18 @@ from millstream.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from millstream.broker.metrics import Metrics
+from millstream.wire.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from millstream.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.consumer_group_describe import (
@@ -79,6 +94,14 @@ from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from millstream.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from millstream.wire.messages.end_txn import (
+    EndTxnRequest,
+    EndTxnResponse,
+)
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -101,6 +124,10 @@ from millstream.wire.messages.list_config_resources import (
 )
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -111,6 +138,14 @@ from millstream.wire.messages.offset_for_leader_epoch import (
 )
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from millstream.wire.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 #: Each API's messages and handler. The versions are those of its messages.
 ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
@@ -137,6 +172,11 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         OffsetForLeaderEpochResponse,
         offset_for_leader_epoch.handle,
     ),
+    (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, add_partitions_to_txn.handle),
+    (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, add_offsets_to_txn.handle),
+    (EndTxnRequest, EndTxnResponse, end_txn.handle),
+    (WriteTxnMarkersRequest, WriteTxnMarkersResponse, write_txn_markers.handle),
+    (TxnOffsetCommitRequest, TxnOffsetCommitResponse, txn_offset_commit.handle),
     (DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
     (AlterConfigsRequest, AlterConfigsResponse, alter_configs.handle),
     (DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
@@ -150,6 +190,8 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
     (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
     (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
     (DescribeProducersRequest, DescribeProducersResponse, describe_producers.handle),
+    (DescribeTransactionsRequest, DescribeTransactionsResponse, describe_transactions.handle),
+    (ListTransactionsRequest, ListTransactionsResponse, list_transactions.handle),
     (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,

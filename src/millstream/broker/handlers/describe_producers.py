@@ -1,4 +1,8 @@
-"""DescribeProducers: version 0. The producers that a partition remembers, from its leader."""
+"""DescribeProducers: version 0. The producers that a partition remembers, from its leader.
+
+Each with the epoch of the coordinator that ended its last transaction, and the offset where its
+open one began: what finds a transaction that hangs.
+"""
 
 from __future__ import annotations
 

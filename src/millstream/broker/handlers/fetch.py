@@ -6,8 +6,11 @@ however small the limits; no more than `max_bytes` (and the broker's `fetch.max.
 task: the partitions wake it. Sessions (KIP-227) from version 7, topics by id from 13, diverging
 epochs from 12.
 
-Omitted: `read_committed` reads the same as `read_uncommitted` (there are no transactions to abort),
-and a preferred read replica is never named.
+Isolation level 1 (`read_committed`) ends at the last stable offset and names the transactions
+aborted in what is returned; the client leaves their records out.
+
+Omitted: a preferred read replica is never named. To readers of uncommitted records the last stable
+offset of a log that nobody has used since the start is told as the high watermark.
 """
 
 from __future__ import annotations
@@ -34,8 +37,12 @@ _LEADER_HINT_SINCE = 12
 _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _Row = FetchResponse.Topic.Partition
 
-_BATCH_LENGTH = Struct(">i")
+_READ_COMMITTED = 1
+
+_OFFSET = Struct(">q")
+_INT32 = Struct(">i")
 _BATCH_LENGTH_AT = 8
+_BATCH_LAST_DELTA_AT = 23
 _BATCH_COUNT_AT = 57
 _BATCH_HEADER_BYTES = 61
 
@@ -98,6 +105,7 @@ class _Fetch:
         "_is_incremental",
         "_max_bytes",
         "_min_bytes",
+        "_read_committed",
         "_session",
         "_timer",
         "_wanted",
@@ -117,6 +125,7 @@ class _Fetch:
         self._session = session
         self._wanted = wanted
         self._is_incremental = is_incremental
+        self._read_committed = request.isolation_level == _READ_COMMITTED
         self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, context.services.config.fetch_max_bytes)
         self._collected: list[tuple[Wanted, _Row]] = []
@@ -152,17 +161,24 @@ class _Fetch:
                 )
             partition.check_leader(entry.current_leader_epoch)
             row.high_watermark = row.last_stable_offset = partition.high_watermark
+            if self._read_committed or partition.log.is_loaded:
+                row.last_stable_offset = partition.last_stable_offset
             row.log_start_offset = partition.log.log_start_offset
             if entry.last_fetched_epoch >= 0 and _diverges(partition, entry, row):
                 return row
             found = partition.read(
-                entry.offset, min(entry.max_bytes, remaining), at_least_one=at_least_one
+                entry.offset,
+                min(entry.max_bytes, remaining),
+                at_least_one=at_least_one,
+                read_committed=self._read_committed,
             )
         except BrokerError as error:
             self._describe_failure(row, error, partition)
             return row
         if len(found):
             row.records = found
+        if self._read_committed:
+            row.aborted_transactions = []
         return row
 
     def _partition(self, entry: Wanted) -> Partition | None:
@@ -242,10 +258,13 @@ class _Fetch:
         return response
 
     def _load(self, entry: Wanted, row: _Row) -> None:
-        """Read the row's range, and count what leaves."""
+        """Read the row's range and what was aborted in it, and count what leaves."""
         partition = self._partition(entry)
         try:
             data = row.records.read()  # type: ignore[union-attr]
+            count, end_offset = _measure(data)
+            if self._read_committed and partition is not None:
+                row.aborted_transactions = _aborted(partition, entry.offset, end_offset)
         except BrokerError as error:
             row.records = b""
             self._describe_failure(row, error, partition)
@@ -253,7 +272,16 @@ class _Fetch:
         row.records = data
         if partition is not None:
             partition.counters.bytes_out += len(data)
-            partition.counters.messages_out += _count_records(data)
+            partition.counters.messages_out += count
+
+
+def _aborted(
+    partition: Partition, from_offset: int, end_offset: int
+) -> list[_Row.AbortedTransaction]:
+    return [
+        _Row.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in partition.log.aborted_transactions(from_offset, end_offset)
+    ]
 
 
 def _diverges(partition: Partition, entry: Wanted, row: _Row) -> bool:
@@ -276,12 +304,16 @@ def _has_news(entry: Wanted, row: _Row) -> bool:
     )
 
 
-def _count_records(data: bytes) -> int:
-    """Records in the whole batches of `data`, by their headers."""
-    position = total = 0
+def _measure(data: bytes) -> tuple[int, int]:
+    """Records in the whole batches of `data`, and the offset after them, by their headers."""
+    position = total = last = 0
     end = len(data) - _BATCH_HEADER_BYTES
-    unpack = _BATCH_LENGTH.unpack_from
+    if end < 0:
+        return 0, 0
+    unpack = _INT32.unpack_from
     while position <= end:
+        last = position
         total += unpack(data, position + _BATCH_COUNT_AT)[0]
         position += 12 + unpack(data, position + _BATCH_LENGTH_AT)[0]
-    return total
+    end_offset = _OFFSET.unpack_from(data, last)[0] + unpack(data, last + _BATCH_LAST_DELTA_AT)[0]
+    return total, end_offset + 1

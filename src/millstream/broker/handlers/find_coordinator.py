@@ -1,9 +1,10 @@
 """FindCoordinator: versions 0 to 6.
 
-A group's coordinator is the leader of the group's partition of the offsets topic, which is made
-when somebody first asks; the answer then waits for it. Transactions and share groups have no
-coordinator here: COORDINATOR_NOT_AVAILABLE, which clients retry. From version 4 any number of keys
-are looked up at once.
+A group's coordinator is the leader of the group's partition of the offsets topic, and that of a
+transactional id the leader of its partition of the transactions topic. Either topic is made when
+somebody first asks; the answer then waits for it. Share groups have no coordinator here:
+COORDINATOR_NOT_AVAILABLE, which clients retry. From version 4 any number of keys are looked up at
+once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from millstream.broker.context import Context
-from millstream.groups.placement import OFFSETS_TOPIC, partition_of
+from millstream.coordination.placement import partition_of
+from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.metadata.record import NO_LEADER
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.transactions.placement import TRANSACTIONS_TOPIC
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -22,23 +25,25 @@ from millstream.wire.messages.find_coordinator import (
 
 _Row = FindCoordinatorResponse.Coordinator
 _BATCHED_SINCE = 4
-_GROUP = 0
-_OTHER_KINDS = {1: "transactions", 2: "share groups"}
+#: By key type, the topic whose partitions the keys live in.
+_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
+_SHARE_GROUP = 2
 
 
 def handle(
     request: FindCoordinatorRequest, context: Context
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    if request.key_type == _GROUP and context.services.catalog.image.topic(OFFSETS_TOPIC) is None:
-        return _create_then_find(request, context)
+    topic = _TOPICS.get(request.key_type)
+    if topic is not None and context.services.catalog.image.topic(topic) is None:
+        return _create_then_find(request, topic, context)
     return _find_all(request, context)
 
 
 async def _create_then_find(
-    request: FindCoordinatorRequest, context: Context
+    request: FindCoordinatorRequest, topic: str, context: Context
 ) -> FindCoordinatorResponse:
-    failures = await context.services.topics.create_missing([OFFSETS_TOPIC])
-    return _find_all(request, context, failures.get(OFFSETS_TOPIC))
+    failures = await context.services.topics.create_missing([topic])
+    return _find_all(request, context, failures.get(topic))
 
 
 def _find_all(
@@ -60,39 +65,38 @@ def _find_all(
 def _find(key_type: int, key: str, context: Context, failure: BrokerError | None) -> _Row:
     row = _Row(key=key, node_id=-1, port=-1)
     try:
+        topic = _TOPICS.get(key_type)
+        if topic is None:
+            raise _not_here(key_type)
         if failure is not None:
             raise BrokerError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{OFFSETS_TOPIC} can't be made: {failure.message}",
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} can't be made: {failure.message}"
             )
-        if key_type != _GROUP:
-            raise _not_here(key_type)
-        _describe(row, context)
+        _describe(row, topic, context)
     except BrokerError as error:
         row.error_code, row.error_message = error.code, error.message
     return row
 
 
 def _not_here(key_type: int) -> BrokerError:
-    kind = _OTHER_KINDS.get(key_type)
-    if kind is None:
+    if key_type != _SHARE_GROUP:
         return BrokerError(ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}")
     return BrokerError(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"this broker does not coordinate {kind}"
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker does not coordinate share groups"
     )
 
 
-def _describe(row: _Row, context: Context) -> None:
-    """Name the broker that leads the partition of the group `row.key`."""
+def _describe(row: _Row, topic: str, context: Context) -> None:
+    """Name the broker that leads the partition in which `row.key` lives."""
     image = context.services.catalog.image
-    topic = image.topic(OFFSETS_TOPIC)
+    found = image.topic(topic)
     leader = NO_LEADER
-    if topic is not None:
-        leader = topic.partitions[partition_of(row.key, len(topic.partitions))].leader
+    if found is not None:
+        leader = found.partitions[partition_of(row.key, len(found.partitions))].leader
     broker = image.brokers.get(leader)
     endpoint = broker.endpoint(context.listener) if broker is not None else None
     if endpoint is None:
         raise BrokerError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition has no leader just now"
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "the key's partition has no leader just now"
         )
     row.node_id, row.host, row.port = leader, endpoint.host, endpoint.port

@@ -1,25 +1,103 @@
 """InitProducerId: versions 0 to 5.
 
-Gives an idempotent producer its id: a new one each time, as Kafka does, with epoch 0. The id comes
-from a block that was reserved durably, so no two producers ever share one. A transactional id is
-answered with COORDINATOR_NOT_AVAILABLE: this broker has no transaction coordinator.
+Without a transactional id, an idempotent producer's id: a new one each time, as Kafka does, with
+epoch 0. The id comes from a block that was reserved durably, so no two producers ever share one.
+
+With a transactional id, the id's coordinator raises the epoch, which fences every producer that had
+the id before; an open transaction is aborted first, and the producer told to try again
+(CONCURRENT_TRANSACTIONS). From version 3 on a producer may say what it believes to have, to go on
+after an error (KIP-360). Fenced producers are told INVALID_PRODUCER_EPOCH up to version 3, and
+PRODUCER_FENCED from 4 on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
+from millstream.broker.answer import Answer, ask, wait_for
 from millstream.broker.context import Context
+from millstream.coordination.effects import Producer
+from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+_FENCED_SINCE = 4
+_NONE = -1
 
-async def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not request.transactional_id:
-            code = ErrorCode.INVALID_REQUEST
-        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+
+def handle(
+    request: InitProducerIdRequest, context: Context
+) -> Answer | Coroutine[Any, Any, InitProducerIdResponse]:
+    if request.transactional_id is None:
+        return _give_id(context)
+    try:
+        expected = _expected(request)
+        epoch = None if expected is None else expected.epoch
+        transactions = context.services.transactions
+        if request.transactional_id and transactions.init_takes_id(request.transactional_id, epoch):
+            return _begin_with_new_id(request, expected, context)
+    except BrokerError as error:
+        return _refusal(error.code, context)
+    return ask(
+        lambda ticket: _begin(request, expected, None, context, ticket),
+        lambda code: _refusal(code, context),
+        lambda reply: _response(reply, context),
+    )
+
+
+async def _give_id(context: Context) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
     except BrokerError as error:
-        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+        return _refusal(error.code, context)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _begin_with_new_id(
+    request: InitProducerIdRequest, expected: Producer | None, context: Context
+) -> InitProducerIdResponse:
+    try:
+        producer_id = await context.services.producer_ids.next()
+        reply = await wait_for(
+            lambda ticket: _begin(request, expected, producer_id, context, ticket)
+        )
+    except BrokerError as error:
+        return _refusal(error.code, context)
+    return _response(reply, context)
+
+
+def _begin(
+    request: InitProducerIdRequest,
+    expected: Producer | None,
+    new_producer_id: int | None,
+    context: Context,
+    ticket: Ticket,
+) -> None:
+    context.services.transactions.init_producer(
+        request.transactional_id or "",
+        request.transaction_timeout_ms,
+        expected,
+        new_producer_id,
+        ticket,
+    )
+
+
+def _expected(request: InitProducerIdRequest) -> Producer | None:
+    """What the producer believes to have; INVALID_REQUEST if that is only half of it."""
+    has_id, has_epoch = request.producer_id != _NONE, request.producer_epoch != _NONE
+    if has_id != has_epoch:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    return Producer(request.producer_id, request.producer_epoch) if has_id else None
+
+
+def _response(reply: Producer | ErrorCode, context: Context) -> InitProducerIdResponse:
+    if isinstance(reply, ErrorCode):
+        return _refusal(reply, context)
+    return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.epoch)
+
+
+def _refusal(code: ErrorCode, context: Context) -> InitProducerIdResponse:
+    if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)

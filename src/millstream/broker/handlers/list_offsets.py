@@ -1,7 +1,8 @@
 """ListOffsets: versions 1 to 11.
 
 By time: the first record at or after a timestamp; or one of the protocol's words: latest (the high
-watermark; for a replica the log's end), earliest, the record with the largest timestamp, and
+watermark; with isolation level 1, `read_committed`, the last stable offset; for a replica the log's
+end), earliest, the record with the largest timestamp, and
 earliest local, which equals earliest as nothing is tiered. The words for tiered storage find
 nothing.
 """
@@ -28,6 +29,7 @@ _WORDS_SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _CONSUMER = -1
+_READ_COMMITTED = 1
 _EPOCHS_SINCE = 4
 NO_EPOCH = -1
 _Row = ListOffsetsResponse.Topic.Partition
@@ -39,8 +41,7 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
             ListOffsetsResponse.Topic(
                 name=topic.name,
                 partitions=[
-                    _find(topic.name, wanted, request.replica_id, context)
-                    for wanted in topic.partitions
+                    _find(topic.name, wanted, request, context) for wanted in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -51,7 +52,7 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
 def _find(
     topic: str,
     wanted: ListOffsetsRequest.Topic.Partition,
-    replica_id: int,
+    request: ListOffsetsRequest,
     context: Context,
 ) -> _Row:
     row = _Row(partition_index=wanted.partition_index)
@@ -60,7 +61,7 @@ def _find(
         partition.check_leader(wanted.current_leader_epoch)
         if context.version < _WORDS_SINCE.get(wanted.timestamp, 0):
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-        _look_up(partition, wanted.timestamp, row, is_replica=replica_id != _CONSUMER)
+        _look_up(partition, wanted.timestamp, row, _end_offset(partition, request))
     except BrokerError as error:
         row.error_code = error.code
         context.services.metrics.api("ListOffsets").errors[error.code] += 1
@@ -69,9 +70,17 @@ def _find(
     return row
 
 
-def _look_up(partition: Partition, timestamp: int, row: _Row, *, is_replica: bool) -> None:
+def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:
+    """What the asker may see ends there."""
+    if request.replica_id != _CONSUMER:
+        return partition.log.log_end_offset
+    if request.isolation_level == _READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
+
+
+def _look_up(partition: Partition, timestamp: int, row: _Row, end_offset: int) -> None:
     log = partition.log
-    end_offset = log.log_end_offset if is_replica else partition.high_watermark
     if timestamp == LATEST:
         row.offset = end_offset
         row.leader_epoch = partition.leader_epoch

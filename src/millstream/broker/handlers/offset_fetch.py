@@ -2,7 +2,8 @@
 
 One group up to version 7, any number from version 8; topics by id from version 10. Without topics:
 all that the group has committed. A partition without a commit has offset -1, and so has any of a
-group that is not known. There are no transactions yet, so every offset is stable.
+group that is not known. Offsets that an open transaction is about to change are told as they were
+before it, or UNSTABLE_OFFSET_COMMIT to whoever asks for stable ones (version 7).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def handle(request: OffsetFetchRequest, context: Context) -> Answer:
     for wanted in request.groups:
         row = _Group(group_id=wanted.group_id)
         response.groups.append(row)
-        _fetch(wanted, row, gathering, context)
+        _fetch(wanted, row, request.require_stable, gathering, context)
     return gathering.finish()
 
 
@@ -50,13 +51,21 @@ def _handle_one(request: OffsetFetchRequest, context: Context) -> Answer:
     row = _Group(group_id=request.group_id)
     response = OffsetFetchResponse()
     gathering = Gathering(response)
-    _fetch(wanted, row, gathering, context, lambda: _flatten(row, wanted, response, context))
+    _fetch(
+        wanted,
+        row,
+        request.require_stable,
+        gathering,
+        context,
+        lambda: _flatten(row, wanted, response, context),
+    )
     return gathering.finish()
 
 
 def _fetch(
     wanted: OffsetFetchRequest.Group,
     row: _Group,
+    require_stable: bool,
     gathering: Gathering,
     context: Context,
     after: Any = lambda: None,
@@ -78,7 +87,22 @@ def _fetch(
         ticket.fail(error.code)
         return
     row.topics = _topics(wanted.topics, offsets, context)
+    if require_stable and offsets.has_pending:
+        _hide_unstable(row.topics, offsets, context)
     groups.answer(wanted.group_id, ticket, row)
+
+
+def _hide_unstable(topics: list[_Group.Topic], offsets: GroupOffsets, context: Context) -> None:
+    image = context.services.catalog.image
+    for topic in topics:
+        name = topic.name
+        if context.version >= _TOPIC_IDS_SINCE:
+            known = image.topic_by_id(topic.topic_id)
+            name = known.name if known is not None else ""
+        for each in topic.partitions:
+            if offsets.is_unstable(name, each.partition_index):
+                each.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                each.committed_offset, each.metadata = _NO_OFFSET, ""
 
 
 def _topics(

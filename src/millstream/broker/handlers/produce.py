@@ -6,20 +6,26 @@ closes the connection), 1 this broker, -1 every in-sync replica. A duplicate of 
 producer's recent batch is answered with its first offset. Topics are named up to version 12 and
 have ids from 13.
 
-Topics whose `compression.type` is not `producer` have their batches compressed anew. Transactional
-batches are refused: this broker has no transaction coordinator. So are batches for internal topics.
+Batches of a transaction are appended once its coordinator has admitted them (`broker.admission`):
+up to version 11 the producer has added the partition before, from 12 on this adds it.
+
+Topics whose `compression.type` is not `producer` have their batches compressed anew. Batches for
+internal topics are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from millstream.broker.admission import UNDECIDED, Admission, is_verified
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.deferred import Deferred
 from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.topic import INTERNAL_TOPICS
+from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.records.batch import BatchHeader, check_produced, read_header
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
 from millstream.records.record import decode_records
@@ -30,6 +36,9 @@ ACKS_NONE = 0
 ACKS_ALL = -1
 _ZSTD_SINCE = 7
 _LEADER_HINT_SINCE = 10
+_ABORTABLE_SINCE = 11
+#: Producers of transaction version 2 do not add partitions themselves.
+_ADDS_SINCE = 12
 #: Tools that repair internal topics say this, as they do to Kafka.
 _INTERNAL_CLIENT_ID = "__admin_client"
 
@@ -41,9 +50,14 @@ def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Defer
     if acks not in (-1, 0, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
     if request.transactional_id is not None:
-        return _refuse_all(
-            request, ErrorCode.INVALID_TXN_STATE, "this broker has no transaction coordinator"
-        )
+        return _handle_transactional(request, request.transactional_id, context)
+    return _append_all(request, None, context)
+
+
+def _append_all(
+    request: ProduceRequest, admission: Admission | None, context: Context
+) -> ProduceResponse | Deferred | None:
+    acks = request.acks
     response = ProduceResponse()
     appended: list[_Appended] = []
     has_failed = False
@@ -58,7 +72,7 @@ def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Defer
             try:
                 if name is None:
                     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-                appended.append(_append(name, data.records, row, acks, context))
+                appended.append(_append(name, data.records, row, acks, admission, context))
             except BrokerError as error:
                 has_failed = True
                 _describe_failure(row, error, name, context)
@@ -158,6 +172,7 @@ def _append(
     records: memoryview | bytes | bytearray | None,
     row: _Row,
     acks: int,
+    admission: Admission | None,
     context: Context,
 ) -> _Appended:
     """Append one partition's batch and fill its row."""
@@ -168,9 +183,7 @@ def _append(
     batch = memoryview(records)  # type: ignore[arg-type]  # check_produced refuses None
     if header.attributes:
         if header.is_transactional:
-            raise BrokerError(
-                ErrorCode.INVALID_TXN_STATE, "this broker has no transaction coordinator"
-            )
+            _check_admission(partition, header, admission, context)
         if header.codec == Codec.ZSTD and context.version < _ZSTD_SINCE:
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     config = partition.log.config
@@ -187,6 +200,23 @@ def _append(
     return _Appended(partition, row, appended.last_offset + 1)
 
 
+def _check_admission(
+    partition: Partition, header: BatchHeader, admission: Admission | None, context: Context
+) -> None:
+    if admission is None:
+        raise BrokerError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a batch of a transaction came without a transactional id",
+        )
+    producer = Producer(header.producer_id, header.producer_epoch)
+    try:
+        admission.check(partition, producer)
+        if context.version >= _ADDS_SINCE and not partition.log.has_open_transaction(*producer):
+            partition.log.check_first_batch(header)
+    except BrokerError as error:
+        raise BrokerError(_producer_code(error.code, context.version), error.message) from error
+
+
 def _recompress(
     batch: memoryview, header: BatchHeader, compression_type: str
 ) -> tuple[memoryview, BatchHeader]:
@@ -200,6 +230,7 @@ def _recompress(
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
         )
     )
     return rebuilt, read_header(rebuilt)
@@ -221,6 +252,104 @@ def _describe_failure(row: _Row, error: BrokerError, topic: str | None, context:
         row.current_leader = _Row.Leader(
             leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
         )
+
+
+def _handle_transactional(
+    request: ProduceRequest, transactional_id: str, context: Context
+) -> ProduceResponse | Deferred | None:
+    """Have admitted what must be, then append; without a detour where the coordinator knows its
+    answer at once, as it usually does."""
+    if request.acks == ACKS_NONE:
+        raise CloseConnectionError("transactions need acknowledgements")
+    services = context.services
+    admission = Admission(services.transactions, transactional_id)
+    adds = context.version >= _ADDS_SINCE
+    if not adds and not is_verified(context):
+        admission.waive()
+        return _append_all(request, admission, context)
+    producers, partitions = _unadmitted(request, context)
+    if not partitions:
+        return _append_all(request, admission, context)
+    if len(producers) > 1:
+        return _refuse_all(
+            request,
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "a request has batches of one producer's transaction only",
+        )
+    waiting = _AdmissionWait(request, admission, context)
+    admission.ask(producers.pop(), partitions, waiting.decided, adds=adds)
+    return waiting.begin()
+
+
+def _unadmitted(
+    request: ProduceRequest, context: Context
+) -> tuple[set[Producer], list[TopicPartition]]:
+    """The partitions in which a transaction begins with this request, and whose it is."""
+    replicas = context.services.replicas
+    producers: set[Producer] = set()
+    partitions: list[TopicPartition] = []
+    for topic in request.topic_data:
+        name = topic.name or replicas.topic_name(topic.topic_id) or ""
+        for data in topic.partition_data:
+            partition = replicas.get(name, data.index)
+            if partition is None or data.records is None or len(data.records) < HEADER_BYTES:
+                # Refused for this when it comes to appending.
+                continue
+            header = read_header(data.records)
+            producer = Producer(header.producer_id, header.producer_epoch)
+            if header.is_transactional and not partition.log.has_open_transaction(*producer):
+                producers.add(producer)
+                partitions.append(partition.topic_partition)
+    return producers, partitions
+
+
+class _AdmissionWait:
+    """Appends when the coordinator has decided: at once, or later from a copy of the batches, as
+    the request's own buffer is used again by then."""
+
+    __slots__ = ("_admission", "_context", "_deferred", "_is_decided", "_request")
+
+    def __init__(self, request: ProduceRequest, admission: Admission, context: Context) -> None:
+        self._request = request
+        self._admission = admission
+        self._context = context
+        self._is_decided = False
+        self._deferred: Deferred | None = None
+
+    def begin(self) -> ProduceResponse | Deferred | None:
+        """The coordinator was asked."""
+        if self._is_decided:
+            return _append_all(self._request, self._admission, self._context)
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                if data.records is not None:
+                    data.records = bytearray(data.records)
+        self._deferred = Deferred()
+        return self._deferred
+
+    def decided(self) -> None:
+        self._is_decided = True
+        deferred = self._deferred
+        if deferred is None:
+            return
+        outcome = _append_all(self._request, self._admission, self._context)
+        if isinstance(outcome, Deferred):
+            deferred.on_cancel = outcome.cancel
+            outcome.then(lambda: deferred.complete(outcome.response))
+        else:
+            deferred.complete(outcome)
+
+
+def _producer_code(code: ErrorCode, version: int) -> ErrorCode:
+    """What the coordinator said, as a producer understands it."""
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code in UNDECIDED or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE):
+        # Any producer tries again after this, without asking for metadata first.
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code
 
 
 def _refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.groups.placement import partition_of
+from millstream.coordination.placement import partition_of
 
 
 @pytest.mark.parametrize(

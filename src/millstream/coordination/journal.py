@@ -1,7 +1,8 @@
 """Writing a shard's records to its partition, and answering once they are committed.
 
 What many events of one turn of the loop ask to be written goes out together at its end, in as few
-batches as fit. The records of one event are never in two batches unless they don't fit in one.
+batches as fit. The records of one event are never in two batches unless they don't fit in one, and
+those of a transaction share a batch with no others.
 
 No answer leaves before everything that was written up to then is committed, answers without
 records included: nobody is told of a state that a failure could take back.
@@ -14,13 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
+from millstream.coordination.effects import Effects, LogRecord, Producer, Reply
+from millstream.coordination.ticket import Ticket
 from millstream.env.clock import Clock
-from millstream.groups.effects import Effects, LogRecord, Reply
-from millstream.groups.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import HEADER_BYTES, read_header
 from millstream.records.builder import build_batch
@@ -31,11 +34,14 @@ from millstream.replication.partition import Partition
 _log = logging.getLogger(__name__)
 
 _Replies = list[tuple[Ticket, Reply]]
+#: What one event asks to be written, and in whose transaction.
+_Event = tuple[Producer | None, list[LogRecord]]
 
 #: Around key and value: lengths, deltas and the number of headers, at most.
 _RECORD_OVERHEAD_BYTES: Final = 32
 #: A batch is not made larger than this, however large a message may be.
 _BATCH_BYTES_MAX: Final = 512 * 1024
+_NO_PRODUCER: Final = Producer(-1, -1)
 
 #: What a client of the coordinator is told when its partition can't be written.
 _CLIENT_CODES: Final = {
@@ -82,7 +88,7 @@ class Journal:
         self._options = options
         self._on_failure = on_failure
         #: What this turn of the loop has to write, event by event, and to answer then.
-        self._records: list[list[LogRecord]] = []
+        self._records: list[_Event] = []
         self._replies: _Replies = []
         #: Where the last record ends that answers may be made of. An earlier leader's may not be
         #: committed yet.
@@ -99,8 +105,8 @@ class Journal:
         """Write the effects' records and send its answers; timers are not its concern."""
         if effects.records:
             if not self._records:
-                asyncio.get_running_loop().call_soon(self._flush)
-            self._records.append(effects.records)
+                asyncio.get_running_loop().call_soon(self.flush)
+            self._records.append((effects.producer, effects.records))
             self._replies += effects.replies
         elif self._records:
             self._replies += effects.replies
@@ -116,17 +122,33 @@ class Journal:
         for wait in list(self._waits):
             wait.fail(code)
 
-    def _flush(self) -> None:
+    def append_marker(self, producer: Producer, *, is_commit: bool, coordinator_epoch: int) -> None:
+        """End a producer's transaction in this partition, after all that was asked for by now.
+
+        Raises BrokerError if the marker can't be written; nothing is ahead of the log then."""
+        self.flush()
+        if self._is_closed:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        appended = self._partition.append_marker(
+            producer.producer_id,
+            producer.epoch,
+            commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+        self._end_offset = max(self._end_offset, appended.last_offset + 1)
+
+    def flush(self) -> None:
+        """Write now what would be written at the end of this turn of the loop."""
         if self._is_closed or not self._records:
             return
         records, self._records = self._records, []
         replies, self._replies = self._replies, []
         try:
-            for batch in self._batches(records):
-                self._append(batch)
+            for producer, batch in self._batches(records):
+                self._append(producer, batch)
         except BrokerError as error:
             _log.error(
-                "group records of %s can't be written, their state is loaded anew: %s",
+                "records of %s can't be written, their state is loaded anew: %s",
                 self._partition.topic_partition,
                 error,
             )
@@ -137,35 +159,23 @@ class Journal:
             return
         self._answer(replies)
 
-    def _batches(self, events: list[list[LogRecord]]) -> Iterator[list[LogRecord]]:
+    def _batches(self, events: list[_Event]) -> Iterator[tuple[Producer | None, list[LogRecord]]]:
         """All records, in stretches that fit in a batch each."""
         most = self._partition.log.config.max_message_bytes
         most = min(most, _BATCH_BYTES_MAX) - HEADER_BYTES
-        batch: list[LogRecord] = []
-        size = 0
-        for event in events:
-            event_size = sum(map(_size, event))
-            if batch and size + event_size > most:
-                yield batch
-                batch, size = [], 0
-            if event_size <= most:
-                batch += event
-                size += event_size
-                continue
-            for one in event:
-                if batch and size + _size(one) > most:
-                    yield batch
-                    batch, size = [], 0
-                batch.append(one)
-                size += _size(one)
-        if batch:
-            yield batch
+        for producer, group in groupby(events, key=itemgetter(0)):
+            for batch in _stretches((records for _, records in group), most):
+                yield producer, batch
 
-    def _append(self, records: list[LogRecord]) -> None:
+    def _append(self, producer: Producer | None, records: list[LogRecord]) -> None:
         now_ms = self._clock.wall_ms()
+        producer_id, epoch = producer or _NO_PRODUCER
         batch = build_batch(
             [Record(place, now_ms, key, value, []) for place, (key, value) in enumerate(records)],
             codec=self._options.codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            is_transactional=producer is not None,
         )
         partition = self._partition
         appended = partition.append(memoryview(batch), read_header(batch), acks_all=True)
@@ -221,6 +231,29 @@ class _Wait:
             self._timer.cancel()
         replies, self._replies = self._replies, []
         return replies
+
+
+def _stretches(events: Iterable[list[LogRecord]], most: int) -> Iterator[list[LogRecord]]:
+    """The events' records in stretches of at most `most` bytes, where a record fits in that."""
+    batch: list[LogRecord] = []
+    size = 0
+    for event in events:
+        event_size = sum(map(_size, event))
+        if batch and size + event_size > most:
+            yield batch
+            batch, size = [], 0
+        if event_size <= most:
+            batch += event
+            size += event_size
+            continue
+        for one in event:
+            if batch and size + _size(one) > most:
+                yield batch
+                batch, size = [], 0
+            batch.append(one)
+            size += _size(one)
+    if batch:
+        yield batch
 
 
 def _size(record: LogRecord) -> int:

@@ -1,4 +1,4 @@
-"""A request that waits for the coordinator's answer: the token of the groups' effects."""
+"""A request that waits for the coordinator's answer: the token of effects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from millstream.model.error import ErrorCode
 class Ticket:
     """Answered once, by `deliver` or by `fail`; later answers are dropped.
 
-    A group keeps it for as long as its request has to wait. If the client goes away meanwhile the
-    answer goes nowhere, which is the sender's concern."""
+    A state machine keeps it for as long as its request has to wait. If the client goes away
+    meanwhile the answer goes nowhere, which is the sender's concern."""
 
     __slots__ = ("_deliver", "_fail")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.groups.timer import TimerHeap
+from millstream.coordination.timer import TimerHeap
 
 _steps = st.lists(
     st.one_of(

@@ -1,17 +1,18 @@
-"""What a group asks of the world around it: answers, records and timers.
+"""What a group or a transactional id asks of the world around it: answers, records and timers.
 
-A group is a pure state machine. It is given the time and an event, changes its state, and returns
+Either is a pure state machine. It is given the time and an event, changes its state, and returns
 `Effects`; whoever gave it the event carries them out:
 
-- `records` are appended, together and in this order, to the group's partition of
-  `__consumer_offsets`. Replaying them gives the group's state again. If they can't be appended, the
-  whole partition is loaded anew, so a group never needs to undo anything.
+- `records` are appended, together and in this order, to its partition of `__consumer_offsets` or
+  `__transaction_state`. Replaying them gives the state again. If they can't be appended, the whole
+  partition is loaded anew, so a state machine never needs to undo anything. With a `producer`, they
+  are part of its transaction, and count once that is committed.
 - `replies` leave once those records, and all that were appended before them, are committed. A token
-  is whatever came with the event that waits for the answer; a group compares tokens by identity and
-  answers each one at most once.
+  is whatever came with the event that waits for the answer; tokens are compared by identity, and
+  each one is answered at most once.
 - `timers` are (key, due) pairs. Setting a key anew replaces its timer; None cancels it. A timer
-  that falls due comes back as the event `expire(now_ms, key)` of the group. Keys are the group's
-  own; by convention (what, member id), with "" where no member is meant.
+  that falls due comes back as the event `expire(now_ms, key)`. Keys are the state machine's own; by
+  convention (what, member id), with "" where no member is meant.
 
 Times are milliseconds of the wall clock.
 """
@@ -19,7 +20,7 @@ Times are milliseconds of the wall clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 #: Stands for one request that waits for its answer.
 Token: TypeAlias = Any
@@ -30,6 +31,13 @@ TimerKey: TypeAlias = tuple[str, str]
 LogRecord: TypeAlias = tuple[bytes, bytes | None]
 
 
+class Producer(NamedTuple):
+    """A transactional producer as its batches name it."""
+
+    producer_id: int
+    epoch: int
+
+
 @dataclass(slots=True)
 class Effects:
     """See the module's text."""
@@ -37,6 +45,7 @@ class Effects:
     replies: list[tuple[Token, Reply]] = field(default_factory=list)
     records: list[LogRecord] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
+    producer: Producer | None = None
 
     def reply(self, token: Token, reply: Reply) -> None:
         self.replies.append((token, reply))

@@ -1,0 +1,46 @@
+"""AddOffsetsToTxn: versions 0 to 4.
+
+Adds the group's partition of the offsets topic to a transaction. Fenced producers are told
+INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_FENCED from 2 on.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.answer import Answer, ask
+from millstream.broker.context import Context
+from millstream.coordination.effects import Producer
+from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.wire.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+
+_FENCED_SINCE = 2
+#: Only producers of the classic protocol send it.
+_VERSION = 0
+
+
+def handle(request: AddOffsetsToTxnRequest, context: Context) -> Answer:
+    services = context.services
+    try:
+        index = services.groups.shards.index_of(request.group_id)
+    except BrokerError:
+        # Nobody has asked for the group's coordinator yet: the producer will.
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = TopicPartition(OFFSETS_TOPIC, index)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    return ask(
+        lambda ticket: services.transactions.add_partitions(
+            request.transactional_id, producer, [partition], _VERSION, ticket
+        ),
+        lambda code: _refusal(code, context),
+        lambda _: AddOffsetsToTxnResponse(),
+    )
+
+
+def _refusal(code: ErrorCode, context: Context) -> AddOffsetsToTxnResponse:
+    if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=code)

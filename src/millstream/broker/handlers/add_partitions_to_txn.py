@@ -1,0 +1,119 @@
+"""AddPartitionsToTxn: versions 0 to 5.
+
+Clients add partitions to one transaction, up to version 3. Brokers add to any number of them, or
+ask whether partitions are part of them (`verify_only`). If one partition does not exist, or is the
+broker's own and a client names it, none is added: the others are told OPERATION_NOT_ATTEMPTED.
+Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_FENCED from 2 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.broker.answer import Answer, Gathering
+from millstream.broker.context import Context
+from millstream.broker.topic import is_internal
+from millstream.coordination.effects import Producer
+from millstream.model.error import ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions.state import BUMPING_VERSION
+from millstream.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    TxnTopic,
+    TxnTopicResult,
+)
+
+_Transaction = AddPartitionsToTxnRequest.Transaction
+_Codes = dict[TopicPartition, ErrorCode]
+_BATCHED_SINCE = 4
+_FENCED_SINCE = 2
+
+
+def handle(request: AddPartitionsToTxnRequest, context: Context) -> Answer:
+    response = AddPartitionsToTxnResponse()
+    gathering = Gathering(response)
+    if context.version < _BATCHED_SINCE:
+        only = _Transaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        _handle_one(only, response.results_by_topic_v3_and_below, gathering, context)
+    for transaction in request.transactions:
+        row = AddPartitionsToTxnResponse.Transaction(transactional_id=transaction.transactional_id)
+        response.results_by_transaction.append(row)
+        _handle_one(transaction, row.topic_results, gathering, context)
+    return gathering.finish()
+
+
+def _handle_one(
+    transaction: _Transaction,
+    rows: list[TxnTopicResult],
+    gathering: Gathering,
+    context: Context,
+) -> None:
+    """Fill the rows of one transaction, once what they say is committed."""
+    partitions = [
+        TopicPartition(topic.name, number)
+        for topic in transaction.topics
+        for number in topic.partitions
+    ]
+    refused = _refused(partitions, context)
+    if refused:
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+        _fill(rows, transaction.topics, codes)
+        return
+    ticket = gathering.ticket(
+        lambda codes: _fill(
+            rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE)
+        ),
+        lambda code: _fill(
+            rows, transaction.topics, dict.fromkeys(partitions, _told(code, context))
+        ),
+    )
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    transactions = context.services.transactions
+    if transaction.verify_only:
+        transactions.verify_partitions(transaction.transactional_id, producer, partitions, ticket)
+    else:
+        version = BUMPING_VERSION if context.version >= _BATCHED_SINCE else 0
+        transactions.add_partitions(
+            transaction.transactional_id, producer, partitions, version, ticket
+        )
+
+
+def _refused(partitions: Sequence[TopicPartition], context: Context) -> _Codes:
+    image = context.services.catalog.image
+    is_client = context.version < _BATCHED_SINCE
+    codes: _Codes = {}
+    for each in partitions:
+        topic = image.topic(each.topic)
+        if is_client and is_internal(each.topic):
+            codes[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic is None or not 0 <= each.partition < len(topic.partitions):
+            codes[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return codes
+
+
+def _fill(rows: list[TxnTopicResult], topics: Sequence[TxnTopic], codes: _Codes) -> None:
+    rows += [
+        TxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                TxnTopicResult.Partition(
+                    partition_index=number,
+                    partition_error_code=codes[TopicPartition(topic.name, number)],
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _told(code: ErrorCode, context: Context) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code

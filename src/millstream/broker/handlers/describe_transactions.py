@@ -1,0 +1,41 @@
+"""DescribeTransactions: version 0. Of ids that this broker coordinates.
+
+A transaction that is being ended shows only the partitions that have no marker yet.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError
+from millstream.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+
+_Row = DescribeTransactionsResponse.State
+
+
+def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(each, context) for each in request.transactional_ids]
+    )
+
+
+def _describe(transactional_id: str, context: Context) -> _Row:
+    row = _Row(transactional_id=transactional_id)
+    try:
+        found = context.services.transactions.describe(transactional_id)
+    except BrokerError as error:
+        row.error_code = error.code
+        return row
+    row.transaction_state = found.state.label
+    row.transaction_timeout_ms = found.timeout_ms
+    row.transaction_start_time_ms = found.start_ms
+    row.producer_id, row.producer_epoch = found.producer
+    topics: dict[str, _Row.Topic] = {}
+    for topic, number in sorted(found.partitions):
+        if topic not in topics:
+            topics[topic] = _Row.Topic(topic=topic)
+        topics[topic].partitions.append(number)
+    row.topics = list(topics.values())
+    return row

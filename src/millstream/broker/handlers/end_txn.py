@@ -1,0 +1,70 @@
+"""EndTxn: versions 0 to 5.
+
+Commits or aborts. The answer leaves once the decision is committed to the coordinator's log; the
+markers follow. From version 5 on the epoch is raised, and the answer tells the producer's id and
+epoch from then on. Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and
+PRODUCER_FENCED from 2 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from millstream.broker.answer import Answer, ask, wait_for
+from millstream.broker.context import Context
+from millstream.coordination.effects import Producer
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.transactions.state import BUMPING_VERSION, End
+from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+_FENCED_SINCE = 2
+_BUMPING_SINCE = 5
+
+
+def handle(
+    request: EndTxnRequest, context: Context
+) -> Answer | Coroutine[Any, Any, EndTxnResponse]:
+    transactions = context.services.transactions
+    is_bumping = context.version >= _BUMPING_SINCE
+    end = End(
+        Producer(request.producer_id, request.producer_epoch),
+        request.committed,
+        BUMPING_VERSION if is_bumping else 0,
+    )
+    try:
+        if is_bumping and transactions.end_takes_id(
+            request.transactional_id, request.producer_epoch
+        ):
+            return _end_with_new_id(request.transactional_id, end, context)
+    except BrokerError as error:
+        return _refusal(error.code, context)
+    return ask(
+        lambda ticket: transactions.end(request.transactional_id, end, None, ticket),
+        lambda code: _refusal(code, context),
+        _response,
+    )
+
+
+async def _end_with_new_id(transactional_id: str, end: End, context: Context) -> EndTxnResponse:
+    """The epochs of the producer's id are used up: it goes on with another id."""
+    try:
+        producer_id = await context.services.producer_ids.next()
+        reply = await wait_for(
+            lambda ticket: context.services.transactions.end(
+                transactional_id, end, producer_id, ticket
+            )
+        )
+    except BrokerError as error:
+        return _refusal(error.code, context)
+    return _response(reply)
+
+
+def _response(producer: Producer) -> EndTxnResponse:
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def _refusal(code: ErrorCode, context: Context) -> EndTxnResponse:
+    if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return EndTxnResponse(error_code=code)

@@ -1,0 +1,56 @@
+"""ListTransactions: versions 0 to 2.
+
+The transactional ids that this broker coordinates, by state, producer id, how long the transaction
+is open (version 1) and a pattern for the id (version 2, which must match all of it).
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.groups.pattern import compile_pattern
+from millstream.model.error import BrokerError
+from millstream.transactions.state import NO_TIME, State, Transaction
+from millstream.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+_LABELS = frozenset(state.label for state in State)
+
+
+def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
+    shards = context.services.transactions.shards
+    try:
+        found = [each for each in shards.all_transactions() if _is_wanted(each, request, context)]
+        if request.transactional_id_pattern:
+            pattern = compile_pattern(request.transactional_id_pattern)
+            matching = pattern.resolve(each.transactional_id for each in found)
+            found = [each for each in found if each.transactional_id in matching]
+    except BrokerError as error:
+        return ListTransactionsResponse(error_code=error.code)
+    return ListTransactionsResponse(
+        unknown_state_filters=[each for each in request.state_filters if each not in _LABELS],
+        transaction_states=[
+            ListTransactionsResponse.State(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state.label,
+            )
+            for each in found
+        ],
+    )
+
+
+def _is_wanted(
+    transaction: Transaction, request: ListTransactionsRequest, context: Context
+) -> bool:
+    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
+        return False
+    if request.state_filters and transaction.state.label not in request.state_filters:
+        return False
+    if request.duration_filter < 0:
+        return True
+    if transaction.start_ms == NO_TIME:
+        return False
+    open_ms = context.services.transactions.shards.now_ms - transaction.start_ms
+    return open_ms > request.duration_filter

@@ -1,0 +1,131 @@
+"""TxnOffsetCommit: versions 0 to 5.
+
+Keeps offsets of a group that count once the transaction is committed. As with Produce, the first
+ones of a transaction are admitted by its coordinator (`broker.admission`): up to version 4 the
+producer has announced the group before (AddOffsetsToTxn), version 5 does that as well. From version
+3 on the consumer may say which member it is, and then must be one.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.admission import UNDECIDED, Admission
+from millstream.broker.answer import Answer, ask
+from millstream.broker.context import Context
+from millstream.coordination.effects import Producer
+from millstream.coordination.ticket import Ticket
+from millstream.groups.coordinator import Commit
+from millstream.groups.offset import CommittedOffset
+from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.metadata.record import TopicRecord
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+_Wanted = TxnOffsetCommitRequest.Topic.Partition
+_Row = TxnOffsetCommitResponse.Topic.Partition
+_LOADING_SINCE = 2
+_ABORTABLE_SINCE = 4
+_ADDS_SINCE = 5
+
+
+def handle(request: TxnOffsetCommitRequest, context: Context) -> Answer:
+    response = TxnOffsetCommitResponse()
+    accepted: list[_Row] = []
+    offsets: list[tuple[str, int, CommittedOffset]] = []
+    for topic in request.topics:
+        found = context.services.catalog.image.topic(topic.name)
+        rows: list[_Row] = []
+        response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=rows))
+        for partition in topic.partitions:
+            row = _Row(partition_index=partition.partition_index)
+            row.error_code = _refusal(partition, found, context)
+            rows.append(row)
+            if found is not None and not row.error_code:
+                accepted.append(row)
+                committed = _committed(partition, found, context)
+                offsets.append((found.name, partition.partition_index, committed))
+    if not accepted:
+        return response
+    commit = Commit(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        version=context.version,
+        offsets=offsets,
+    )
+
+    def refuse(code: ErrorCode) -> TxnOffsetCommitResponse:
+        for row in accepted:
+            row.error_code = _told(code, context)
+        return response
+
+    return ask(lambda ticket: _begin(request, commit, ticket, context), refuse, lambda _: response)
+
+
+def _begin(
+    request: TxnOffsetCommitRequest, commit: Commit, ticket: Ticket, context: Context
+) -> None:
+    """Have the group's partition admitted to the transaction where that is due, then commit."""
+    services = context.services
+    producer = Producer(request.producer_id, request.producer_epoch)
+    admission = Admission(services.transactions, request.transactional_id)
+    try:
+        index = services.groups.shards.index_of(request.group_id)
+        partition = services.replicas.find(OFFSETS_TOPIC, index)
+    except BrokerError:
+        ticket.fail(ErrorCode.NOT_COORDINATOR)
+        return
+
+    def then() -> None:
+        try:
+            admission.check(partition, producer)
+        except BrokerError as error:
+            ticket.fail(_admission_code(error.code, context))
+            return
+        services.groups.commit(commit, ticket, producer)
+
+    adds = context.version >= _ADDS_SINCE
+    if partition.log.has_open_transaction(*producer):
+        then()
+    else:
+        admission.ask(producer, [partition.topic_partition], then, adds=adds)
+
+
+def _admission_code(code: ErrorCode, context: Context) -> ErrorCode:
+    """What the transaction's coordinator said, as a producer understands it of a group's."""
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and context.version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    is_early = context.version < _ADDS_SINCE
+    if code in UNDECIDED or (code == ErrorCode.CONCURRENT_TRANSACTIONS and is_early):
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code
+
+
+def _told(code: ErrorCode, context: Context) -> ErrorCode:
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < _LOADING_SINCE:
+        # Producers of that time give up when they are told so.
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _refusal(partition: _Wanted, topic: TopicRecord | None, context: Context) -> ErrorCode:
+    if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(partition.committed_metadata or "") > context.services.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _committed(partition: _Wanted, topic: TopicRecord, context: Context) -> CommittedOffset:
+    return CommittedOffset(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        context.services.clock.wall_ms(),
+        topic_id=topic.topic_id,
+    )

@@ -1,0 +1,59 @@
+"""WriteTxnMarkers: versions 1 and 2.
+
+Ends transactions in partitions that this broker leads: for a coordinator on another broker, or for
+an operator who aborts a transaction that its coordinator has lost. The answer leaves once the
+markers are committed.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.answer import Answer, Gathering
+from millstream.broker.context import Context
+from millstream.coordination.effects import Producer
+from millstream.coordination.ticket import Ticket
+from millstream.model.error import ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions.state import Marker
+from millstream.wire.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+_Topic = WriteTxnMarkersResponse.Marker.Topic
+
+#: The group coordinator is not ready: to whoever sends markers, the partition's leader is not.
+_NOT_READY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+def handle(request: WriteTxnMarkersRequest, context: Context) -> Answer:
+    response = WriteTxnMarkersResponse()
+    gathering = Gathering(response)
+    for wanted in request.markers:
+        row = WriteTxnMarkersResponse.Marker(producer_id=wanted.producer_id)
+        response.markers.append(row)
+        producer = Producer(wanted.producer_id, wanted.producer_epoch)
+        marker = Marker(producer, wanted.transaction_result)
+        for topic in wanted.topics:
+            topic_row = _Topic(name=topic.name)
+            row.topics.append(topic_row)
+            for number in topic.partition_indexes:
+                partition_row = _Topic.Partition(partition_index=number)
+                topic_row.partitions.append(partition_row)
+                context.services.markers.send(
+                    marker,
+                    wanted.coordinator_epoch,
+                    TopicPartition(topic.name, number),
+                    _ticket(partition_row, gathering),
+                )
+    return gathering.finish()
+
+
+def _ticket(row: _Topic.Partition, gathering: Gathering) -> Ticket:
+    def refuse(code: ErrorCode) -> None:
+        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
+
+    return gathering.ticket(lambda _: None, refuse)

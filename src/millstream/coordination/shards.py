@@ -1,0 +1,264 @@
+"""All shards of one coordinator on this broker: which there are, when they are loaded, and how time
+passes in them.
+
+Follows the cluster's metadata: a partition of the coordinator's topic that this broker comes to
+lead is loaded, and one that it no longer leads is closed. Shards are loaded one after the other by
+one task, in slices; an empty one is ready at once. One heap of timers and one timer of the loop
+serve all that live in them.
+
+What a shard holds, and what else goes on in the background, is the subclass's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from millstream.coordination import loader
+from millstream.coordination.effects import TimerKey
+from millstream.coordination.journal import Journal, JournalOptions
+from millstream.coordination.placement import partition_of
+from millstream.coordination.shard import Shard, ShardState, ShardTimer
+from millstream.coordination.timer import TimerHeap
+from millstream.env.clock import Clock
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.replication.partition import Partition
+from millstream.replication.replica import Replicas
+
+_log = logging.getLogger(__name__)
+
+#: Timers carried out between two turns of the loop.
+_TIMERS_PER_TURN: Final = 100
+#: Rest before a partition whose log can't be read is tried again.
+_LOAD_RETRY_S: Final = 5.0
+
+S = TypeVar("S", bound=Shard)
+
+
+class Shards(ABC, Generic[S]):
+    """See the module's text. Event loop only."""
+
+    __slots__ = (
+        "_clock",
+        "_is_stopped",
+        "_loads",
+        "_partition_count",
+        "_replicas",
+        "_shards",
+        "_started_ms",
+        "_tasks",
+        "_timers",
+        "_wake",
+        "_wake_ms",
+    )
+
+    #: The topic whose partitions are the shards.
+    topic: ClassVar[str]
+
+    def __init__(self, replicas: Replicas, clock: Clock) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._shards: dict[int, S] = {}
+        self._partition_count = 0
+        self._timers: TimerHeap[ShardTimer] = TimerHeap()
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_ms = 0
+        #: Makes times of the wall clock that do not jump out of a monotonic one.
+        self._started_ms = clock.wall_ms() - int(clock.monotonic() * 1000)
+        #: Shards to load, and the tasks that work in the background.
+        self._loads: asyncio.Queue[S] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopped = False
+
+    # For the subclass
+
+    @abstractmethod
+    def _make(self, index: int, leader_epoch: int, journal: Journal) -> S:
+        """A shard that is LOADING."""
+
+    @abstractmethod
+    def _expire_timer(self, shard: S, owner: str, key: TimerKey) -> None: ...
+
+    @abstractmethod
+    def _background(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """What else goes on while the broker runs."""
+
+    @property
+    @abstractmethod
+    def _journal_options(self) -> JournalOptions: ...
+
+    @property
+    @abstractmethod
+    def _load_bytes(self) -> int:
+        """Read at a time when a partition is loaded."""
+
+    # Its life
+
+    def start(self, image: ClusterImage) -> None:
+        """Begin to load what this broker leads. Metadata that comes later goes to `follow`."""
+        work = [self._load_all(), *self._background()]
+        self._tasks = [asyncio.create_task(each) for each in work]
+        self._match(image)
+
+    async def stop(self) -> None:
+        """Answer everybody who waits, and end the background work."""
+        self._is_stopped = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for index in list(self._shards):
+            self._close(index, ErrorCode.NOT_COORDINATOR)
+        if self._wake is not None:
+            self._wake.cancel()
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """The metadata changed. Called after the replicas have followed it."""
+        if self._is_stopped:
+            return
+        touched = [*delta.created, *delta.deleted, *(new for _, new in delta.changed)]
+        if any(topic.name == self.topic for topic in touched):
+            self._match(image)
+
+    def _match(self, image: ClusterImage) -> None:
+        """Have a shard for each partition led here, loaded in the epoch that it is led in."""
+        topic = image.topic(self.topic)
+        self._partition_count = 0 if topic is None else len(topic.partitions)
+        led: dict[int, Partition] = {}
+        for index in range(self._partition_count):
+            partition = self._replicas.get(self.topic, index)
+            if partition is not None and partition.is_leader:
+                led[index] = partition
+        for index, shard in list(self._shards.items()):
+            if index not in led or led[index].leader_epoch != shard.leader_epoch:
+                self._close(index, ErrorCode.NOT_COORDINATOR)
+        for index, partition in led.items():
+            if index not in self._shards:
+                self._open(index, partition)
+
+    def _open(self, index: int, partition: Partition) -> None:
+        journal = Journal(
+            partition,
+            self._clock,
+            self._journal_options,
+            lambda: self._reopen(shard, partition),
+        )
+        shard = self._make(index, partition.leader_epoch, journal)
+        self._shards[index] = shard
+        if partition.log.log_start_offset == partition.log.log_end_offset:
+            shard.open(self.now_ms)
+        else:
+            self._loads.put_nowait(shard)
+
+    def _reopen(self, shard: S, partition: Partition) -> None:
+        """Memory is ahead of the log: what the log says holds."""
+        if self._shards.get(shard.index) is shard:
+            self._close(shard.index, ErrorCode.NOT_COORDINATOR)
+            if partition.is_leader and not self._is_stopped:
+                self._open(shard.index, partition)
+
+    def _close(self, index: int, code: ErrorCode) -> None:
+        shard = self._shards.pop(index)
+        self._timers.cancel_where(lambda key: key[0] == index)
+        shard.close(code)
+
+    # Loading
+
+    async def _load_all(self) -> None:
+        while True:
+            shard = await self._loads.get()
+            try:
+                await self._load(shard)
+            except Exception:  # noqa: BLE001  # logged; others must not wait for it
+                _log.exception("partition %d of %s can't be loaded", shard.index, self.topic)
+                loop = asyncio.get_running_loop()
+                loop.call_later(_LOAD_RETRY_S, self._retry, shard)
+
+    async def _load(self, shard: S) -> None:
+        partition = self._replicas.get(self.topic, shard.index)
+        if partition is None or shard.state is not ShardState.LOADING:
+            return
+        started_at = self._clock.monotonic()
+        count = await loader.load(shard, partition, self._load_bytes)
+        if shard.state is ShardState.LOADING:
+            shard.open(self.now_ms)
+            _log.info(
+                "loaded partition %d of %s: %d records in %.2f s",
+                shard.index,
+                self.topic,
+                count,
+                self._clock.monotonic() - started_at,
+            )
+
+    def _retry(self, shard: S) -> None:
+        partition = self._replicas.get(self.topic, shard.index)
+        if partition is not None:
+            self._reopen(shard, partition)
+
+    # Time
+
+    @property
+    def now_ms(self) -> int:
+        return self._started_ms + int(self._clock.monotonic() * 1000)
+
+    def _set_timer(self, key: ShardTimer, due_ms: int | None) -> None:
+        if due_ms is None:
+            self._timers.cancel(key)
+            return
+        self._timers.set(key, due_ms)
+        if self._wake is None or due_ms < self._wake_ms:
+            self._wake_at(due_ms)
+
+    def _wake_at(self, due_ms: int) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake_ms = due_ms
+        # One more, as `now_ms` is rounded down and must have reached it by then.
+        delay_s = max(due_ms + 1 - self.now_ms, 0) / 1000
+        self._wake = asyncio.get_running_loop().call_later(delay_s, self._carry_out_timers)
+
+    def _carry_out_timers(self) -> None:
+        self._wake = None
+        for index, owner, key in self._timers.pop_due(self.now_ms, _TIMERS_PER_TURN):
+            shard = self._shards.get(index)
+            if shard is not None and shard.state is ShardState.ACTIVE:
+                self._expire_timer(shard, owner, key)
+        # More may have been set meanwhile; the earliest of all is what matters.
+        next_ms = self._timers.next_ms()
+        if next_ms is not None:
+            self._wake_at(next_ms)
+
+    # Finding shards
+
+    def of(self, key: str) -> S:
+        """The shard that serves a key; NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        shard = None
+        if self._partition_count:
+            shard = self._shards.get(self.index_of(key))
+        if shard is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        shard.check_serving()
+        return shard
+
+    def index_of(self, key: str) -> int:
+        """The partition that a key lives in; NOT_COORDINATOR while there is no topic."""
+        if not self._partition_count:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        return partition_of(key, self._partition_count)
+
+    def at(self, index: int) -> S:
+        """The shard of one partition; raises as `of` does."""
+        shard = self._shards.get(index)
+        if shard is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        shard.check_serving()
+        return shard
+
+    def all(self) -> Iterator[S]:
+        """Every shard here. COORDINATOR_LOAD_IN_PROGRESS while one of them is not loaded."""
+        for shard in self._shards.values():
+            shard.check_serving()
+        yield from list(self._shards.values())

@@ -1,0 +1,76 @@
+"""Control batches: the markers that end a transaction.
+
+Owns the bytes of an end marker, as a broker writes and reads it. Which marker may be written is the
+log's to say.
+
+A marker is a batch of one record, with the flags transactional and control, without sequence, whose
+offset counts like any other and that no consumer shows to its user. Big endian:
+
+    key    version (int16, 0), type (int16): 0 abort, 1 commit
+    value  version (int16, 0), the epoch of the coordinator that sent it (int32)
+
+Compaction may leave a control batch without its record. Other types (a Raft log's) are not markers.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from millstream.records.batch import BatchHeader, CorruptBatch
+from millstream.records.builder import build_batch
+from millstream.records.crc import Buffer
+from millstream.records.record import Record, decode_records
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+_VERSION: Final = 0
+_ABORT: Final = 0
+_COMMIT: Final = 1
+#: Far more than any marker holds: what claims more is damage.
+_RECORD_BYTES_MAX: Final = 4096
+
+
+class EndMarker(NamedTuple):
+    """How a transaction ended, and the epoch of the coordinator that said so."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def build_marker(
+    marker: EndMarker, producer_id: int, producer_epoch: int, timestamp_ms: int
+) -> bytearray:
+    """The control batch for `marker`, ready to be stamped and appended."""
+    key = _KEY.pack(_VERSION, _COMMIT if marker.is_commit else _ABORT)
+    value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
+    return build_batch(
+        [Record(0, timestamp_ms, key, value, [])],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def read_marker(batch: Buffer, header: BatchHeader, position: int = 0) -> EndMarker | None:
+    """The marker in the control batch at `position`; None if it has no record or another type.
+
+    Versions newer than ours start with the same fields. Raises CorruptBatch.
+    """
+    if header.count == 0:
+        return None
+    record = decode_records(batch, _RECORD_BYTES_MAX, position)[0]
+    if record.key is None or len(record.key) < _KEY.size:
+        raise CorruptBatch(f"the control batch at offset {header.base_offset} has no type")
+    key_version, kind = _KEY.unpack_from(record.key)
+    if key_version < 0:
+        raise CorruptBatch(f"version {key_version} of a control record is negative")
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise CorruptBatch(f"the marker at offset {header.base_offset} is cut short")
+    version, coordinator_epoch = _VALUE.unpack_from(record.value)
+    if version < 0:
+        raise CorruptBatch(f"version {version} of a transaction marker is negative")
+    return EndMarker(kind == _COMMIT, coordinator_epoch)

@@ -1,0 +1,1 @@
+"""Transactions: the state machine of a transactional id, its coordinator, its markers."""

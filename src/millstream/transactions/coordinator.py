@@ -1,0 +1,180 @@
+"""The transaction coordinator of this broker: finds the transactional id that a request is for, and
+lets it act.
+
+Requests come with a `Ticket` and are answered through it, at once or later. Whoever asks for an id
+that lives elsewhere gets NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS while its partition is
+being loaded.
+
+Where ids are kept, loaded and timed is `shards`'. Does not create the topic; the broker does, when
+a client first looks for a coordinator. Does not make producer ids either: whoever asks for
+something that may take one brings it along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millstream.coordination.effects import Effects, Producer
+from millstream.coordination.ticket import Ticket
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions.shard import Shard
+from millstream.transactions.shards import Shards
+from millstream.transactions.state import End, State, Transaction
+
+
+class Coordinator:
+    """See the module's text. Event loop only."""
+
+    __slots__ = ("shards",)
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+
+    # Producers
+
+    def init_takes_id(self, transactional_id: str, epoch: int | None) -> bool:
+        """Whether to bring a new producer id to an initialisation: there is none yet, or no epoch
+        left after the one that the producer says to have. Raises as `Shards.of` does."""
+        transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
+        return transaction is None or transaction.needs_producer_id(epoch)
+
+    def end_takes_id(self, transactional_id: str, epoch: int) -> bool:
+        """The same for the end of a transaction that raises the epoch."""
+        transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
+        return transaction is not None and transaction.needs_producer_id(epoch)
+
+    def init_producer(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        new_producer_id: int | None,
+        ticket: Ticket,
+    ) -> None:
+        """InitProducerId; the ticket gets the producer, or a code."""
+        now_ms = self.shards.now_ms
+        try:
+            _check_id(transactional_id)
+            if not 0 < timeout_ms <= self.shards.options.timeout_ms_max:
+                raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            shard = self.shards.of(transactional_id)
+            transaction = shard.transactions.get(transactional_id) or shard.new(transactional_id)
+            effects = transaction.init_producer(
+                now_ms, timeout_ms, expected, new_producer_id, ticket
+            )
+        except BrokerError as error:
+            ticket.fail(error.code)
+            return
+        shard.transactions[transactional_id] = transaction
+        shard.act(transaction, effects)
+
+    # Partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        version: int,
+        ticket: Ticket,
+    ) -> None:
+        """AddPartitionsToTxn, AddOffsetsToTxn; the ticket gets None. `version` is the transaction
+        version that the client speaks."""
+        now_ms = self.shards.now_ms
+        try:
+            shard, transaction = self._find(transactional_id)
+            effects = transaction.add_partitions(now_ms, producer, partitions, version, ticket)
+        except BrokerError as error:
+            ticket.fail(error.code)
+            return
+        shard.act(transaction, effects)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        ticket: Ticket,
+    ) -> None:
+        """AddPartitionsToTxn that only asks; the ticket gets a code for each partition."""
+        try:
+            shard, transaction = self._find(transactional_id)
+            codes = transaction.check_partitions(producer, partitions)
+        except BrokerError as error:
+            ticket.fail(error.code)
+            return
+        shard.carry_out(transactional_id, Effects(replies=[(ticket, codes)]))
+
+    def is_open(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> bool:
+        """Whether a partition is part of the producer's transaction right now."""
+        try:
+            _, transaction = self._find(transactional_id)
+        except BrokerError:
+            return False
+        return (
+            transaction.state is State.ONGOING
+            and transaction.producer == producer
+            and partition in transaction.partitions
+        )
+
+    def flush(self, transactional_id: str) -> None:
+        """Write now what was asked for, instead of at the end of this turn of the loop: whoever
+        can go on then does so without a detour."""
+        try:
+            shard = self.shards.of(transactional_id)
+        except BrokerError:
+            # Whoever asked has been told so.
+            return
+        shard.journal.flush()
+
+    # The end
+
+    def end(
+        self, transactional_id: str, end: End, new_producer_id: int | None, ticket: Ticket
+    ) -> None:
+        """EndTxn; the ticket gets the producer's id and epoch from here on."""
+        now_ms = self.shards.now_ms
+        try:
+            shard, transaction = self._find(transactional_id)
+            effects = transaction.end(now_ms, end, new_producer_id, ticket)
+        except BrokerError as error:
+            ticket.fail(error.code)
+            return
+        shard.act(transaction, effects)
+
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> None:
+        """Have `callback` called when the id has no transaction that is ending: at once, if it has
+        none now."""
+        try:
+            shard, transaction = self._find(transactional_id)
+        except BrokerError:
+            callback()
+            return
+        if transaction.marker is None:
+            callback()
+        else:
+            shard.when_ended(transactional_id, callback)
+
+    # Administration
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """TRANSACTIONAL_ID_NOT_FOUND if there is none."""
+        _check_id(transactional_id)
+        transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
+        if transaction is None:
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return transaction
+
+    def _find(self, transactional_id: str) -> tuple[Shard, Transaction]:
+        _check_id(transactional_id)
+        shard = self.shards.of(transactional_id)
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return shard, transaction
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)

@@ -1,0 +1,96 @@
+"""All transaction shards of this broker: partitions of `__transaction_state` that it leads.
+
+Besides what every coordinator's shards do (`coordination.shards`), one task forgets transactional
+ids that nobody uses any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.coordination import shards
+from millstream.coordination.effects import TimerKey
+from millstream.coordination.journal import Journal, JournalOptions
+from millstream.coordination.shard import ShardState
+from millstream.env.clock import Clock
+from millstream.replication.replica import Replicas
+from millstream.transactions.marker import MarkerSender
+from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.shard import Shard, Surroundings
+from millstream.transactions.state import Transaction
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOptions:
+    """What the broker's settings say about transactions."""
+
+    #: The cluster's transaction version.
+    version: int = 2
+    timeout_ms_max: int = 900_000
+    id_expiration_ms: int = 7 * 24 * 3_600_000
+    id_check_interval_ms: int = 3_600_000
+    #: Read at a time when a partition is loaded.
+    load_bytes: int = 1024 * 1024
+    journal: JournalOptions = field(default_factory=JournalOptions)
+
+
+class Shards(shards.Shards[Shard]):
+    """See the module's text. Event loop only."""
+
+    __slots__ = ("_surroundings", "options")
+
+    topic = TRANSACTIONS_TOPIC
+
+    def __init__(
+        self, replicas: Replicas, clock: Clock, sender: MarkerSender, options: TransactionOptions
+    ) -> None:
+        super().__init__(replicas, clock)
+        self._surroundings = Surroundings(sender, options.version, lambda: self.now_ms)
+        #: May be replaced while the broker runs; the version may not.
+        self.options = options
+
+    @property
+    def _journal_options(self) -> JournalOptions:
+        return self.options.journal
+
+    @property
+    def _load_bytes(self) -> int:
+        return self.options.load_bytes
+
+    def _make(self, index: int, leader_epoch: int, journal: Journal) -> Shard:
+        return Shard(index, leader_epoch, journal, self._set_timer, self._surroundings)
+
+    def _expire_timer(self, shard: Shard, owner: str, key: TimerKey) -> None:
+        shard.expire_timer(self.now_ms, owner, key)
+
+    def all_transactions(self) -> Iterator[Transaction]:
+        """Every id here. COORDINATOR_LOAD_IN_PROGRESS while that can't be told."""
+        for shard in self.all():
+            yield from shard.transactions.values()
+
+    # Expiry
+
+    def _background(self) -> Iterable[Coroutine[Any, Any, None]]:
+        return [self._expire_regularly()]
+
+    async def _expire_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.id_check_interval_ms / 1000)
+            await self.expire_ids()
+
+    async def expire_ids(self) -> int:
+        """Forget ids that nobody used for the time of expiration; how many."""
+        count = 0
+        for shard in list(self._shards.values()):
+            if shard.state is ShardState.ACTIVE:
+                count += shard.expire_ids(self.now_ms, self.options.id_expiration_ms)
+            await asyncio.sleep(0)
+        if count:
+            _log.info("%d transactional ids expired", count)
+        return count

@@ -1,0 +1,450 @@
+"""The state machine of one transactional id. Pure: events and time in, `TransactionEffects` out.
+
+    EMPTY            a producer was given this id; no transaction
+    ONGOING          partitions were added to a transaction
+    PREPARE_COMMIT   it was decided that the transaction commits; markers are on their way
+    PREPARE_ABORT    likewise that it aborts
+    COMPLETE_COMMIT  every partition has its marker
+    COMPLETE_ABORT   likewise
+    DEAD             forgotten: a tombstone was written (never the state of a record)
+    PREPARE_EPOCH_FENCE  has a number and a name in Kafka, and is never seen: fencing a producer
+                     and deciding to abort its transaction is one step here
+
+    event                      from                           to
+    init_producer              EMPTY, COMPLETE_*              EMPTY            epoch raised
+                               ONGOING                        PREPARE_ABORT    producer fenced
+    add_partitions             EMPTY, ONGOING, COMPLETE_*     ONGOING
+    end                        ONGOING                        PREPARE_*
+                               EMPTY, COMPLETE_* (version 2)  PREPARE_ABORT    nothing was added
+    expire (timeout)           ONGOING                        PREPARE_ABORT    producer fenced
+    marked (last partition)    PREPARE_*                      COMPLETE_*
+
+The decision is final once its record is committed; only then are markers sent. Until they have
+arrived everywhere, every request is told CONCURRENT_TRANSACTIONS.
+
+There are two protocols. In the classic one a producer keeps its epoch until it is initialised
+again. In transaction version 2 (KIP-890) every end raises the epoch, and the markers carry the
+raised one, so that nothing late can become part of the next transaction. The last epoch of an id is
+never given to a producer: it is left for fencing. When the epochs of an id are used up, the
+transactional id goes on with a new producer id.
+
+A refusal is a BrokerError, raised before anything was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from millstream.coordination.effects import Effects, Producer, TimerKey, Token
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions import record
+from millstream.transactions.record import TransactionLogValue
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+NO_TIME: Final = -1
+#: From which version on every end raises the epoch.
+BUMPING_VERSION: Final = 2
+#: For fencing only; no producer has it.
+LAST_EPOCH: Final = 0x7FFF
+
+_TIMEOUT: Final[TimerKey] = ("timeout", "")
+
+
+class State(Enum):
+    """Numbers as in records, names as clients are told them."""
+
+    EMPTY = (0, "Empty")
+    ONGOING = (1, "Ongoing")
+    PREPARE_COMMIT = (2, "PrepareCommit")
+    PREPARE_ABORT = (3, "PrepareAbort")
+    COMPLETE_COMMIT = (4, "CompleteCommit")
+    COMPLETE_ABORT = (5, "CompleteAbort")
+    DEAD = (6, "Dead")
+    PREPARE_EPOCH_FENCE = (7, "PrepareEpochFence")
+
+    def __init__(self, number: int, label: str) -> None:
+        self.number = number
+        self.label = label
+
+
+_PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_COMPLETED: Final = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+_STATE_OF_NUMBER: Final = {state.number: state for state in State}
+
+
+class Marker(NamedTuple):
+    """What is written into each partition of a transaction to end it."""
+
+    producer: Producer
+    is_commit: bool
+
+
+@dataclass(slots=True)
+class TransactionEffects(Effects):
+    """With a marker to be sent to the transaction's partitions, once the records are committed."""
+
+    marker: Marker | None = None
+
+
+class End(NamedTuple):
+    """An EndTxn request."""
+
+    producer: Producer
+    is_commit: bool
+    #: The transaction version that the client speaks.
+    version: int
+
+
+class Transaction:
+    """See the module's text."""
+
+    __slots__ = (
+        "client_version",
+        "last_epoch",
+        "next_producer_id",
+        "partitions",
+        "previous_producer_id",
+        "producer_epoch",
+        "producer_id",
+        "start_ms",
+        "state",
+        "timeout_ms",
+        "transactional_id",
+        "update_ms",
+        "version",
+    )
+
+    def __init__(self, transactional_id: str, version: int) -> None:
+        self.transactional_id = transactional_id
+        #: The cluster's transaction version: of records, and of what happens without a client.
+        self.version = version
+        self.state = State.EMPTY
+        self.producer_id = NO_PRODUCER_ID
+        #: Before it the epochs were used up; NO_PRODUCER_ID if there was none.
+        self.previous_producer_id = NO_PRODUCER_ID
+        #: With which the producer goes on after a transaction that used the epochs up.
+        self.next_producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_EPOCH
+        #: The producer's epoch before the present one if it may retry with that, else NO_EPOCH.
+        self.last_epoch = NO_EPOCH
+        self.timeout_ms = 0
+        #: Of the transaction. When it is prepared: those without marker yet.
+        self.partitions: set[TopicPartition] = set()
+        self.start_ms = NO_TIME
+        self.update_ms = NO_TIME
+        #: The transaction version that the client spoke at the last transition.
+        self.client_version = 0
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next epoch can't be given to a producer."""
+        return self.producer_epoch >= LAST_EPOCH - 1
+
+    @property
+    def marker(self) -> Marker | None:
+        """The one that is being sent."""
+        if self.state not in _PREPARED:
+            return None
+        return Marker(self.producer, self.state is State.PREPARE_COMMIT)
+
+    # InitProducerId
+
+    def init_producer(
+        self,
+        now_ms: int,
+        timeout_ms: int,
+        expected: Producer | None,
+        new_producer_id: int | None,
+        token: Token,
+    ) -> TransactionEffects:
+        """Give a producer its id and epoch, which fences all before it; the token gets both, or
+        CONCURRENT_TRANSACTIONS while a transaction must be aborted first.
+
+        `expected` is what a producer that goes on after an error (KIP-360) believes to have.
+        `new_producer_id` is used if there is none yet or its epochs are used up."""
+        self._check_not_ending()
+        if expected is not None and not self._is_plausible(expected):
+            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+        effects = TransactionEffects()
+        if self.state is State.ONGOING:
+            if expected not in (None, self.producer):
+                # Kafka would abort the transaction first, and refuse then: a zombie's doing.
+                raise BrokerError(ErrorCode.PRODUCER_FENCED)
+            self._fence(now_ms, effects)
+            effects.reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)
+            return effects
+        self._raise_epoch(expected, new_producer_id)
+        self.state = State.EMPTY
+        self.timeout_ms = timeout_ms
+        self.start_ms = NO_TIME
+        self.client_version = 0
+        self._write(now_ms, effects)
+        effects.reply(token, self.producer)
+        return effects
+
+    def needs_producer_id(self, epoch: int | None = None) -> bool:
+        """Whether the next rise of the epoch, asked for in `epoch`, takes a new producer id."""
+        if self.producer_id == NO_PRODUCER_ID:
+            return True
+        return self.is_exhausted and epoch in (None, self.producer_epoch)
+
+    def _is_plausible(self, expected: Producer) -> bool:
+        """Its own present id, or the one before if the answer that named the new one was lost."""
+        return (
+            self.producer_epoch == NO_EPOCH
+            or expected.producer_id == self.producer_id
+            or (
+                expected.producer_id == self.previous_producer_id
+                and expected.epoch >= LAST_EPOCH - 1
+            )
+        )
+
+    def _raise_epoch(self, expected: Producer | None, new_producer_id: int | None) -> None:
+        expected_epoch = None if expected is None else expected.epoch
+        if self.needs_producer_id(expected_epoch):
+            if new_producer_id is None:
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            self.previous_producer_id = self.producer_id
+            self.last_epoch = NO_EPOCH if expected is None else self.producer_epoch
+            self.producer_id, self.producer_epoch = new_producer_id, 0
+        elif expected_epoch is None:
+            self.last_epoch = NO_EPOCH
+            self.producer_epoch += 1
+        elif expected_epoch == self.producer_epoch:
+            self.last_epoch = self.producer_epoch
+            self.producer_epoch += 1
+        elif expected_epoch != self.last_epoch or self.last_epoch == NO_EPOCH:
+            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+        # Else it is a retry, and is given the present epoch again.
+
+    # AddPartitionsToTxn, AddOffsetsToTxn
+
+    def add_partitions(
+        self,
+        now_ms: int,
+        producer: Producer,
+        partitions: Iterable[TopicPartition],
+        version: int,
+        token: Token,
+    ) -> TransactionEffects:
+        """Begin a transaction, or add to it; the token gets None. `version` is the client's."""
+        self._check_not_ending()
+        self._check_producer(producer)
+        effects = TransactionEffects()
+        added = set(partitions) - self.partitions
+        if self.state is not State.ONGOING:
+            self.state = State.ONGOING
+            self.start_ms = now_ms
+            effects.set_timer(_TIMEOUT, now_ms + self.timeout_ms)
+        elif not added:
+            effects.reply(token, None)
+            return effects
+        self.partitions |= added
+        self.client_version = version
+        self._write(now_ms, effects)
+        effects.reply(token, None)
+        return effects
+
+    def check_partitions(
+        self, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether partitions are part of the producer's transaction: a code for each."""
+        self._check_producer(producer)
+        self._check_not_ending()
+        return {
+            each: ErrorCode.NONE if each in self.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for each in partitions
+        }
+
+    # EndTxn
+
+    def end(
+        self, now_ms: int, end: End, new_producer_id: int | None, token: Token
+    ) -> TransactionEffects:
+        """Commit or abort; the token gets the id and epoch with which the producer goes on.
+
+        `new_producer_id` is used if the epochs are used up."""
+        self._check_not_ending()
+        if end.version >= BUMPING_VERSION:
+            return self._end_bumping(now_ms, end, new_producer_id, token)
+        self._check_producer(end.producer)
+        effects = TransactionEffects()
+        if self.state is State.ONGOING:
+            self._prepare(now_ms, end.is_commit, end.version, effects)
+        elif self.state is not (State.COMPLETE_COMMIT if end.is_commit else State.COMPLETE_ABORT):
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE)
+        effects.reply(token, self.producer)
+        return effects
+
+    def _end_bumping(
+        self, now_ms: int, end: End, new_producer_id: int | None, token: Token
+    ) -> TransactionEffects:
+        effects = TransactionEffects()
+        if self._is_repeated(end):
+            self._check_repeated(end)
+            effects.reply(token, self.producer)
+            return effects
+        self._check_producer(end.producer)
+        if self.state is not State.ONGOING and end.is_commit:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE)
+        if self.is_exhausted:
+            if new_producer_id is None:
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            self.next_producer_id = new_producer_id
+        if self.state is not State.ONGOING:
+            # A transaction without partitions is aborted only to raise the epoch.
+            self.start_ms = now_ms
+        self.last_epoch = self.producer_epoch
+        self.producer_epoch += 1
+        self._prepare(now_ms, end.is_commit, end.version, effects)
+        goes_on = self.producer
+        if self.next_producer_id != NO_PRODUCER_ID:
+            goes_on = Producer(self.next_producer_id, 0)
+        effects.reply(token, goes_on)
+        return effects
+
+    def _is_repeated(self, end: End) -> bool:
+        """Whether the producer ends what has ended, as it did not hear the answer."""
+        if self.state not in _COMPLETED or self.client_version < BUMPING_VERSION:
+            return False
+        producer_id, epoch = end.producer
+        if producer_id == self.producer_id:
+            return self.producer_epoch == epoch + 1
+        is_before = producer_id == self.previous_producer_id and epoch == LAST_EPOCH - 1
+        return is_before and self.producer_epoch == 0
+
+    def _check_repeated(self, end: End) -> None:
+        if end.is_commit != (self.state is State.COMPLETE_COMMIT):
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE)
+        if self.producer_epoch == LAST_EPOCH:
+            # It was fenced in its last epoch: it has to start anew, with another id.
+            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+
+    # Ending
+
+    def expire(self, now_ms: int, key: TimerKey) -> TransactionEffects:
+        """The transaction's time is up: abort it, and fence its producer."""
+        effects = TransactionEffects()
+        if key == _TIMEOUT and self.state is State.ONGOING:
+            self._fence(now_ms, effects)
+        return effects
+
+    def _fence(self, now_ms: int, effects: TransactionEffects) -> None:
+        self.producer_epoch += 1
+        self.last_epoch = NO_EPOCH
+        self._prepare(now_ms, is_commit=False, version=self.version, effects=effects)
+
+    def _prepare(
+        self, now_ms: int, is_commit: bool, version: int, effects: TransactionEffects
+    ) -> None:
+        self.state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+        self.client_version = version
+        self._write(now_ms, effects)
+        effects.cancel_timer(_TIMEOUT)
+        effects.marker = self.marker
+
+    def marked(self, now_ms: int, partition: TopicPartition | None) -> TransactionEffects:
+        """A partition has its marker, or is gone. None: there was no partition to mark."""
+        assert self.state in _PREPARED
+        if partition is not None:
+            self.partitions.discard(partition)
+        effects = TransactionEffects()
+        if self.partitions:
+            return effects
+        is_commit = self.state is State.PREPARE_COMMIT
+        self.state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+        if self.next_producer_id != NO_PRODUCER_ID:
+            self.previous_producer_id = self.producer_id
+            self.producer_id, self.producer_epoch = self.next_producer_id, 0
+            self.next_producer_id = NO_PRODUCER_ID
+        self._write(now_ms, effects)
+        return effects
+
+    # Life
+
+    def loaded(self, now_ms: int) -> TransactionEffects:
+        """All records were replayed: go on where they end."""
+        effects = TransactionEffects()
+        if self.state is State.ONGOING:
+            effects.set_timer(_TIMEOUT, max(self.start_ms + self.timeout_ms, now_ms))
+        effects.marker = self.marker
+        return effects
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether nobody used the id for so long."""
+        is_idle = self.state is State.EMPTY or self.state in _COMPLETED
+        return is_idle and self.update_ms <= now_ms - expiration_ms
+
+    def bury(self) -> TransactionEffects:
+        """Forget the id."""
+        self.state = State.DEAD
+        return TransactionEffects(records=[record.encode(self.transactional_id, None)])
+
+    def restore(self, value: TransactionLogValue) -> None:
+        """Take over a record of the log. Raises DamagedRecordError."""
+        state = _STATE_OF_NUMBER.get(value.transaction_status)
+        if state is None or state in (State.DEAD, State.PREPARE_EPOCH_FENCE):
+            raise record.DamagedRecordError(f"there is no state {value.transaction_status}")
+        self.state = state
+        self.producer_id = value.producer_id
+        self.previous_producer_id = value.previous_producer_id
+        self.next_producer_id = value.next_producer_id
+        self.producer_epoch = value.producer_epoch
+        self.last_epoch = NO_EPOCH
+        self.timeout_ms = value.transaction_timeout_ms
+        self.partitions = {
+            TopicPartition(topic.topic, number)
+            for topic in value.transaction_partitions or ()
+            for number in topic.partition_ids
+        }
+        self.start_ms = value.transaction_start_timestamp_ms
+        self.update_ms = value.transaction_last_update_timestamp_ms
+        self.client_version = value.client_transaction_version
+
+    # Inside
+
+    def _check_not_ending(self) -> None:
+        # First of all checks: while a transaction ends, its producer may be about to change.
+        if self.state in _PREPARED:
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _check_producer(self, producer: Producer) -> None:
+        if producer.producer_id != self.producer_id:
+            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if producer.epoch != self.producer_epoch:
+            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+
+    def _write(self, now_ms: int, effects: TransactionEffects) -> None:
+        self.update_ms = now_ms
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(self.partitions):
+            topics.setdefault(topic, []).append(number)
+        value = TransactionLogValue(
+            producer_id=self.producer_id,
+            previous_producer_id=self.previous_producer_id,
+            next_producer_id=self.next_producer_id,
+            producer_epoch=self.producer_epoch,
+            transaction_timeout_ms=self.timeout_ms,
+            transaction_status=self.state.number,
+            transaction_partitions=None
+            if self.state is State.EMPTY
+            else [
+                TransactionLogValue.Partitions(topic=topic, partition_ids=numbers)
+                for topic, numbers in topics.items()
+            ],
+            transaction_last_update_timestamp_ms=now_ms,
+            transaction_start_timestamp_ms=self.start_ms,
+            client_transaction_version=self.client_version,
+        )
+        is_tagged = self.version >= 1 or self.client_version >= BUMPING_VERSION
+        key, encoded = record.encode(self.transactional_id, value, 1 if is_tagged else 0)
+        effects.append(key, encoded)

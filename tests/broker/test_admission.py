@@ -1,0 +1,91 @@
+"""Batches that come while the transaction before is still being ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millstream.broker import admission as admission_module
+from millstream.broker.admission import Admission
+from millstream.coordination.effects import Producer
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions.state import End
+from transactions.coordinator_home import CoordinatorHome
+
+A = TopicPartition("a", 0)
+#: A partition in which nothing is open.
+PARTITION: Any = SimpleNamespace(
+    topic_partition=A, log=SimpleNamespace(has_open_transaction=lambda *_: False)
+)
+
+
+def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]) -> None:
+    """With a transaction that was decided and whose marker is on its way."""
+
+    async def main() -> None:
+        home = CoordinatorHome(path)
+        coordinator = home.open()
+        home.markers.answers_at_once = False
+        coordinator.init_producer("x", 1000, None, 7, home.ticket("init"))
+        coordinator.add_partitions("x", Producer(7, 0), [A], 2, home.ticket("add"))
+        coordinator.end("x", End(Producer(7, 0), True, 2), None, home.ticket("end"))
+        coordinator.flush("x")
+        assert home.answers["end"] == Producer(7, 1)
+        try:
+            await body(home, home.answers["end"])
+        finally:
+            await home.close()
+
+    asyncio.run(main())
+
+
+def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome, producer: Producer) -> None:
+        admission = Admission(home.coordinator, "x")
+        decided: list[bool] = []
+        admission.ask(producer, [A], lambda: decided.append(True), adds=True)
+        assert decided == []
+        home.markers.sent[0][3].deliver(None)
+        assert decided == [True]
+        admission.check(PARTITION, producer)
+
+    run(tmp_path, body)
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission_module, "_ENDING_S_MAX", 0.01)
+
+    async def body(home: CoordinatorHome, producer: Producer) -> None:
+        admission = Admission(home.coordinator, "x")
+        decided = asyncio.Event()
+        admission.ask(producer, [A], decided.set, adds=True)
+        await asyncio.wait_for(decided.wait(), 10)
+        with pytest.raises(BrokerError) as caught:
+            admission.check(PARTITION, producer)
+        assert caught.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
+        # Nothing is asked once more when they do arrive.
+        home.markers.sent[0][3].deliver(None)
+        assert not home.coordinator.is_open("x", producer, A)
+
+    run(tmp_path, body)
+
+
+def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome, producer: Producer) -> None:
+        home.markers.answers_at_once = True
+        home.markers.sent[0][3].deliver(None)
+        admission = Admission(home.coordinator, "x")
+        admission.ask(producer, [A], lambda: None, adds=True)
+        admission.check(PARTITION, producer)
+        home.coordinator.end("x", End(producer, False, 2), None, home.ticket("abort"))
+        with pytest.raises(BrokerError) as caught:
+            admission.check(PARTITION, producer)
+        assert caught.value.code == ErrorCode.INVALID_TXN_STATE
+
+    run(tmp_path, body)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.broker_process import BrokerProcess, wait_until
+from harness.raw_client import RawClient, values_batch
+from harness.raw_transaction import (
+    CLASSIC_PRODUCE,
+    RawProducer,
+    committed_values,
+    find_coordinator,
+)
+from millstream.model.error import ErrorCode
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+_numbers = count()
+
+
+@pytest.fixture
+def client(broker: str) -> Iterator[RawClient]:
+    host, _, port = broker.rpartition(":")
+    with RawClient(host, int(port)) as connection:
+        find_coordinator(connection, "any")
+        yield connection
+
+
+@pytest.fixture
+def producer(client: RawClient, topic: str) -> RawProducer:
+    """In a transaction that wrote one value into partition 0 of the topic."""
+    made = RawProducer(client, f"txn-{os.getpid()}-{next(_numbers)}")
+    made.init()
+    assert made.produce(topic, b"value") == 0
+    return made
+
+
+def test_ids_are_listed_by_what_is_asked(ask: Run, producer: RawProducer) -> None:
+    name = producer.transactional_id
+    shown = ask("txn", "list")
+    assert shown.code == 0
+    assert name in shown.out
+    row = {
+        "transactional_id": name,
+        "coordinator": 1,
+        "producer_id": producer.producer_id,
+        "state": "Ongoing",
+    }
+    for filters in (
+        ["--producer-id", str(producer.producer_id)],
+        ["--pattern", name, "--state", "Ongoing", "--state", "Empty"],
+    ):
+        assert json.loads(ask("txn", "list", "--json", *filters).out) == [row]
+    assert name not in ask("txn", "list", "--state", "Empty").out
+    assert name not in ask("txn", "list", "--open-for", "60").out
+    assert "No such transactions" in ask("txn", "list", "--pattern", "nobody").error
+
+
+def test_an_id_is_described(ask: Run, producer: RawProducer, topic: str) -> None:
+    shown = ask("txn", "describe", producer.transactional_id)
+    assert shown.code == 0
+    assert f"{topic}-0" in shown.out
+    found = json.loads(ask("txn", "describe", producer.transactional_id, "--json").out)
+    assert found["state"] == "Ongoing"
+    assert found["partitions"] == [f"{topic}-0"]
+    assert (found["producer_id"], found["producer_epoch"]) == (producer.producer_id, 0)
+    missing = ask("txn", "describe", "nobody")
+    assert missing.code == 3
+    assert "no transactional id 'nobody'" in missing.error
+
+
+def test_aborting_an_id_fences_its_producer(
+    ask: Run, client: RawClient, producer: RawProducer, topic: str
+) -> None:
+    name = producer.transactional_id
+    assert ask("txn", "abort", name).code == 2
+    assert ask("txn", "abort").code == 2
+    assert ask("txn", "abort", name, "--hanging").code == 2
+    assert ask("txn", "abort", "nobody", "--yes").code == 3
+    assert ask("txn", "abort", name, "--yes").out == f"{name}: fenced\n"
+    assert producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
+    assert committed_values(client, topic) == []
+
+
+def test_a_hanging_transaction_is_found_and_aborted(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a broker that does not ask coordinators can be made to have one."""
+    settings = {"transaction.partition.verification.enable": False}
+    with (
+        BrokerProcess(tmp_path, settings) as broker,
+        RawClient(broker.host, broker.port) as client,
+    ):
+        monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", broker.bootstrap)
+        client.create_topic("t", 2)
+        client.create_topic("u")
+        find_coordinator(client, "x")
+        producer = RawProducer(client, "x")
+        producer.init()
+        assert producer.produce("t", b"kept") == 0
+        find = ("txn", "list", "--hanging", "--idle-minutes", "0")
+        assert "No transaction hangs" in run(*find).error
+        assert producer.produce("t", b"hangs", partition=1, version=CLASSIC_PRODUCE) == 0
+        client.produce("t", values_batch(b"behind"), 1)
+        (found,) = json.loads(run(*find, "--json").out)
+        assert (found["topic"], found["partition"], found["start_offset"]) == ("t", 1, 0)
+        assert found["producer_id"] == producer.producer_id
+        assert "START OFFSET" in run(*find).out
+        assert json.loads(run(*find, "--topic", "u", "--json").out) == []
+        # By default only what is older than any transaction may be.
+        assert "No transaction hangs" in run("txn", "list", "--hanging").error
+        assert committed_values(client, "t", 1) == []
+        assert run("txn", "abort", "--hanging", "--idle-minutes", "0").code == 2
+        aborted = run("txn", "abort", "--hanging", "--idle-minutes", "0", "--yes")
+        assert "1 aborted" in aborted.out
+        assert committed_values(client, "t", 1) == [b"behind"]
+        assert "No transaction hangs" in run(*find).error
+        assert producer.end(commit=True) == 0
+        wait_until(lambda: committed_values(client, "t") == [b"kept"], "the commit's marker")
+
+
+def test_secured_listeners_are_refused_in_words(ask: Run) -> None:
+    refused = ask("txn", "list", "-X", "security.protocol=SASL_SSL")
+    assert refused.code == 2
+    assert "plain text only" in refused.error
+
+
+def test_nobody_listens(run: Run) -> None:
+    refused = run("txn", "list", "-b", "127.0.0.1:1")
+    assert refused.code == 4
+    assert "no answer from 127.0.0.1:1" in refused.error

@@ -1,0 +1,84 @@
+"""A broker's partitions over a real data folder, without a broker around them.
+
+What a coordinator needs under it. The clock stands still; the test says what the metadata is.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from immutables import Map
+
+from harness.log_home import StillClock
+from millstream.env.disk import SystemDisk
+from millstream.log.directory import LogDirectory
+from millstream.log.flusher import Flusher
+from millstream.log.storage import LogOptions
+from millstream.metadata.image import ClusterImage, ImageDelta, difference
+from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.model.config import TopicConfig
+from millstream.replication.replica import Replicas
+
+
+class _Numbers:
+    """Counters and latency of a partition; nobody looks at them."""
+
+    bytes_in = bytes_out = messages_in = messages_out = failed_produces = failed_fetches = 0
+
+    def observe(self, value: float) -> None:
+        pass
+
+
+class ReplicaHome:
+    """Opened, used, abandoned and opened again. Must be used within a running loop."""
+
+    directory: LogDirectory
+    replicas: Replicas
+
+    def __init__(self, path: Path, image: ClusterImage) -> None:
+        self.path = path
+        self.clock = StillClock()
+        self.image = image
+
+    def open_replicas(self, *, recover: bool = False) -> Replicas:
+        self.directory = LogDirectory.open(
+            self.path,
+            SystemDisk(),
+            self.clock,
+            random.Random(7),
+            LogOptions(open_files_max=16, close_threads=1),
+        )
+        numbers = _Numbers()
+        self.replicas = Replicas(
+            1,
+            self.directory,
+            TopicConfig(),
+            lambda _topic, _number: (numbers, numbers),
+            Flusher(),
+            flushes_before_ack=False,
+        )
+        if recover:
+            self.replicas.open_logs(self.image)
+            self.directory.recover()
+        self.replicas.follow(self.image, difference(ClusterImage(), self.image))
+        return self.replicas
+
+    def follow_replicas(self, image: ClusterImage) -> ImageDelta:
+        """The metadata became `image`; what changed."""
+        delta = difference(self.image, image)
+        self.image = image
+        self.replicas.follow(image, delta)
+        return delta
+
+
+def picture(
+    *topics: tuple[str, bytes, int], leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,)
+) -> ClusterImage:
+    """A cluster with topics of a name, an id and so many partitions."""
+    state = PartitionRecord(replicas=isr, leader=leader, leader_epoch=epoch, isr=isr)
+    records = [TopicRecord(name, topic_id, (state,) * count) for name, topic_id, count in topics]
+    return ClusterImage(
+        topics=Map({topic.name: topic for topic in records}),
+        topic_names=Map({topic.topic_id: topic.name for topic in records}),
+    )

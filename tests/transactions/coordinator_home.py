@@ -1,0 +1,93 @@
+"""A transaction coordinator over a real data folder, without a broker around it.
+
+Markers go where the test says.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness.replica_home import ReplicaHome, picture
+from millstream.coordination.ticket import Ticket
+from millstream.metadata.image import ClusterImage
+from millstream.model.error import ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.replication.partition import Partition
+from millstream.transactions.coordinator import Coordinator
+from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.shards import Shards, TransactionOptions
+from millstream.transactions.state import Marker
+
+PARTITION_COUNT = 2
+
+
+class Markers:
+    """Takes markers, and answers when the test wants it to."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Marker, int, TopicPartition, Ticket]] = []
+        self.answers_at_once = True
+
+    def send(
+        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, ticket: Ticket
+    ) -> None:
+        self.sent.append((marker, coordinator_epoch, partition, ticket))
+        if self.answers_at_once:
+            ticket.deliver(None)
+
+
+class CoordinatorHome(ReplicaHome):
+    """See `ReplicaHome`."""
+
+    def __init__(self, path: Path, options: TransactionOptions | None = None) -> None:
+        super().__init__(path, self.picture())
+        self.options = options or TransactionOptions()
+        self.markers = Markers()
+        self.answers: dict[str, Any] = {}
+
+    def picture(
+        self, *, leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,)
+    ) -> ClusterImage:
+        topic = (TRANSACTIONS_TOPIC, bytes(range(16)), PARTITION_COUNT)
+        return picture(topic, leader=leader, epoch=epoch, isr=isr)
+
+    def open(self, *, recover: bool = False) -> Coordinator:
+        replicas = self.open_replicas(recover=recover)
+        self.shards = Shards(replicas, self.clock, self.markers, self.options)
+        self.shards.start(self.image)
+        self.coordinator = Coordinator(self.shards)
+        return self.coordinator
+
+    async def close(self, *, clean: bool = True) -> None:
+        await self.shards.stop()
+        self.directory.close(clean)
+
+    async def reopen(self) -> Coordinator:
+        """As after a kill: nothing but the log is left, and nothing more gets into it."""
+        for index in list(self.shards._shards):
+            self.shards._close(index, ErrorCode.NOT_COORDINATOR)
+        await self.close(clean=False)
+        self.markers = Markers()
+        return self.open(recover=True)
+
+    def follow(self, image: ClusterImage) -> None:
+        delta = self.follow_replicas(image)
+        self.shards.follow(image, delta)
+
+    def partition_of(self, transactional_id: str) -> Partition:
+        index = self.shards.index_of(transactional_id)
+        return self.replicas.find(TRANSACTIONS_TOPIC, index)
+
+    def pass_time(self, ms: int) -> None:
+        self.clock.now_ms += ms
+        self.shards._carry_out_timers()
+
+    def ticket(self, name: str) -> Ticket:
+        """What it gets is in `answers`."""
+
+        def note(answer: Any) -> None:
+            assert name not in self.answers, f"{name} was answered twice"
+            self.answers[name] = answer
+
+        return Ticket(note, note)

@@ -1,0 +1,285 @@
+"""The state machine step by step: what each request may do in each state, in both protocols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millstream.coordination.effects import Producer
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions.record import DamagedRecordError, decode_value
+from millstream.transactions.state import (
+    LAST_EPOCH,
+    End,
+    Marker,
+    State,
+    Transaction,
+    TransactionEffects,
+)
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 1)
+TIMEOUT_MS = 1000
+TIMER = ("timeout", "")
+
+
+def started(epoch: int = 0, version: int = 2) -> Transaction:
+    transaction = Transaction("bank", version)
+    transaction.init_producer(0, TIMEOUT_MS, None, 7, "t")
+    transaction.producer_epoch = epoch
+    return transaction
+
+
+def ongoing(epoch: int = 0, version: int = 2) -> Transaction:
+    transaction = started(epoch, version)
+    transaction.add_partitions(10, transaction.producer, [A, B], version, "t")
+    return transaction
+
+
+def completed(*, commit: bool, client: int, epoch: int = 0) -> Transaction:
+    transaction = ongoing(epoch)
+    end(transaction, commit=commit, client=client)
+    for each in (A, B):
+        transaction.marked(30, each)
+    return transaction
+
+
+def end(
+    transaction: Transaction, *, commit: bool, client: int, new_id: int | None = None
+) -> TransactionEffects:
+    return transaction.end(20, End(transaction.producer, commit, client), new_id, "t")
+
+
+def refused(call: Any) -> ErrorCode:
+    with pytest.raises(BrokerError) as caught:
+        call()
+    return caught.value.code
+
+
+def reply(effects: TransactionEffects) -> Any:
+    ((token, answer),) = effects.replies
+    assert token == "t"
+    return answer
+
+
+def test_a_transaction_goes_through_its_states() -> None:
+    transaction = started()
+    assert (transaction.state, transaction.producer) == (State.EMPTY, Producer(7, 0))
+    effects = transaction.add_partitions(10, transaction.producer, [A], 0, "t")
+    assert transaction.state is State.ONGOING
+    assert effects.timers == [(TIMER, 10 + TIMEOUT_MS)]
+    again = transaction.add_partitions(15, transaction.producer, [A], 0, "t")
+    assert (again.records, again.timers, reply(again)) == ([], [], None)
+    more = transaction.add_partitions(16, transaction.producer, [B], 0, "t")
+    assert more.timers == []
+    assert transaction.start_ms == 10
+    effects = end(transaction, commit=True, client=0)
+    assert effects.marker == Marker(Producer(7, 0), is_commit=True)
+    assert effects.timers == [(TIMER, None)]
+    assert reply(effects) == Producer(7, 0)
+    assert not transaction.marked(30, A).records
+    assert transaction.partitions == {B}
+    assert transaction.marked(31, B).records
+    assert transaction.state is State.COMPLETE_COMMIT
+    transaction.add_partitions(40, transaction.producer, [B], 0, "t")
+    assert (transaction.state, transaction.start_ms) == (State.ONGOING, 40)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_while_it_ends_nothing_else_happens(commit: bool) -> None:
+    transaction = ongoing()
+    old = transaction.producer
+    end(transaction, commit=commit, client=2)
+    new = transaction.producer
+    for producer in (old, new):
+        for call in (
+            lambda producer=producer: transaction.add_partitions(1, producer, [A], 2, "t"),
+            lambda producer=producer: transaction.end(1, End(producer, commit, 2), None, "t"),
+            lambda producer=producer: transaction.end(1, End(producer, commit, 0), None, "t"),
+            lambda producer=producer: transaction.init_producer(1, 1, producer, None, "t"),
+            lambda: transaction.init_producer(1, 1, None, None, "t"),
+        ):
+            assert refused(call) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert not transaction.expire(10**9, TIMER).records
+
+
+def test_in_version_2_every_end_raises_the_epoch_and_markers_carry_it() -> None:
+    transaction = ongoing()
+    effects = end(transaction, commit=True, client=2)
+    assert effects.marker == Marker(Producer(7, 1), is_commit=True)
+    assert reply(effects) == Producer(7, 1)
+
+
+def test_an_end_is_repeated_in_version_2_with_the_epoch_before() -> None:
+    transaction = completed(commit=True, client=2)
+    assert transaction.producer == Producer(7, 1)
+    before = End(Producer(7, 0), True, 2)
+    effects = transaction.end(40, before, None, "t")
+    assert (reply(effects), effects.records) == (Producer(7, 1), [])
+    otherwise = End(Producer(7, 0), False, 2)
+    code = refused(lambda: transaction.end(40, otherwise, None, "t"))
+    assert code == ErrorCode.INVALID_TXN_STATE
+    stranger = End(Producer(8, 0), True, 2)
+    code = refused(lambda: transaction.end(40, stranger, None, "t"))
+    assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("make", [started, lambda: completed(commit=True, client=2)])
+def test_in_version_2_nothing_can_be_aborted_too(make: Any) -> None:
+    transaction = make()
+    epoch = transaction.producer_epoch
+    code = refused(lambda: end(transaction, commit=True, client=2))
+    assert code == ErrorCode.INVALID_TXN_STATE
+    effects = end(transaction, commit=False, client=2)
+    assert reply(effects) == Producer(7, epoch + 1)
+    assert transaction.state is State.PREPARE_ABORT
+    transaction.marked(40, None)
+    assert (transaction.state, transaction.start_ms) == (State.COMPLETE_ABORT, 20)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_in_the_classic_protocol_an_end_is_repeated_with_the_same_epoch(commit: bool) -> None:
+    transaction = completed(commit=commit, client=0)
+    assert reply(end(transaction, commit=commit, client=0)) == Producer(7, 0)
+    code = refused(lambda: end(transaction, commit=not commit, client=0))
+    assert code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_timeout_fences_and_aborts() -> None:
+    transaction = ongoing(version=0)
+    effects = transaction.expire(10 + TIMEOUT_MS, TIMER)
+    assert effects.marker == Marker(Producer(7, 1), is_commit=False)
+    assert effects.replies == []
+    for each in (A, B):
+        transaction.marked(2000, each)
+    late = End(Producer(7, 0), True, 0)
+    code = refused(lambda: transaction.end(2001, late, None, "t"))
+    assert code == ErrorCode.PRODUCER_FENCED
+
+
+def test_an_initialisation_aborts_first_and_then_raises_the_epoch_again() -> None:
+    transaction = ongoing()
+    effects = transaction.init_producer(20, TIMEOUT_MS, None, None, "t")
+    assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert effects.marker == Marker(Producer(7, 1), is_commit=False)
+    for each in (A, B):
+        transaction.marked(30, each)
+    effects = transaction.init_producer(40, 5000, None, None, "t")
+    assert reply(effects) == Producer(7, 2)
+    assert (transaction.timeout_ms, transaction.start_ms) == (5000, -1)
+
+
+def test_a_producer_goes_on_with_what_it_has_or_had() -> None:
+    transaction = started(epoch=4)
+    assert reply(transaction.init_producer(1, 1, Producer(7, 4), None, "t")) == Producer(7, 5)
+    # A retry, as the answer was lost.
+    assert reply(transaction.init_producer(1, 1, Producer(7, 4), None, "t")) == Producer(7, 5)
+    for stranger in (Producer(7, 3), Producer(7, 6), Producer(6, 5)):
+        code = refused(lambda one=stranger: transaction.init_producer(1, 1, one, None, "t"))
+        assert code == ErrorCode.PRODUCER_FENCED
+    # A new producer was started: nobody can go on.
+    transaction.init_producer(1, 1, None, None, "t")
+    code = refused(lambda: transaction.init_producer(1, 1, Producer(7, 5), None, "t"))
+    assert code == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_zombie_that_goes_on_does_not_abort_its_successors_transaction() -> None:
+    transaction = ongoing(epoch=4)
+    code = refused(lambda: transaction.init_producer(1, 1, Producer(7, 3), None, "t"))
+    assert code == ErrorCode.PRODUCER_FENCED
+    assert (transaction.state, transaction.producer) == (State.ONGOING, Producer(7, 4))
+    # Its own producer may.
+    effects = transaction.init_producer(1, 1, Producer(7, 4), None, "t")
+    assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert transaction.state is State.PREPARE_ABORT
+
+
+def test_when_epochs_are_used_up_an_initialisation_takes_a_new_id() -> None:
+    transaction = started(epoch=LAST_EPOCH - 1)
+    assert transaction.needs_producer_id()
+    code = refused(lambda: transaction.init_producer(1, 1, None, None, "t"))
+    assert code == ErrorCode.CONCURRENT_TRANSACTIONS
+    held = transaction.producer
+    assert reply(transaction.init_producer(1, 1, held, 8, "t")) == Producer(8, 0)
+    assert transaction.previous_producer_id == 7
+    # The answer was lost.
+    assert reply(transaction.init_producer(1, 1, held, None, "t")) == Producer(8, 0)
+
+
+def test_when_epochs_are_used_up_an_end_takes_a_new_id() -> None:
+    transaction = ongoing(epoch=LAST_EPOCH - 1)
+    held = transaction.producer
+    code = refused(lambda: end(transaction, commit=True, client=2))
+    assert code == ErrorCode.CONCURRENT_TRANSACTIONS
+    effects = end(transaction, commit=True, client=2, new_id=8)
+    assert reply(effects) == Producer(8, 0)
+    assert effects.marker == Marker(Producer(7, LAST_EPOCH), is_commit=True)
+    replayed = Transaction("bank", 2)
+    value = decode_value(effects.records[0][1])
+    assert value is not None
+    replayed.restore(value)
+    for each in (transaction, replayed):
+        each.marked(30, A)
+        each.marked(30, B)
+        assert each.producer == Producer(8, 0)
+        assert reply(each.end(40, End(held, True, 2), None, "t")) == Producer(8, 0)
+
+
+def test_the_last_epoch_is_told_to_nobody() -> None:
+    transaction = ongoing(epoch=LAST_EPOCH - 1)
+    held = transaction.producer
+    transaction.expire(10**6, TIMER)
+    for each in (A, B):
+        transaction.marked(30, each)
+    assert transaction.producer_epoch == LAST_EPOCH
+    code = refused(lambda: transaction.end(40, End(held, False, 2), None, "t"))
+    assert code == ErrorCode.PRODUCER_FENCED
+    assert reply(transaction.init_producer(50, 1, None, 8, "t")) == Producer(8, 0)
+
+
+def test_partitions_are_checked() -> None:
+    transaction = started()
+    transaction.add_partitions(1, transaction.producer, [A], 0, "t")
+    codes = transaction.check_partitions(transaction.producer, [A, B])
+    assert codes == {A: ErrorCode.NONE, B: ErrorCode.TRANSACTION_ABORTABLE}
+    code = refused(lambda: transaction.check_partitions(Producer(7, 1), [A]))
+    assert code == ErrorCode.PRODUCER_FENCED
+    code = refused(lambda: transaction.check_partitions(Producer(8, 0), [A]))
+    assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_after_loading_it_goes_on() -> None:
+    transaction = ongoing()
+    assert transaction.loaded(500).timers == [(TIMER, 10 + TIMEOUT_MS)]
+    assert transaction.loaded(5000).timers == [(TIMER, 5000)]
+    end(transaction, commit=True, client=0)
+    assert transaction.loaded(500).marker == Marker(Producer(7, 0), is_commit=True)
+
+
+def test_only_idle_ids_expire() -> None:
+    assert started().is_expired(100, 100)
+    assert not started().is_expired(99, 100)
+    assert completed(commit=True, client=2).is_expired(130, 100)
+    assert not ongoing().is_expired(10**9, 100)
+    transaction = ongoing()
+    end(transaction, commit=True, client=2)
+    assert not transaction.is_expired(10**9, 100)
+
+
+@pytest.mark.parametrize(("version", "first_byte"), [(0, 0), (1, 1), (2, 1)])
+def test_records_have_the_version_that_the_cluster_can_read(version: int, first_byte: int) -> None:
+    transaction = Transaction("bank", version)
+    effects = transaction.init_producer(0, 1, None, 7, "t")
+    encoded = effects.records[0][1]
+    assert encoded is not None
+    assert encoded[1] == first_byte
+
+
+def test_states_that_are_never_written_are_damage() -> None:
+    for number in (6, 7, 8):
+        value = decode_value(started().init_producer(0, 1, None, None, "t").records[0][1])
+        assert value is not None
+        value.transaction_status = number
+        with pytest.raises(DamagedRecordError):
+            Transaction("bank", 2).restore(value)

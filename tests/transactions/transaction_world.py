@@ -1,0 +1,483 @@
+"""A transactional id, its coordinator's log, its partitions and its producers, without any I/O.
+
+Everything that takes time in a cluster waits here until the test lets it happen: what is decided
+becomes committed, markers arrive or get lost, clocks go on, the coordinator dies and reads its log
+again. Producers behave as real ones do; those that were fenced go on trying to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from millstream.coordination.effects import Producer
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions import record
+from millstream.transactions.state import (
+    BUMPING_VERSION,
+    End,
+    Marker,
+    State,
+    Transaction,
+    TransactionEffects,
+)
+
+TRANSACTIONAL_ID = "bank"
+PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
+TIMEOUT_MS = 1000
+
+OK = ErrorCode.NONE
+Reply = Callable[[Any], None]
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not an error of the test
+    """The partition does not take it."""
+
+
+class PartitionModel:
+    """What a partition's log does about transactions, in few words."""
+
+    def __init__(self) -> None:
+        #: (producer, value) or (producer, marker)
+        self.entries: list[tuple[Producer, Any]] = []
+        self.epochs: dict[int, int] = {}
+        self.open: set[int] = set()
+
+    def has_open(self, producer: Producer) -> bool:
+        return producer.producer_id in self.open and (
+            self.epochs.get(producer.producer_id) == producer.epoch
+        )
+
+    def write(self, producer: Producer, value: Any) -> None:
+        if producer.epoch < self.epochs.get(producer.producer_id, -1):
+            raise Refused
+        self.epochs[producer.producer_id] = producer.epoch
+        self.open.add(producer.producer_id)
+        self.entries.append((producer, value))
+
+    def mark(self, marker: Marker) -> bool:
+        """False if the producer has a later epoch here."""
+        producer = marker.producer
+        if producer.epoch < self.epochs.get(producer.producer_id, -1):
+            return False
+        self.epochs[producer.producer_id] = producer.epoch
+        self.open.discard(producer.producer_id)
+        self.entries.append((producer, marker))
+        return True
+
+    def outcomes(self) -> dict[Any, bool | None]:
+        """Of every value: whether it was committed, None while that is open."""
+        found: dict[Any, bool | None] = {}
+        waiting: dict[int, list[Any]] = {}
+        for producer, entry in self.entries:
+            values = waiting.setdefault(producer.producer_id, [])
+            if isinstance(entry, Marker):
+                found.update(dict.fromkeys(values, entry.is_commit))
+                values.clear()
+            else:
+                assert entry not in found, "a value was written twice"
+                found[entry] = None
+                values.append(entry)
+        return found
+
+
+@dataclass
+class Client:
+    """One producer with the transactional id. Its transactions are numbered."""
+
+    name: str
+    version: int
+    producer: Producer | None = None
+    serial: int = 0
+    #: Ready for a transaction, in one, or ending it (True to commit) without having heard back.
+    phase: str = "new"
+    ends_with: bool = False
+    is_waiting: bool = False
+    added: set[TopicPartition] = field(default_factory=set)
+    #: Values that were acknowledged, by transaction.
+    acknowledged: dict[int, list[Any]] = field(default_factory=dict)
+    #: Transactions that it asked to be committed, and how all ended, as it was told.
+    asked: set[int] = field(default_factory=set)
+    ended: dict[int, bool] = field(default_factory=dict)
+    #: All identities that it ever had.
+    past: list[Producer] = field(default_factory=list)
+
+    def become(self, producer: Producer) -> None:
+        if self.producer is not None:
+            self.past.append(self.producer)
+        self.producer = producer
+
+    def start_over(self) -> None:
+        """It was fenced, or gave up: a new process with the same transactional id."""
+        if self.producer is not None:
+            self.past.append(self.producer)
+        self.producer = None
+        self.phase = "new"
+        self.added.clear()
+        self.serial += 1
+
+
+class World:
+    """See the module's text."""
+
+    def __init__(self, version: int, client_versions: Sequence[int], first_epoch: int = -1) -> None:
+        self.version = version
+        self.clients = [
+            Client(name, each) for name, each in zip("xyz", client_versions, strict=False)
+        ]
+        self.now_ms = 0
+        self.partitions = {each: PartitionModel() for each in PARTITIONS}
+        #: The committed records of the transactional id, as they lie in its log.
+        self.log: list[tuple[bytes, bytes | None]] = []
+        #: What was decided but is not committed yet.
+        self.pipeline: list[TransactionEffects] = []
+        self.timer_ms: int | None = None
+        #: Markers on their way.
+        self.markers: list[tuple[Marker, TopicPartition]] = []
+        self.transaction = Transaction(TRANSACTIONAL_ID, version)
+        self.next_id = 100
+        self.values = 0
+        #: The newest identity that InitProducerId gave away: all before it are fenced.
+        self.fencing_order: list[int] = []
+        self.newest: Producer | None = None
+        if first_epoch >= 0:
+            self.transaction.producer_id, self.transaction.producer_epoch = 99, first_epoch
+            self.fencing_order.append(99)
+
+    # The coordinator
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        self.fencing_order.append(self.next_id)
+        return self.next_id
+
+    def ask(self, request: Callable[[Any], TransactionEffects], reply: Reply) -> None:
+        """Send a request; `reply` is called with what is answered, at once if it is refused."""
+        try:
+            effects = request(reply)
+        except BrokerError as error:
+            reply(error.code)
+            return
+        self.carry_out(effects)
+
+    def carry_out(self, effects: TransactionEffects) -> None:
+        for _, due_ms in effects.timers:
+            self.timer_ms = due_ms
+        self.pipeline.append(effects)
+
+    def commit_next(self) -> None:
+        effects = self.pipeline.pop(0)
+        self.log += effects.records
+        for reply, answer in effects.replies:
+            reply(answer)
+        if effects.marker is not None:
+            self.begin_markers(effects.marker)
+
+    def begin_markers(self, marker: Marker) -> None:
+        if not self.transaction.partitions:
+            self.carry_out(self.transaction.marked(self.now_ms, None))
+        self.markers += [(marker, each) for each in sorted(self.transaction.partitions)]
+
+    def deliver_marker(self, place: int, *, is_acknowledged: bool = True) -> None:
+        marker, partition = self.markers[place]
+        self.partitions[partition].mark(marker)
+        if is_acknowledged:
+            del self.markers[place]
+            self.carry_out(self.transaction.marked(self.now_ms, partition))
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        if self.timer_ms is not None and self.timer_ms <= self.now_ms:
+            self.timer_ms = None
+            self.carry_out(self.transaction.expire(self.now_ms, ("timeout", "")))
+
+    def crash(self) -> None:
+        """Lose all but what is committed, and load that."""
+        self.pipeline.clear()
+        self.markers.clear()
+        self.timer_ms = None
+        self.transaction = Transaction(TRANSACTIONAL_ID, self.version)
+        for _, encoded in self.log:
+            value = record.decode_value(encoded)
+            assert value is not None
+            self.transaction.restore(value)
+        self.carry_out(self.transaction.loaded(self.now_ms))
+        for client in self.clients:
+            client.is_waiting = False
+
+    def settle(self) -> None:
+        """Let everything happen that is under way."""
+        while self.pipeline or self.markers:
+            while self.pipeline:
+                self.commit_next()
+            if self.markers:
+                self.deliver_marker(0)
+
+    # Producers
+
+    def is_fenced(self, producer: Producer) -> bool:
+        """Whether a later identity was given to a producer that started."""
+        if self.newest is None:
+            return False
+        order = self.fencing_order
+        return (order.index(producer.producer_id), producer.epoch) < (
+            order.index(self.newest.producer_id),
+            self.newest.epoch,
+        )
+
+    def start(self, client: Client, *, goes_on: bool) -> None:
+        """InitProducerId; `goes_on` after an error, with what it has (KIP-360)."""
+        expected = client.producer if goes_on else None
+        client.is_waiting = True
+
+        def reply(answer: Any) -> None:
+            client.is_waiting = False
+            if isinstance(answer, Producer):
+                client.become(answer)
+                self.newest = answer
+                client.phase = "ready"
+                client.added.clear()
+                client.serial += 1
+            elif answer == ErrorCode.PRODUCER_FENCED:
+                client.start_over()
+            else:
+                assert answer == ErrorCode.CONCURRENT_TRANSACTIONS, answer
+
+        transaction = self.transaction
+        epoch = None if expected is None else expected.epoch
+        new_id = self.new_id() if transaction.needs_producer_id(epoch) else None
+        self.ask(
+            lambda token: transaction.init_producer(
+                self.now_ms, TIMEOUT_MS, expected, new_id, token
+            ),
+            reply,
+        )
+
+    def add(self, client: Client, partition: TopicPartition) -> None:
+        """AddPartitionsToTxn of a classic producer."""
+        producer = client.producer
+        assert producer is not None
+        client.is_waiting = True
+
+        def reply(answer: Any) -> None:
+            client.is_waiting = False
+            if answer is None:
+                client.added.add(partition)
+                client.phase = "in"
+            elif answer != ErrorCode.CONCURRENT_TRANSACTIONS:
+                client.start_over()
+
+        transaction = self.transaction
+        self.ask(
+            lambda token: transaction.add_partitions(self.now_ms, producer, [partition], 0, token),
+            reply,
+        )
+
+    def write(self, client: Client, partition: TopicPartition) -> None:
+        """Produce: the partition has the batch admitted by the coordinator if it must."""
+        producer = client.producer
+        assert producer is not None
+        self.values += 1
+        value = (client.name, client.serial, self.values)
+        client.is_waiting = True
+
+        def done(code: ErrorCode) -> None:
+            client.is_waiting = False
+            if code == OK:
+                client.phase = "in"
+                client.acknowledged.setdefault(client.serial, []).append(value)
+            elif code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                client.start_over()
+
+        self.produce(producer, client.version, partition, value, done)
+
+    def produce(
+        self,
+        producer: Producer,
+        version: int,
+        partition: TopicPartition,
+        value: Any,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        model = self.partitions[partition]
+        transaction = self.transaction
+
+        def append() -> None:
+            is_open = (
+                transaction is self.transaction
+                and transaction.state is State.ONGOING
+                and transaction.producer == producer
+                and partition in transaction.partitions
+            )
+            if not model.has_open(producer) and not is_open:
+                done(ErrorCode.INVALID_TXN_STATE)
+                return
+            try:
+                model.write(producer, value)
+            except Refused:
+                done(ErrorCode.INVALID_PRODUCER_EPOCH)
+                return
+            assert not self.is_fenced(producer), f"{producer} was fenced and wrote {value}"
+            done(OK)
+
+        def admitted(answer: Any) -> None:
+            if isinstance(answer, dict):
+                answer = answer[partition] or None
+            if answer is None:
+                append()
+            else:
+                done(answer)
+
+        if model.has_open(producer):
+            append()
+        elif version >= BUMPING_VERSION:
+            self.ask(
+                lambda token: transaction.add_partitions(
+                    self.now_ms, producer, [partition], version, token
+                ),
+                admitted,
+            )
+        else:
+            self.ask(lambda token: self._verify(producer, partition, token), admitted)
+
+    def _verify(
+        self, producer: Producer, partition: TopicPartition, token: Any
+    ) -> TransactionEffects:
+        codes = self.transaction.check_partitions(producer, [partition])
+        return TransactionEffects(replies=[(token, codes)])
+
+    def end(self, client: Client, *, is_commit: bool) -> None:
+        producer = client.producer
+        assert producer is not None
+        client.phase, client.ends_with, client.is_waiting = "ending", is_commit, True
+        if is_commit:
+            client.asked.add(client.serial)
+
+        def reply(answer: Any) -> None:
+            client.is_waiting = False
+            if isinstance(answer, Producer):
+                if client.version >= BUMPING_VERSION:
+                    client.become(answer)
+                client.ended[client.serial] = is_commit
+                client.serial += 1
+                client.phase = "ready"
+                client.added.clear()
+            elif answer != ErrorCode.CONCURRENT_TRANSACTIONS:
+                client.start_over()
+
+        transaction = self.transaction
+        end = End(producer, is_commit, client.version)
+        new_id = self.new_id() if transaction.needs_producer_id(producer.epoch) else None
+        self.ask(lambda token: transaction.end(self.now_ms, end, new_id, token), reply)
+
+    def write_late(self, client: Client, producer: Producer, partition: TopicPartition) -> None:
+        """A zombie, or a batch that was under way for long."""
+        self.values += 1
+        value = ("late", client.name, producer, self.values)
+        self.produce(producer, client.version, partition, value, lambda _: None)
+
+    # What may happen next
+
+    def actions(self) -> list[Callable[[], None]]:
+        """Everything that producers may do now."""
+        found: list[Callable[[], None]] = []
+        for client in self.clients:
+            if not client.is_waiting:
+                found += self._actions_of(client)
+        return found
+
+    def _actions_of(self, client: Client) -> list[Callable[[], None]]:
+        found: list[Callable[[], None]] = [partial(self.start, client, goes_on=False)]
+        if client.producer is not None:
+            found.append(partial(self.start, client, goes_on=True))
+        if client.phase in ("ready", "in"):
+            if client.version < BUMPING_VERSION:
+                found += [partial(self.add, client, each) for each in PARTITIONS]
+                found += [partial(self.write, client, each) for each in sorted(client.added)]
+            else:
+                found += [partial(self.write, client, each) for each in PARTITIONS]
+        if client.phase == "in":
+            found += [partial(self.end, client, is_commit=each) for each in (True, False)] * 2
+        if client.phase == "ending":
+            found += [partial(self.end, client, is_commit=client.ends_with)] * 2
+        past = {each for each in client.past if each != client.producer}
+        if client.version < BUMPING_VERSION:
+            # Of the classic protocol, only an initialisation promises anything.
+            past = {each for each in past if self.is_fenced(each)}
+        found += [
+            partial(self.write_late, client, producer, PARTITIONS[0]) for producer in sorted(past)
+        ]
+        return found
+
+    # What must hold
+
+    def outcomes(self) -> dict[Any, bool | None]:
+        found: dict[Any, bool | None] = {}
+        for model in self.partitions.values():
+            found.update(model.outcomes())
+        return found
+
+    def check(self) -> None:
+        """At any time: each transaction ends as one, and only as its producer wanted it to."""
+        by_transaction: dict[Any, set[bool | None]] = {}
+        for value, outcome in self.outcomes().items():
+            if value[0] != "late":
+                by_transaction.setdefault(value[:2], set()).add(outcome)
+        for transaction, outcomes in by_transaction.items():
+            assert not outcomes >= {True, False}, f"{transaction} was committed and aborted"
+        for client in self.clients:
+            committed = {
+                serial
+                for (name, serial), outcomes in by_transaction.items()
+                if name == client.name and True in outcomes
+            }
+            assert committed <= client.asked, f"{client.name} did not ask for that commit"
+        if self.log and not self.pipeline:
+            self._check_log()
+
+    def _check_log(self) -> None:
+        replayed = Transaction(TRANSACTIONAL_ID, self.version)
+        value = record.decode_value(self.log[-1][1])
+        assert value is not None
+        replayed.restore(value)
+        for name in ("state", "producer", "next_producer_id", "timeout_ms", "start_ms"):
+            assert getattr(replayed, name) == getattr(self.transaction, name), name
+        assert replayed.partitions >= self.transaction.partitions
+
+    def check_end(self) -> None:
+        """When all has settled and time has passed: nothing is open, and what producers were told
+        about their transactions is what happened."""
+        self.settle()
+        self.pass_time(TIMEOUT_MS + 1)
+        self.settle()
+        self.check()
+        assert self.transaction.state in (
+            State.EMPTY,
+            State.COMPLETE_COMMIT,
+            State.COMPLETE_ABORT,
+        )
+        outcomes = self.outcomes()
+        assert None not in outcomes.values(), "a transaction hangs"
+        for client in self.clients:
+            for serial, is_commit in client.ended.items():
+                for value in client.acknowledged.get(serial, ()):
+                    assert outcomes[value] is is_commit, f"{client.name} was told otherwise"
+        self._check_usable()
+
+    def _check_usable(self) -> None:
+        """A new producer gets its transaction through."""
+        client = Client("new", self.version)
+        self.start(client, goes_on=False)
+        self.settle()
+        if client.version < BUMPING_VERSION:
+            self.add(client, PARTITIONS[0])
+            self.settle()
+        self.write(client, PARTITIONS[0])
+        self.settle()
+        (value,) = client.acknowledged[client.serial]
+        self.end(client, is_commit=True)
+        self.settle()
+        assert self.outcomes()[value] is True

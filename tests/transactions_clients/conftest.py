@@ -1,0 +1,58 @@
+"""Client programs by name, compiled where they have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transactions_clients.program import (
+    MAY_BE_MISSING,
+    Program,
+    compile_java,
+    java_program,
+    missing_tool,
+    node_program,
+    python_program,
+)
+
+
+@pytest.fixture(scope="session")
+def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the Java programs are, once one of them was asked for."""
+    return tmp_path_factory.mktemp("classes")
+
+
+@pytest.fixture(scope="session")
+def program_named(java_classes: Path) -> Callable[[str], Program]:
+    """Finds a program. What needs Maven Central or npm is skipped where those can't be reached."""
+    programs = {
+        "confluent": python_program("confluent_processor"),
+        "aiokafka": python_program("aiokafka_processor"),
+        "kafkajs": node_program(),
+        "java": java_program("Processor", java_classes),
+        "java writer": java_program("Writer", java_classes),
+    }
+
+    def find(name: str) -> Program:
+        program = programs[name]
+        missing = missing_tool(program)
+        if missing is not None:
+            tool, reason = missing
+            end = pytest.skip if tool in MAY_BE_MISSING else pytest.fail
+            end(f"{tool} is not available: {reason}")
+        if "java" in program.tools and not any(java_classes.iterdir()):
+            compile_java(java_classes)
+        return program
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def java_writer(java_classes: Path, program_named: Callable[[str], Program]) -> Program | None:
+    """None where Kafka's jars could not be fetched: others can do its work."""
+    missing = missing_tool(java_program("Writer", java_classes))
+    if missing is not None and missing[0] in MAY_BE_MISSING:
+        return None
+    return program_named("java writer")

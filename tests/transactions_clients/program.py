@@ -1,0 +1,61 @@
+"""How the client programs of these tests are run, and whether what they need is there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+REPOSITORY = FOLDER.parents[1]
+CACHE = REPOSITORY / ".cache"
+JARS = f"{CACHE / 'jars'}/*"
+JVM = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+#: Maven Central and npm may be out of reach; Debian's packages may not.
+MAY_BE_MISSING = frozenset({"jars", "kafkajs"})
+
+
+@dataclass(slots=True, frozen=True)
+class Program:
+    """`command` goes on with the program's arguments. `tools`: what must be there for it."""
+
+    command: Sequence[str]
+    tools: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def python_program(name: str) -> Program:
+    return Program([sys.executable, str(FOLDER / "processors" / f"{name}.py")])
+
+
+def java_program(name: str, classes: Path) -> Program:
+    """Of a class that `compile_java` has put into `classes`."""
+    return Program([*JVM, "-cp", f"{classes}:{JARS}", name], ("java", "jars"))
+
+
+def node_program() -> Program:
+    environment = {"NODE_PATH": str(CACHE / "node" / "node_modules")}
+    command = ["node", str(FOLDER / "processors" / "processor.js")]
+    return Program(command, ("node", "kafkajs"), environment)
+
+
+def compile_java(classes: Path) -> None:
+    sources = [str(path) for path in sorted(FOLDER.glob("*/*.java"))]
+    subprocess.run(["javac", "-cp", JARS, "-d", str(classes), *sources], check=True, timeout=120)
+
+
+def missing_tool(program: Program) -> tuple[str, str] | None:
+    """The first tool that is not there, and why."""
+    record = CACHE / "tools.json"
+    if not record.exists():
+        script = REPOSITORY / "scripts" / "setup-test-tools"
+        subprocess.run([sys.executable, str(script)], check=True)
+    states: dict[str, dict[str, Any]] = json.loads(record.read_text())
+    for tool in program.tools:
+        if not states[tool]["available"]:
+            return tool, str(states[tool]["reason"])
+    return None

@@ -1,0 +1,202 @@
+"""A producer dies in the middle of a transaction: readers of committed records wait for the abort
+that its timeout brings, no longer, and the lag they are shown is what they could have read.
+
+Nothing here measures time: what is checked is that nobody gets past the open transaction before the
+abort marker is in the log, and that everybody does after it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from harness.broker_process import BrokerProcess, wait_until
+from harness.raw_client import RawClient, records_of
+from millstream.records.batch import scan
+from millstream.wire.messages.list_offsets import LATEST
+from transactions_clients.stable import SETTINGS, stable_offset
+
+TIMEOUT_MS = 3000
+UNSTUCK_SECONDS_MAX = 60.0
+TOPIC = "events"
+ABORT = b"\x00\x00\x00\x00"
+
+#: Sends two records in a transaction, says so, and waits to be killed.
+_DEAD = """
+import sys
+from confluent_kafka import Producer
+producer = Producer({
+    "bootstrap.servers": sys.argv[1], "transactional.id": "dead",
+    "transaction.timeout.ms": int(sys.argv[2]),
+})
+producer.init_transactions(30)
+producer.begin_transaction()
+for value in ("dead 1", "dead 2"):
+    producer.produce("events", value, partition=0)
+assert producer.flush(30) == 0
+print("sent", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, SETTINGS) as process:
+        with RawClient(process.host, process.port) as client:
+            client.create_topic(TOPIC)
+        yield process
+
+
+def die_in_a_transaction(broker: BrokerProcess) -> None:
+    command = [sys.executable, "-c", _DEAD, broker.bootstrap, str(TIMEOUT_MS)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "sent\n"
+        process.kill()
+
+
+def commit(broker: BrokerProcess, transactional_id: str, *values: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(TOPIC, value, partition=0)
+    producer.commit_transaction(30)
+
+
+class Reader:
+    """Reads committed records from the start; keeps what librdkafka says of its lag."""
+
+    def __init__(self, broker: BrokerProcess, group_id: str = "readers") -> None:
+        self.values: list[str] = []
+        self.statistics: dict[str, Any] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": group_id,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 100,
+                "fetch.wait.max.ms": 50,
+                "statistics.interval.ms": 50,
+                "stats_cb": self._keep,
+            }
+        )
+        self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
+
+    def _keep(self, text: str) -> None:
+        topic = json.loads(text)["topics"].get(TOPIC, {})
+        self.statistics = topic.get("partitions", {}).get("0", {})
+
+    def poll(self) -> list[str]:
+        message = self._consumer.poll(0.02)
+        if message is not None and message.error() is None:
+            self.values.append(message.value().decode())
+        return self.values
+
+    def commit(self, offset: int) -> None:
+        places = [TopicPartition(TOPIC, 0, offset)]
+        self._consumer.commit(offsets=places, asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.fixture
+def reader(broker: BrokerProcess) -> Iterator[Reader]:
+    made = Reader(broker)
+    yield made
+    made.close()
+
+
+def abort_time_ms(client: RawClient) -> int | None:
+    """When the first abort marker was written; None while there is none."""
+    data = client.fetch(TOPIC, 0).records or b""
+    for position, header in scan(data):
+        if header.is_control:
+            (marker,) = records_of(data[position : position + header.size])
+            if marker.key == ABORT:
+                return int(marker.timestamp)
+    return None
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["broker lives", "broker is killed"])
+def test_readers_go_on_when_the_timeout_aborts_the_transaction(
+    broker: BrokerProcess, reader: Reader, is_killed: bool
+) -> None:
+    commit(broker, "before", "before")
+    die_in_a_transaction(broker)
+    commit(broker, "after", "after")
+    if is_killed:
+        broker.kill()
+        broker.start()
+    with RawClient(broker.host, broker.port) as client:
+        (first, *_) = [r for r in client.read_all(TOPIC) if r.value == b"dead 1"]
+
+        def is_past_the_transaction() -> bool:
+            had_passed = "after" in reader.poll() or stable_offset(client, TOPIC) > first.offset
+            assert not had_passed or abort_time_ms(client) is not None
+            return "after" in reader.values
+
+        wait_until(is_past_the_transaction, "the record behind the dead", UNSTUCK_SECONDS_MAX)
+        assert reader.values == ["before", "after"]
+        aborted_ms = abort_time_ms(client)
+        assert aborted_ms is not None
+        assert aborted_ms - first.timestamp >= TIMEOUT_MS
+        assert stable_offset(client, TOPIC) == client.list_offset(TOPIC, LATEST).offset
+
+
+def test_a_successor_frees_readers_before_the_timeout(
+    broker: BrokerProcess, reader: Reader
+) -> None:
+    die_in_a_transaction(broker)
+    commit(broker, "dead", "risen")
+    wait_until(lambda: reader.poll() == ["risen"], "the successor's record", UNSTUCK_SECONDS_MAX)
+
+
+def describe_group(broker: BrokerProcess, group_id: str) -> dict[str, Any]:
+    program = str(Path(sys.executable).with_name("millstream"))
+    command = [program, "group", "describe", group_id, "--json", "-b", broker.bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_lag_is_what_a_reader_has_not_read(broker: BrokerProcess, reader: Reader) -> None:
+    commit(broker, "before", "before 1", "before 2")
+    die_in_a_transaction(broker)
+    commit(broker, "after", "after")
+    with RawClient(broker.host, broker.port) as client:
+        end = client.list_offset(TOPIC, LATEST).offset
+        wait_until(lambda: len(reader.poll()) == 2, "what is committed", UNSTUCK_SECONDS_MAX)
+        reader.commit(1)
+        assert lag_of(broker) == end - 1
+
+        def is_told_the_stable_offset() -> bool:
+            stable = stable_offset(client, TOPIC)
+            reader.poll()
+            told = reader.statistics
+            return bool(told) and told["ls_offset"] == stable and told["consumer_lag"] == stable - 1
+
+        wait_until(is_told_the_stable_offset, "librdkafka's own lag", UNSTUCK_SECONDS_MAX)
+        wait_until(lambda: "after" in reader.poll(), "the end", UNSTUCK_SECONDS_MAX)
+        end = client.list_offset(TOPIC, LATEST).offset
+        reader.commit(end)
+        assert lag_of(broker) == 0
+
+
+def lag_of(broker: BrokerProcess) -> int:
+    (row,) = describe_group(broker, "readers")["partitions"]
+    return int(row["lag"])

@@ -1,0 +1,141 @@
+"""Random transactions over several partitions, with clients and broker killed: what they did and
+saw is written down and searched for anomalies.
+
+TRANSACTION_SEED replays the choices of a run (not the processes' timing); TRANSACTION_ROUNDS sets
+the length of the long one. The histories stay in the test's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from harness.broker_process import BrokerProcess, wait_until
+from harness.checker import check, explain
+from harness.history import Operation, Outcome, Poll, Recorder, Seen, read_history
+from harness.raw_client import RawClient
+from harness.seed import choose_seed, report
+from millstream.wire.messages.list_offsets import LATEST
+from transactions_clients.actor import (
+    INPUT,
+    OUTPUT,
+    PARTITIONS,
+    all_partitions,
+    partition_name,
+    reader_settings,
+    seen_in,
+)
+from transactions_clients.cast import cast_of
+from transactions_clients.program import Program
+from transactions_clients.stable import SETTINGS, stable_offset
+
+ROUNDS_QUICK = 6
+ROUNDS_SOAK = int(os.environ.get("TRANSACTION_ROUNDS", "200"))
+START_SECONDS_MAX = 60.0
+LAST_READ_SECONDS_MAX = 60.0
+#: Transactions reach over several segments, and readers start in the middle of one.
+ROLLING = {"segment.bytes": 4096, "index.interval.bytes": 512}
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(ROUNDS_QUICK, id="quick"),
+        pytest.param(ROUNDS_SOAK, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+    ],
+)
+def test_histories_of_random_transactions_are_sound(
+    tmp_path: Path, java_writer: Program | None, rounds: int
+) -> None:
+    chance = random.Random(choose_seed("TRANSACTION_SEED"))
+    folder = tmp_path / "histories"
+    folder.mkdir()
+    strikes: Counter[str] = Counter()
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
+        with RawClient(broker.host, broker.port) as client:
+            client.create_topic(INPUT, PARTITIONS[INPUT])
+            client.create_topic(OUTPUT, PARTITIONS[OUTPUT], ROLLING)
+        with cast_of(broker, java_writer, folder, chance) as cast:
+            wait_until(cast.is_under_way, "everybody at work", START_SECONDS_MAX)
+            for _ in range(rounds):
+                time.sleep(chance.uniform(0.2, 1.5))
+                strikes[cast.strike()] += 1
+        read_to_the_end(broker, folder / "last.jsonl")
+        assert "Traceback" not in broker.log_text()
+    history = read_history(cast.histories())
+    report(f"{dict(strikes)}; {describe(history)}")
+    anomalies = check(history)
+    assert not anomalies, explain(anomalies)
+    assert_something_happened(history)
+
+
+def read_to_the_end(broker: BrokerProcess, path: Path) -> None:
+    """Once every transaction is over, a reader takes each partition from its start to its end."""
+    with RawClient(broker.host, broker.port) as client:
+        ends = {
+            partition_name(each.topic, each.partition): quiet_end(client, each)
+            for each in all_partitions()
+        }
+    with Recorder(path, "last", time.monotonic_ns) as recorder:
+        recorder.begin()
+        recorder.end(Outcome.OK, [Poll(_read_up_to(broker.bootstrap, ends))])
+        recorder.begin()
+        recorder.end(Outcome.OK, [Poll({}, ends=ends)])
+
+
+def quiet_end(client: RawClient, place: TopicPartition) -> int:
+    """The end of a partition, once no transaction is open there."""
+    topic, partition = place.topic, place.partition
+
+    def is_quiet() -> bool:
+        end = client.list_offset(topic, LATEST, partition).offset
+        return bool(stable_offset(client, topic, partition) == end)
+
+    wait_until(is_quiet, f"the end of every transaction in {topic}-{partition}", 30)
+    return int(client.list_offset(topic, LATEST, partition).offset)
+
+
+def _read_up_to(bootstrap: str, ends: dict[str, int]) -> dict[str, list[Seen]]:
+    settings = {**reader_settings(bootstrap, committed=True), "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign(all_partitions())
+    left = {partition: end for partition, end in ends.items() if end > 0}
+    found: dict[str, list[Seen]] = {}
+    deadline = time.monotonic() + LAST_READ_SECONDS_MAX
+    while left:
+        assert time.monotonic() < deadline, f"not read to the end: {left}"
+        for message in consumer.consume(500, 0.2):
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                partition = partition_name(message.topic(), message.partition())
+                if message.offset() >= ends[partition]:
+                    left.pop(partition, None)
+                continue
+            for partition, records in seen_in([message]).items():
+                found.setdefault(partition, []).extend(records)
+    consumer.close()
+    return found
+
+
+def _is_transaction(operation: Operation) -> bool:
+    return bool(operation.sends())
+
+
+def describe(history: list[Operation]) -> str:
+    outcomes = Counter(str(each.outcome) for each in history if _is_transaction(each))
+    seen = sum(len(r) for each in history for poll in each.polls() for r in poll.seen.values())
+    return f"transactions {dict(outcomes)}, {seen} records seen"
+
+
+def assert_something_happened(history: list[Operation]) -> None:
+    """A run in which nothing was committed or aborted, moved or seen would prove nothing."""
+    transactions = [each for each in history if _is_transaction(each)]
+    outcomes = {each.outcome for each in transactions}
+    assert {Outcome.OK, Outcome.FAIL} <= outcomes
+    assert any(each.polls() and each.outcome is Outcome.OK for each in transactions)

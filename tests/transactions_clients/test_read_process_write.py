@@ -1,0 +1,150 @@
+"""Read-process-write with unmodified clients, while processor and broker are killed: each input is
+in the output once, for whoever reads committed records; others see the aborted ones too.
+
+PROCESS_SEED replays the choices of a run; PROCESS_ROUNDS sets the length of the long ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from harness.broker_process import BrokerProcess
+from harness.raw_client import RawClient, records_of
+from harness.seed import choose_seed, report
+from millstream.records.batch import scan
+from transactions_clients.processor import POINTS
+from transactions_clients.program import Program
+from transactions_clients.stable import SETTINGS
+from transactions_clients.work import INPUT, OUTPUT, PARTITIONS, Work, read_records
+
+ROUNDS_QUICK = 3
+ROUNDS_SOAK = int(os.environ.get("PROCESS_ROUNDS", "100"))
+INPUTS_PER_ROUND = 10
+COMMIT = b"\x00\x00\x00\x01"
+#: Client, and the transaction protocol that the broker offers: 2 is KIP-890's.
+CASES = [
+    ("confluent", 2),
+    ("java", 2),
+    ("java", 1),
+    ("aiokafka", 2),
+    ("kafkajs", 2),
+]
+rounds = pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(ROUNDS_QUICK, id="quick"),
+        pytest.param(ROUNDS_SOAK, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+    ],
+)
+
+
+class Strike(NamedTuple):
+    """Who is killed, and when: at a point of the processor, or between two."""
+
+    victim: str
+    moment: str
+
+
+IN_END_TXN = "in EndTxn"
+VICTIMS = ("processor", "processor", "broker", "both", "nobody")
+MOMENTS = (*POINTS, IN_END_TXN)
+OPENING = (Strike("processor", "sent"), Strike("broker", IN_END_TXN), Strike("both", "ready"))
+
+
+def strikes(rounds: int, chance: random.Random) -> Iterator[Strike]:
+    """The first few are the same in every run, so that the short ones have met each kind."""
+    yield from itertools.islice(OPENING, rounds)
+    for _ in range(rounds - len(OPENING)):
+        yield Strike(chance.choice(VICTIMS), chance.choice(MOMENTS))
+
+
+def run_round(work: Work, strike: Strike, chance: random.Random) -> None:
+    """Work goes on until what was chosen has happened, at the moment that was chosen."""
+    work.add_inputs(INPUTS_PER_ROUND)
+    is_under_way = strike.moment == IN_END_TXN
+    point = "ready" if is_under_way else strike.moment
+    while (reached := work.advance()).point != point:
+        work.go()
+    if is_under_way:
+        work.go()
+        time.sleep(chance.uniform(0, 0.01))
+    if strike.victim in ("processor", "both"):
+        work.kill_processor()
+        if strike.moment in ("sent", "ready"):
+            work.aborted[reached.key] = reached.records
+    if strike.victim in ("broker", "both"):
+        work.kill_broker()
+    if strike.victim in ("broker", "nobody") and not is_under_way:
+        work.go()
+
+
+def check_output(work: Work, bootstrap: str) -> None:
+    committed = read_records(bootstrap, committed=True)
+    every = read_records(bootstrap, committed=False)
+    for partition, values in enumerate(work.inputs):
+        found = [value for place, (_, value) in sorted(committed.items()) if place[0] == partition]
+        assert found == values, f"the output's partition {partition} is not the input's"
+    assert committed.items() <= every.items()
+    hidden = Counter(key for place, (key, _) in every.items() if place not in committed)
+    for key, count in work.aborted.items():
+        assert hidden[key] == count, f"of {key}, which was aborted, {hidden[key]} are there"
+
+
+def epoch_rises(client: RawClient, partition: int) -> set[int]:
+    """By how much the epochs of commit markers are above those of the records they commit."""
+    rises: set[int] = set()
+    epochs: dict[int, int] = {}
+    offset = 0
+    while data := client.fetch(OUTPUT, offset, partition).records:
+        for position, header in scan(data):
+            offset = header.next_offset
+            if not header.is_control:
+                epochs[header.producer_id] = header.producer_epoch
+                continue
+            (marker,) = records_of(data[position : position + header.size])
+            if marker.key == COMMIT:
+                rises.add(header.producer_epoch - epochs[header.producer_id])
+    return rises
+
+
+@rounds
+@pytest.mark.parametrize(("client", "version"), CASES, ids=[f"{c}-tv{v}" for c, v in CASES])
+def test_each_input_is_in_the_output_once(
+    tmp_path: Path,
+    program_named: Callable[[str], Program],
+    client: str,
+    version: int,
+    rounds: int,
+) -> None:
+    program = program_named(client)
+    chance = random.Random(choose_seed("PROCESS_SEED"))
+    events: Counter[str] = Counter()
+    settings = {**SETTINGS, "transaction.version": version}
+    with BrokerProcess(tmp_path, settings) as broker:
+        with RawClient(broker.host, broker.port) as raw:
+            raw.create_topic(INPUT, PARTITIONS)
+            raw.create_topic(OUTPUT, PARTITIONS)
+        work = Work(broker, program, tmp_path)
+        try:
+            for strike in strikes(rounds, chance):
+                run_round(work, strike, chance)
+                events[f"{strike.victim}, {strike.moment}"] += 1
+            work.finish()
+        finally:
+            work.kill_processor()
+        check_output(work, broker.bootstrap)
+        with RawClient(broker.host, broker.port) as raw:
+            # Only the second version of the protocol raises the epoch at each end.
+            expected = {1} if (client, version) == ("java", 2) else {0}
+            assert set.union(*(epoch_rises(raw, each) for each in range(PARTITIONS))) == expected
+        report(f"{client}: {dict(events)}, {len(work.aborted)} transactions aborted in mid-flight")
+        assert "Traceback" not in broker.log_text()

@@ -1,0 +1,122 @@
+"""A topic of inputs, the processor at work on it, and the topic of outputs.
+
+Owns the processes: a processor that died is replaced by the next that is needed. Decides nothing:
+who is killed and when is for the test to say.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from harness.broker_process import BrokerProcess, wait_until
+from transactions_clients.actor import connection, reader_settings
+from transactions_clients.processor import Processor, Reached
+from transactions_clients.program import Program
+
+INPUT, OUTPUT = "input", "output"
+PARTITIONS = 2
+READ_SECONDS_MAX = 60.0
+FINISH_SECONDS_MAX = 120.0
+
+#: Partition and offset.
+Place: TypeAlias = tuple[int, int]
+
+
+class Work:
+    """Inputs, the processor at work on them, and the ends it comes to."""
+
+    def __init__(self, broker: BrokerProcess, program: Program, folder: Path) -> None:
+        self._broker = broker
+        self._program = program
+        self._folder = folder
+        self._attempts = 0
+        self._processor: Processor | None = None
+        self._producer = Producer(connection(broker.bootstrap))
+        self.inputs: list[list[str]] = [[] for _ in range(PARTITIONS)]
+        #: Keys of transactions whose processor died before EndTxn, with how much they had sent.
+        self.aborted: dict[str, int] = {}
+        self._broker_died = False
+
+    def add_inputs(self, count: int) -> None:
+        for _ in range(count):
+            number = sum(map(len, self.inputs))
+            partition = number % PARTITIONS
+            self.inputs[partition].append(str(number))
+            self._producer.produce(INPUT, str(number), partition=partition)
+        assert self._producer.flush(30) == 0
+
+    def advance(self) -> Reached:
+        """The next point that a processor reaches: this one or, if it ended, another."""
+        while True:
+            processor = self._employed()
+            reached = processor.next_point()
+            if reached is not None:
+                return reached
+            assert self._broker_died, f"it ended by itself: {processor.last_words()}"
+            self.kill_processor()
+
+    def _employed(self) -> Processor:
+        if self._processor is None:
+            self._attempts += 1
+            arguments = [self._broker.bootstrap, "processor", "group", INPUT, OUTPUT]
+            self._processor = Processor(self._program, arguments, self._attempts, self._folder)
+        return self._processor
+
+    def go(self) -> None:
+        assert self._processor is not None
+        self._processor.go()
+
+    def kill_processor(self) -> None:
+        if self._processor is not None:
+            self._processor.kill()
+            self._processor = None
+            self._broker_died = False
+
+    def kill_broker(self) -> None:
+        self._broker.kill()
+        self._broker.start()
+        self._broker_died = True
+
+    def finish(self) -> None:
+        """Let it work in peace until all is done."""
+        wanted = sorted(value for values in self.inputs for value in values)
+
+        def is_done() -> bool:
+            if self._employed().has_news():
+                self.advance()
+                self.go()
+                return False
+            found = read_records(self._broker.bootstrap, committed=True)
+            return sorted(value for _, value in found.values()) == wanted
+
+        wait_until(is_done, "every input in the output, once", FINISH_SECONDS_MAX)
+
+
+def read_records(bootstrap: str, *, committed: bool) -> dict[Place, tuple[str, str]]:
+    """Everything in the output, as (partition, offset): (key, value)."""
+    consumer = Consumer(
+        {
+            **reader_settings(bootstrap, committed=committed),
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(OUTPUT, number, 0) for number in range(PARTITIONS)])
+    found: dict[Place, tuple[str, str]] = {}
+    left = set(range(PARTITIONS))
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    while left:
+        assert time.monotonic() < deadline, f"no end of partitions {left}"
+        for message in consumer.consume(500, 0.2):
+            error = message.error()
+            if error is None:
+                place = (message.partition(), message.offset())
+                found[place] = (message.key().decode(), message.value().decode())
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                left.discard(message.partition())
+    consumer.close()
+    return found
