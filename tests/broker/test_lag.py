@@ -127,16 +127,23 @@ def test_at_the_end_of_a_compacted_topic(world: World) -> None:
     run(world, body)
 
 
-def test_the_last_stable_offset_is_the_end_where_there_is_one() -> None:
-    class Transactional:
-        high_watermark = 10
-        last_stable_offset = 7
+def test_open_transactions_hold_back_and_markers_are_nothing_to_read(world: World) -> None:
+    async def body(world: World) -> None:
+        world.produce("t", count=10)
+        world.produce("t", is_transactional=True, producer=(7, 0, 0))
+        await world.commit("g", ("t", 0, 8))
+        await world.commit("h", ("t", 0, 10))
+        held = await world.row("g")
+        assert (held.end_offset, held.records) == (10, 2)
+        assert (await world.row("h")).records == 0
+        world.partition_of("t").append_marker(7, 0, commit=True, coordinator_epoch=0)
+        assert (await world.row("g")).end_offset == 12
+        assert (await world.row("h")).records == 2
+        await world.commit("h", ("t", 0, 11))
+        after = await world.row("h")
+        assert (after.records, after.seconds, after.headroom_seconds) == (0, 0.0, UNLIMITED)
 
-    class Plain:
-        high_watermark = 10
-
-    assert lag_module._readable_end(Transactional()) == 7  # type: ignore[arg-type]
-    assert lag_module._readable_end(Plain()) == 10  # type: ignore[arg-type]
+    run(world, body)
 
 
 def test_headroom_by_time(world: World) -> None:

@@ -98,11 +98,16 @@ def make_batch(
     timestamp: int = NOW_MS,
     producer: tuple[int, int, int] = (-1, -1, -1),
     key: bytes | None = b"key",
+    is_transactional: bool = False,
 ) -> bytearray:
     records = [Record(i, timestamp, key, value, []) for i in range(count)]
     producer_id, epoch, sequence = producer
     return build_batch(
-        records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+        records,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
     )
 
 

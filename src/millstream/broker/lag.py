@@ -266,15 +266,17 @@ class LagCollector:
         self, partition: Partition, committed: int, unread: dict[_Position, Unread]
     ) -> PartitionLag:
         log = partition.log
-        # Transactions that are open hold back what follows them.
-        end = partition.last_stable_offset
+        end = partition.high_watermark
         offset = max(committed, log.log_start_offset)
         row = PartitionLag(*partition.topic_partition, committed, end, 0, 0.0, UNLIMITED)
         if offset >= end:
             return row
         was_loaded = log.is_loaded
         try:
-            first = self._first_unread(partition, offset, end, unread)
+            # Transactions that are open hold back what follows them.
+            end = partition.last_stable_offset
+            row = row._replace(end_offset=end)
+            first = self._first_unread(partition, offset, end, unread) if offset < end else None
             if first is None:
                 return row
             headroom = 0.0 if committed < offset else self._headroom(partition, offset)
