@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,6 +62,7 @@ def measure_produce_beside_groups(broker: Broker, plan: Plan) -> list[Figure]:
     seconds = max(plan.latency_seconds, MEMBERS_SECONDS_MIN)
 
     def latency(what: str) -> list[Figure]:
+        begin, before = time.monotonic(), broker.usage().cpu_seconds
         found = tools.python(
             "ack_latency",
             broker,
@@ -70,10 +72,12 @@ def measure_produce_beside_groups(broker: Broker, plan: Plan) -> list[Figure]:
             seconds=seconds,
             warm_up_seconds=plan.warm_up_seconds,
         )
-        return [
+        cpu = (broker.usage().cpu_seconds - before) / (time.monotonic() - begin)
+        latencies = [
             Figure(f"ack latency at half load, {what}, {part}", found[part], "ms", False)
             for part in ("p50", "p99")
         ]
+        return [*latencies, Figure(f"broker CPU at half load, {what}", cpu, "cores", False)]
 
     figures = [Figure("half load of one producer", rate, "records/s", higher_is_better=True)]
     figures += latency("alone")

@@ -9,8 +9,10 @@ import sys
 from typing import Any, cast
 
 from millstream.wire.framing import frame_request, parse_response_header
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.schema import codec
 
+FIND_SECONDS_MAX = 60.0
 _LENGTH = struct.Struct(">i")
 
 
@@ -73,3 +75,15 @@ class Connection(asyncio.Protocol):
         _, position = parse_response_header(frame, response.api_key, version)
         if not answer.done():
             answer.set_result(codec(response, version).decode(frame, position))
+
+
+async def find_coordinator(bootstrap: str, group: str) -> None:
+    """Ask until there is one: the first to ask has the offsets topic made."""
+    connection = await Connection.open(bootstrap)
+    async with asyncio.timeout(FIND_SECONDS_MAX):
+        while True:
+            answer = await connection.call(FindCoordinatorRequest(coordinator_keys=[group]), 4)
+            if answer.coordinators[0].error_code == 0:
+                break
+            await asyncio.sleep(0.2)
+    connection.close()

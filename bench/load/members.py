@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from bench.load.connection import Connection
+from bench.load.connection import Connection, find_coordinator
 
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -22,7 +22,6 @@ from millstream.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest
@@ -32,7 +31,6 @@ from millstream.wire.schema import encode_prefixed
 SESSION_MS = 45_000
 REBALANCE_MS = 300_000
 HEARTBEAT_SECONDS = 3.0
-FIND_SECONDS_MAX = 60.0
 READY_SECONDS_MAX = 180.0
 
 
@@ -155,18 +153,6 @@ class ConsumerMember:
 def _check(what: str, code: int) -> None:
     if code:
         raise RuntimeError(f"{what} was answered with {ErrorCode(code).name}")
-
-
-async def find_coordinator(bootstrap: str, group: str) -> None:
-    """Ask until there is one: the first to ask has the offsets topic made."""
-    connection = await Connection.open(bootstrap)
-    async with asyncio.timeout(FIND_SECONDS_MAX):
-        while True:
-            answer = await connection.call(FindCoordinatorRequest(coordinator_keys=[group]), 4)
-            if answer.coordinators[0].error_code == 0:
-                break
-            await asyncio.sleep(0.2)
-    connection.close()
 
 
 async def live(member: ClassicMember | ConsumerMember) -> None:
