@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -25,7 +26,6 @@ from transactions_clients.stable import SETTINGS, stable_offset
 
 TIMEOUT_MS = 3000
 UNSTUCK_SECONDS_MAX = 60.0
-TOPIC = "events"
 ABORT = b"\x00\x00\x00\x00"
 
 #: Sends two records in a transaction, says so, and waits to be killed.
@@ -33,29 +33,37 @@ _DEAD = """
 import sys
 from confluent_kafka import Producer
 producer = Producer({
-    "bootstrap.servers": sys.argv[1], "transactional.id": "dead",
-    "transaction.timeout.ms": int(sys.argv[2]),
+    "bootstrap.servers": sys.argv[1], "transactional.id": sys.argv[2] + " dead",
+    "transaction.timeout.ms": int(sys.argv[3]),
 })
 producer.init_transactions(30)
 producer.begin_transaction()
 for value in ("dead 1", "dead 2"):
-    producer.produce("events", value, partition=0)
+    producer.produce(sys.argv[2], value, partition=0)
 assert producer.flush(30) == 0
 print("sent", flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path, SETTINGS) as process:
-        with RawClient(process.host, process.port) as client:
-            client.create_topic(TOPIC)
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as process:
         yield process
+        assert "Traceback" not in process.log_text()
 
 
-def die_in_a_transaction(broker: BrokerProcess) -> None:
-    command = [sys.executable, "-c", _DEAD, broker.bootstrap, str(TIMEOUT_MS)]
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """One for each test; transactional ids and the group are named after it."""
+    name = f"events-{uuid4().hex}"
+    with RawClient(broker.host, broker.port) as client:
+        client.create_topic(name)
+    return name
+
+
+def die_in_a_transaction(broker: BrokerProcess, topic: str) -> None:
+    command = [sys.executable, "-c", _DEAD, broker.bootstrap, topic, str(TIMEOUT_MS)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -64,27 +72,28 @@ def die_in_a_transaction(broker: BrokerProcess) -> None:
         process.kill()
 
 
-def commit(broker: BrokerProcess, transactional_id: str, *values: str) -> None:
+def commit(broker: BrokerProcess, topic: str, name: str, *values: str) -> None:
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id}
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic} {name}"}
     )
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:
-        producer.produce(TOPIC, value, partition=0)
+        producer.produce(topic, value, partition=0)
     producer.commit_transaction(30)
 
 
 class Reader:
     """Reads committed records from the start; keeps what librdkafka says of its lag."""
 
-    def __init__(self, broker: BrokerProcess, group_id: str = "readers") -> None:
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self._topic = topic
         self.values: list[str] = []
         self.statistics: dict[str, Any] = {}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": broker.bootstrap,
-                "group.id": group_id,
+                "group.id": topic,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "reconnect.backoff.ms": 10,
@@ -94,11 +103,11 @@ class Reader:
                 "stats_cb": self._keep,
             }
         )
-        self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def _keep(self, text: str) -> None:
-        topic = json.loads(text)["topics"].get(TOPIC, {})
-        self.statistics = topic.get("partitions", {}).get("0", {})
+        told = json.loads(text)["topics"].get(self._topic, {})
+        self.statistics = told.get("partitions", {}).get("0", {})
 
     def poll(self) -> list[str]:
         message = self._consumer.poll(0.02)
@@ -107,7 +116,7 @@ class Reader:
         return self.values
 
     def commit(self, offset: int) -> None:
-        places = [TopicPartition(TOPIC, 0, offset)]
+        places = [TopicPartition(self._topic, 0, offset)]
         self._consumer.commit(offsets=places, asynchronous=False)
 
     def close(self) -> None:
@@ -115,15 +124,15 @@ class Reader:
 
 
 @pytest.fixture
-def reader(broker: BrokerProcess) -> Iterator[Reader]:
-    made = Reader(broker)
+def reader(broker: BrokerProcess, topic: str) -> Iterator[Reader]:
+    made = Reader(broker, topic)
     yield made
     made.close()
 
 
-def abort_time_ms(client: RawClient) -> int | None:
+def abort_time_ms(client: RawClient, topic: str) -> int | None:
     """When the first abort marker was written; None while there is none."""
-    data = client.fetch(TOPIC, 0).records or b""
+    data = client.fetch(topic, 0).records or b""
     for position, header in scan(data):
         if header.is_control:
             (marker,) = records_of(data[position : position + header.size])
@@ -134,35 +143,35 @@ def abort_time_ms(client: RawClient) -> int | None:
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["broker lives", "broker is killed"])
 def test_readers_go_on_when_the_timeout_aborts_the_transaction(
-    broker: BrokerProcess, reader: Reader, is_killed: bool
+    broker: BrokerProcess, topic: str, reader: Reader, is_killed: bool
 ) -> None:
-    commit(broker, "before", "before")
-    die_in_a_transaction(broker)
-    commit(broker, "after", "after")
+    commit(broker, topic, "before", "before")
+    die_in_a_transaction(broker, topic)
+    commit(broker, topic, "after", "after")
     if is_killed:
         broker.kill()
         broker.start()
     with RawClient(broker.host, broker.port) as client:
-        (first, *_) = [r for r in client.read_all(TOPIC) if r.value == b"dead 1"]
+        (first, *_) = [r for r in client.read_all(topic) if r.value == b"dead 1"]
 
         def is_past_the_transaction() -> bool:
-            had_passed = "after" in reader.poll() or stable_offset(client, TOPIC) > first.offset
-            assert not had_passed or abort_time_ms(client) is not None
+            had_passed = "after" in reader.poll() or stable_offset(client, topic) > first.offset
+            assert not had_passed or abort_time_ms(client, topic) is not None
             return "after" in reader.values
 
         wait_until(is_past_the_transaction, "the record behind the dead", UNSTUCK_SECONDS_MAX)
         assert reader.values == ["before", "after"]
-        aborted_ms = abort_time_ms(client)
+        aborted_ms = abort_time_ms(client, topic)
         assert aborted_ms is not None
         assert aborted_ms - first.timestamp >= TIMEOUT_MS
-        assert stable_offset(client, TOPIC) == client.list_offset(TOPIC, LATEST).offset
+        assert stable_offset(client, topic) == client.list_offset(topic, LATEST).offset
 
 
 def test_a_successor_frees_readers_before_the_timeout(
-    broker: BrokerProcess, reader: Reader
+    broker: BrokerProcess, topic: str, reader: Reader
 ) -> None:
-    die_in_a_transaction(broker)
-    commit(broker, "dead", "risen")
+    die_in_a_transaction(broker, topic)
+    commit(broker, topic, "dead", "risen")
     wait_until(lambda: reader.poll() == ["risen"], "the successor's record", UNSTUCK_SECONDS_MAX)
 
 
@@ -174,29 +183,31 @@ def describe_group(broker: BrokerProcess, group_id: str) -> dict[str, Any]:
     return found
 
 
-def test_the_lag_is_what_a_reader_has_not_read(broker: BrokerProcess, reader: Reader) -> None:
-    commit(broker, "before", "before 1", "before 2")
-    die_in_a_transaction(broker)
-    commit(broker, "after", "after")
+def test_the_lag_is_what_a_reader_has_not_read(
+    broker: BrokerProcess, topic: str, reader: Reader
+) -> None:
+    commit(broker, topic, "before", "before 1", "before 2")
+    die_in_a_transaction(broker, topic)
+    commit(broker, topic, "after", "after")
     with RawClient(broker.host, broker.port) as client:
-        end = client.list_offset(TOPIC, LATEST).offset
+        end = client.list_offset(topic, LATEST).offset
         wait_until(lambda: len(reader.poll()) == 2, "what is committed", UNSTUCK_SECONDS_MAX)
         reader.commit(1)
-        assert lag_of(broker) == end - 1
+        assert lag_of(broker, topic) == end - 1
 
         def is_told_the_stable_offset() -> bool:
-            stable = stable_offset(client, TOPIC)
+            stable = stable_offset(client, topic)
             reader.poll()
             told = reader.statistics
             return bool(told) and told["ls_offset"] == stable and told["consumer_lag"] == stable - 1
 
         wait_until(is_told_the_stable_offset, "librdkafka's own lag", UNSTUCK_SECONDS_MAX)
         wait_until(lambda: "after" in reader.poll(), "the end", UNSTUCK_SECONDS_MAX)
-        end = client.list_offset(TOPIC, LATEST).offset
+        end = client.list_offset(topic, LATEST).offset
         reader.commit(end)
-        assert lag_of(broker) == 0
+        assert lag_of(broker, topic) == 0
 
 
-def lag_of(broker: BrokerProcess) -> int:
-    (row,) = describe_group(broker, "readers")["partitions"]
+def lag_of(broker: BrokerProcess, group_id: str) -> int:
+    (row,) = describe_group(broker, group_id)["partitions"]
     return int(row["lag"])
