@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from group_clients.member import Member, Orders, Start
 from harness.broker_process import BrokerProcess, wait_until
 from harness.raw_client import RawClient
-from millstream.groups.placement import OFFSETS_TOPIC, partition_of
+from millstream.coordination.placement import partition_of
+from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.groups.record import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
