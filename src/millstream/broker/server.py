@@ -32,6 +32,7 @@ from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
+from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
@@ -50,12 +51,13 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.metadata.record import BrokerRecord
 from millstream.metadata.registration import Registration
-from millstream.metadata.sqlite import SqliteStore
 from millstream.metadata.store import MetadataStore, StoreError
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
+from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
 
@@ -63,8 +65,6 @@ if TYPE_CHECKING:
     from millstream.broker.http import HttpServer
 
 _log = logging.getLogger(__name__)
-
-METADATA_FILE = "metadata.db"
 
 #: Time for answers that are already written to reach clients at a stop.
 CLOSE_S_MAX = 2.0
@@ -84,6 +84,8 @@ class Environment:
     disk: Disk
     network: Network
     random: Random
+    #: In place of the metadata store that the settings name; closed when the broker stops.
+    store: MetadataStore | None = None
 
 
 def system_environment(config: BrokerConfig) -> Environment:
@@ -129,6 +131,11 @@ class Server:
             await self._undo.aclose()
             if isinstance(error, StoreError):
                 raise OSError(f"the metadata store can't be used: {error}") from error
+            if (
+                isinstance(error, BrokerError)
+                and error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            ):
+                raise OSError(error.message) from error
             raise
 
     async def _start(self) -> None:
@@ -138,10 +145,12 @@ class Server:
         if not directory.was_clean:
             # Recovery can take a while: people want to see how far it is.
             await self._start_http(config)
-        store = await SqliteStore.open(config.data_dir / METADATA_FILE, self._environment.clock)
-        self._undo.push_async_callback(store.close)
+        store = await self._open_store(config)
         catalog = await Catalog.open(
-            store, random=self._environment.random, topic_defaults=config.topic_defaults()
+            store,
+            random=self._environment.random,
+            topic_defaults=config.topic_defaults(),
+            cluster_id=directory.meta.get("cluster.id"),
         )
         self._undo.push_async_callback(catalog.close)
         self._watch(catalog.failed)
@@ -179,6 +188,14 @@ class Server:
         await self._http.start(*config.http_address)
         self._undo.push_async_callback(self._http.stop)
 
+    async def _open_store(self, config: BrokerConfig) -> MetadataStore:
+        clock, disk = self._environment.clock, self._environment.disk
+        store = self._environment.store or await open_store(
+            config, clock, disk, self._environment.random
+        )
+        self._undo.push_async_callback(store.close)
+        return store
+
     def _open_directory(self, config: BrokerConfig) -> LogDirectory:
         environment = self._environment
         directory = LogDirectory.open(
@@ -188,6 +205,8 @@ class Server:
             environment.random,
             options.log_options(config),
         )
+        # A start that is refused before it changes anything leaves a clean folder clean.
+        self._is_recovered = directory.was_clean
         self._undo.push_async_callback(self._close_directory, directory)
         return directory
 
@@ -258,6 +277,7 @@ class Server:
         )
         cleaner.start()
         replicas.on_drop = cleaner.forget
+        replicas.on_truncate = cleaner.truncated
         self._undo.push_async_callback(cleaner.stop)
         gauges.show_cleaner(self._metrics, cleaner.stats)
 
@@ -278,6 +298,15 @@ class Server:
             catalog=catalog,
             directory=directory,
             replicas=replicas,
+            exchange=ReplicaExchange(
+                config.node_id,
+                replicas,
+                catalog.update_partition,
+                options.exchange_options(config),
+                clock=environment.clock,
+                network=environment.network,
+                random=environment.random,
+            ),
             apis=api_table(self._metrics),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
@@ -307,6 +336,7 @@ class Server:
     def _follow(self, services: Services, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed: apply it to everything here that depends on it."""
         services.replicas.follow(image, delta)
+        services.exchange.follow(image, delta)
         services.groups.shards.follow(image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
@@ -326,6 +356,9 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
+        services.exchange.set_rates(
+            config.leader_replication_throttled_rate, config.follower_replication_throttled_rate
+        )
         self._gate.limits = options.limits(config)
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:
@@ -352,6 +385,8 @@ class Server:
         await registration.start()
         self._undo.push_async_callback(registration.close)
         self._watch(registration.failed)
+        services.exchange.start(services.catalog.image)
+        self._undo.push_async_callback(services.exchange.stop)
         await self._acceptor.start_accepting()
 
     def _make_session(self, services: Services, listener: str, connection: Connection) -> Session:

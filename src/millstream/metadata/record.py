@@ -9,6 +9,7 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
                                   "removing", "partition_epoch"}
     configs/broker/<id>|default  {name: text}
     producer-ids                 {"next"}
+    pending/<topic-id>           a large topic in the middle of a change; see `large_change`
 Topic ids are in Kafka's text form. A topic exists when its `topics/` key does: partitions are put
 no later than it, and deleted no earlier.
 

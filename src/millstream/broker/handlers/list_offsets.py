@@ -72,6 +72,9 @@ def _find(
 def _look_up(partition: Partition, timestamp: int, row: _Row, *, is_replica: bool) -> None:
     log = partition.log
     end_offset = log.log_end_offset if is_replica else partition.high_watermark
+    if timestamp in (LATEST, MAX_TIMESTAMP) and not is_replica and partition.is_end_uncertain:
+        # A client must not see the end move back; it asks again.
+        raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
     if timestamp == LATEST:
         row.offset = end_offset
         row.leader_epoch = partition.leader_epoch
