@@ -35,6 +35,7 @@ from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
+from millstream.metadata.joint_update import JointUpdates
 from millstream.metadata.memory import MemoryStore
 from millstream.metadata.record import (
     BrokerRecord,
@@ -121,7 +122,7 @@ class Node:
         self.exchange = ReplicaExchange(
             self.id,
             self.replicas,
-            self.catalog.update_partition,
+            JointUpdates(self.catalog).update,
             options.exchange_options(self.config),
             clock=clock,
             network=self.network,
@@ -268,24 +269,28 @@ class ReplicaSet:
 
     async def elect(self, topic: str, leader: int, isr: Sequence[int] | None = None) -> None:
         """Make a broker the leader of a new epoch; `isr`: those who are left."""
-        record = self.record(topic)
-        await self.change(
+        await self.decide(
             topic,
-            leader=leader,
-            leader_epoch=record.leader_epoch + 1,
-            isr=tuple(isr) if isr is not None else record.isr,
+            lambda record: msgspec.structs.replace(
+                record,
+                leader=leader,
+                leader_epoch=record.leader_epoch + 1,
+                isr=record.isr if isr is None else tuple(isr),
+            ),
         )
 
     async def change(self, topic: str, **fields: Any) -> None:
+        await self.decide(topic, lambda record: msgspec.structs.replace(record, **fields))
+
+    async def decide(
+        self, topic: str, decision: Callable[[PartitionRecord], PartitionRecord]
+    ) -> None:
         """Change a partition's record, against whoever changes it as well."""
         while True:
             record = self.record(topic)
             try:
                 await self._any.catalog.update_partition(
-                    self._topic(topic).topic_id,
-                    0,
-                    msgspec.structs.replace(record, **fields),
-                    record.partition_epoch,
+                    self._topic(topic).topic_id, 0, decision(record), record.partition_epoch
                 )
             except BrokerError:
                 await asyncio.sleep(0)

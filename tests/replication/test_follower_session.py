@@ -3,27 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from harness.raw_client import records_of
+from harness.log_home import StillClock, UnsyncedDisk
+from harness.raw_client import records_of, values_batch
 from harness.replica_set import HOST, LISTENER, ReplicaSet, run, until
-from millstream.metadata.record import BrokerRecord, Endpoint, broker_key
-from millstream.metadata.store import Delete
+from millstream.log.directory import LogDirectory
+from millstream.metadata.record import BrokerRecord, Endpoint, PartitionRecord, broker_key
+from millstream.metadata.store import Delete, StoreError
 from millstream.metadata.topic_change import NewTopic
+from millstream.model.config import TopicConfig
 from millstream.model.error import ErrorCode
-from millstream.replication.partition import Partition
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import check_produced
+from millstream.replication.follower_session import FollowerSession, Leader, Limits
+from millstream.replication.isr_change import IsrChanges
+from millstream.replication.partition import Counters, Latency, Partition
 from millstream.replication.peer import Peer
+from millstream.replication.replica import Replicas
+from millstream.replication.stats import ReplicationStats
+from millstream.replication.throttle import Throttle
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 VERSION = 18
 FOLLOWER = 2
+TOPIC_ID = b"t" * 16
 _Wanted = FetchRequest.Topic.Partition
 _Row = FetchResponse.Topic.Partition
+
+
+async def refuse(*_: object) -> PartitionRecord:
+    raise StoreError("no store")
+
+
+class Host:
+    def __init__(self, clock: StillClock) -> None:
+        self.monotonic = clock.monotonic
+
+    def wake_later(self, partition: Partition) -> None: ...
+
+    def flush(self, partition: Partition) -> None: ...
+
+    def truncated(self, partition: Partition, offset: int) -> None: ...
+
+    def counters(self, partition: Partition) -> tuple[Counters, Latency]:
+        raise NotImplementedError
 
 
 class Follower:
@@ -177,6 +208,17 @@ def test_a_fetch_of_an_earlier_registration_never_counts(tmp_path: Path) -> None
     run(scenario())
 
 
+def test_a_stranger_gets_no_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with follower_of(tmp_path) as follower:
+            state = FetchRequest.ReplicaState(replica_id=99, replica_epoch=1 << 40)
+            answer = await follower.fetch(at(0), replica_state=state)
+            assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+            assert len(follower.brokers[1].exchange.sessions) == 0
+
+    run(scenario())
+
+
 def test_a_log_that_differs_is_told_where_and_does_not_count(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
@@ -192,6 +234,10 @@ def test_a_log_that_differs_is_told_where_and_does_not_count(tmp_path: Path) -> 
             row = await follower.row(at(5, epoch=2, last_epoch=2))
             assert row is not None
             assert row.diverging_epoch == _Row.EpochEndOffset(epoch=2, end_offset=2)
+            # Records of an epoch that is no longer known.
+            row = await follower.row(at(2, epoch=2))
+            assert row is not None
+            assert row.diverging_epoch == _Row.EpochEndOffset(epoch=2, end_offset=0)
             # Empty, and beyond the end.
             row = await follower.row(_Wanted(partition=0, current_leader_epoch=2, fetch_offset=9))
             assert row is not None
@@ -253,6 +299,8 @@ def test_unknown_topics_and_replicas_are_refused(tmp_path: Path) -> None:
             answer = await follower.fetch(topics=[unknown])
             row = answer.responses[0].partitions[0]
             assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+            (session,) = follower.brokers[1].exchange.sessions._sessions.values()
+            assert len(session) == 0
             await follower.brokers.change("t", replicas=(1,), isr=(1,))
             row = await follower.row(at(0))
             assert row is not None
@@ -304,5 +352,91 @@ def test_limits_give_every_partition_its_turn(tmp_path: Path) -> None:
                     if row.records
                 ]
             assert sorted(served) == [0, 1, 2]
+
+    run(scenario())
+
+
+class Scene:
+    """A leader alone in its ISR and a session of the follower, on a clock that stands still."""
+
+    def __init__(self, folder: Path, *, throttle: Throttle, config: TopicConfig) -> None:
+        self.clock = StillClock()
+        self.directory = LogDirectory.open(folder, UnsyncedDisk(), self.clock, random.Random(1))
+        log = self.directory.log(TopicPartition("t", 0), TOPIC_ID, config)
+        record = PartitionRecord(replicas=(1, FOLLOWER), leader=1, leader_epoch=0, isr=(1,))
+        self.partition = Partition(1, log, record, Host(self.clock), flushes_before_ack=False)
+        self.partition.become(record, 0)
+        stats = ReplicationStats()
+        self.isr = IsrChanges(refuse, [self.partition], self.clock, 10_000, stats)
+        replicas = cast("Replicas", SimpleNamespace(find_by_id=lambda *_: self.partition))
+        leader = Leader(replicas, self.isr, self.clock, stats, throttle)
+        self.session = FollowerSession(leader, FOLLOWER, 5, 1)
+
+    def append(self, size: int = 1) -> None:
+        batch = memoryview(values_batch(b"v" * size, timestamp=self.clock.now_ms))
+        self.partition.append(batch, check_produced(batch), acks_all=False)
+
+    def take(self, *wanted: _Wanted) -> None:
+        topics = [FetchRequest.Topic(topic_id=TOPIC_ID, partitions=list(wanted))]
+        self.session.take(FetchRequest(topics=topics))
+
+    async def close(self) -> None:
+        await self.isr.stop()
+        self.session.close()
+        self.directory.close(clean=False)
+
+
+def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path) -> None:
+    """Nobody names an idle partition again: what it gets next must not make a laggard of it."""
+
+    async def scenario() -> None:
+        it = Scene(tmp_path, throttle=Throttle(), config=TopicConfig())
+        it.take(at(0))
+        limits = Limits(60_000, 1, 1 << 20)
+        assert it.session.collect(limits) is None
+        assert it.partition.leadership is not None
+        follower = it.partition.leadership.followers[FOLLOWER]
+        began = follower.caught_up_at
+        answers: list[FetchResponse] = []
+        it.session.wait(limits, answers.append)
+        it.clock.now_ms += 3_600_000
+        it.session.answer_waiting()
+        it.session.wait(limits, answers.append)
+        it.clock.now_ms += 3_600_000
+        it.append()
+        assert follower.caught_up_at == it.clock.monotonic() == began + 7200
+        it.clock.now_ms += 5_000
+        it.append()
+        assert follower.caught_up_at == began + 7200
+        await until(lambda: len(answers) == 2, "the answer")
+        await it.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("replicas", [("*",), (f"0:{FOLLOWER}",), ("0:9",), ()])
+def test_a_throttled_replica_is_kept_waiting(tmp_path: Path, replicas: tuple[str, ...]) -> None:
+    async def scenario() -> None:
+        config = TopicConfig(leader_replication_throttled_replicas=replicas)
+        it = Scene(tmp_path, throttle=Throttle(1000), config=config)
+        limits = Limits(0, 1, 1 << 20)
+        is_throttled = replicas in (("*",), (f"0:{FOLLOWER}",))
+        served = []
+        for _ in range(8):
+            it.append(900)
+            it.take(at(len(served), last_epoch=0))
+            answer = it.session.collect(limits, is_final=True)
+            assert answer is not None
+            served += records_of(answer.responses[0].partitions[0].records)
+            it.clock.now_ms += 250
+        assert is_throttled == (len(served) < 8)
+        # What it was kept waiting for comes in the end.
+        it.clock.now_ms += 60_000
+        it.take(at(len(served), last_epoch=0))
+        answer = it.session.collect(limits, is_final=True)
+        assert answer is not None
+        served += records_of(answer.responses[0].partitions[0].records)
+        assert len(served) == 8
+        await it.close()
 
     run(scenario())

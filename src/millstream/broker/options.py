@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.config import BrokerConfig
+from millstream.controller.controller import ControllerOptions
 from millstream.groups.classic import ClassicSettings
 from millstream.groups.consumer import ConsumerSettings
 from millstream.groups.journal import JournalOptions
@@ -84,6 +85,15 @@ def exchange_options(config: BrokerConfig) -> ExchangeOptions:
         ),
         leader_rate=config.leader_replication_throttled_rate,
         follower_rate=config.follower_replication_throttled_rate,
+    )
+
+
+def controller_options(config: BrokerConfig) -> ControllerOptions:
+    return ControllerOptions(
+        balances_leaders=config.auto_leader_rebalance_enable,
+        balance_interval_s=config.leader_imbalance_check_interval_seconds,
+        imbalance_share_max=config.leader_imbalance_per_broker_percentage / 100,
+        unclean_election=config.topic_defaults().unclean_leader_election_enable,
     )
 
 

@@ -84,6 +84,20 @@ class ReplicationConfig(GroupConfig):
         scope=Scope.PER_BROKER,
     )
 
+    auto_leader_rebalance_enable: bool = setting(
+        ConfigType.BOOLEAN, True, "Whether partitions go back to their preferred leaders."
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        _LONG, 300, "How often the controller looks at who leads what.", minimum=1
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        _INT,
+        10,
+        "Share of the partitions that a broker should lead which others may.",
+        minimum=0,
+        maximum=100,
+    )
+
     @property
     def reads_from_nearest(self) -> bool:
         """Whether consumers may read from followers (KIP-392)."""

@@ -32,11 +32,13 @@ from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
+from millstream.broker.membership import Membership
 from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
 from millstream.broker.topic import TopicAdmin
+from millstream.controller import departure
 from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
@@ -49,8 +51,9 @@ from millstream.log.flusher import Flusher
 from millstream.log.upkeep import LogUpkeep
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
+from millstream.metadata.joint_update import JointUpdates
 from millstream.metadata.record import BrokerRecord
-from millstream.metadata.registration import Registration
+from millstream.metadata.registration import until_gone
 from millstream.metadata.store import MetadataStore, StoreError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
@@ -86,6 +89,8 @@ class Environment:
     random: Random
     #: In place of the metadata store that the settings name; closed when the broker stops.
     store: MetadataStore | None = None
+    #: Whether logs may be flushed in a thread; on virtual time there are none.
+    has_threads: bool = True
 
 
 def system_environment(config: BrokerConfig) -> Environment:
@@ -109,6 +114,7 @@ class Server:
             partition_labels_max=config.metrics_partition_labels_max,
         )
         self._http: HttpServer | None = None
+        self._membership: Membership | None = None
         self._gate = Gate(options.limits(config))
         self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
@@ -131,11 +137,8 @@ class Server:
             await self._undo.aclose()
             if isinstance(error, StoreError):
                 raise OSError(f"the metadata store can't be used: {error}") from error
-            if (
-                isinstance(error, BrokerError)
-                and error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-            ):
-                raise OSError(error.message) from error
+            if isinstance(error, BrokerError):
+                raise OSError(error.message or error.code.name) from error
             raise
 
     async def _start(self) -> None:
@@ -160,7 +163,7 @@ class Server:
             catalog.image.broker_configs.get(config.node_id, {}),
         )
         catalog.topic_defaults = config.topic_defaults()
-        flusher = Flusher()
+        flusher = Flusher(is_threaded=self._environment.has_threads)
         self._undo.push_async_callback(flusher.close)
         replicas = await self._open_replicas(config, directory, flusher, catalog)
         upkeep = self._start_upkeep(config, directory, flusher, replicas)
@@ -233,6 +236,8 @@ class Server:
         if not directory.was_clean:
             replicas.open_logs(catalog.image)
             await self._recover(directory)
+            await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
+            await departure.distrust(catalog, config.node_id)
             await _raise_leader_epochs(config.node_id, directory, catalog)
         replicas.follow(catalog.image, difference(ClusterImage(), catalog.image))
         directory.delete_strays()
@@ -301,7 +306,7 @@ class Server:
             exchange=ReplicaExchange(
                 config.node_id,
                 replicas,
-                catalog.update_partition,
+                JointUpdates(catalog).update,
                 options.exchange_options(config),
                 clock=environment.clock,
                 network=environment.network,
@@ -370,7 +375,7 @@ class Server:
         self._undo.push_async_callback(self._close_connections)
         # Before connections are closed: whoever waits in a group is told to look elsewhere.
         self._undo.push_async_callback(services.groups.shards.stop)
-        registration = Registration(
+        membership = Membership(
             services.catalog,
             store,
             BrokerRecord(
@@ -381,10 +386,14 @@ class Server:
                 clean_start=services.directory.was_clean,
             ),
             config.broker_session_timeout_ms,
+            self._environment.network,
+            self._environment.clock,
+            options.controller_options(config),
         )
-        await registration.start()
-        self._undo.push_async_callback(registration.close)
-        self._watch(registration.failed)
+        self._membership = membership
+        self._undo.push_async_callback(membership.leave)
+        await membership.join()
+        self._watch(membership.registration.failed)
         services.exchange.start(services.catalog.image)
         self._undo.push_async_callback(services.exchange.stop)
         await self._acceptor.start_accepting()
@@ -403,6 +412,8 @@ class Server:
         """Finish what is at work, then undo the start. After it the data folder is marked clean."""
         if self._http is not None:
             self._http.not_ready("stopping")
+        if self._membership is not None:
+            await self._membership.hand_over()
         await self._acceptor.stop_accepting()
         if self._requests:
             drain_s_max = self._static_config.shutdown_drain_timeout_ms / 1000
@@ -429,25 +440,35 @@ async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: C
     A power cut takes what was not on disk yet. Consumers that had read it notice by the epoch
     (KIP-320), instead of going on in the middle of records that took the lost ones' offsets."""
     affected = [
-        (topic.topic_id, number, state)
+        (topic.name, number)
         for topic in catalog.image.topics.values()
-        for number, state in enumerate(topic.partitions)
-        if state.leader == node_id
-        and (log := directory.get(TopicPartition(topic.name, number))) is not None
+        for number in range(len(topic.partitions))
+        if (log := directory.get(TopicPartition(topic.name, number))) is not None
         and log.log_end_offset > 0
     ]
     for start in range(0, len(affected), EPOCHS_AT_ONCE):
         await asyncio.gather(
             *(
-                catalog.update_partition(
-                    topic_id,
-                    number,
-                    msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1),
-                    state.partition_epoch,
-                )
-                for topic_id, number, state in affected[start : start + EPOCHS_AT_ONCE]
+                _raise_leader_epoch(node_id, catalog, topic, number)
+                for topic, number in affected[start : start + EPOCHS_AT_ONCE]
             )
         )
+
+
+async def _raise_leader_epoch(node_id: int, catalog: Catalog, name: str, number: int) -> None:
+    """While this broker leads the partition; the controller may be about to change that."""
+    while (topic := catalog.image.topic(name)) is not None:
+        state = topic.partitions[number]
+        if state.leader != node_id:
+            return
+        raised = msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1)
+        try:
+            await catalog.update_partition(topic.topic_id, number, raised, state.partition_epoch)
+        except BrokerError as error:
+            if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
+                raise
+        else:
+            return
 
 
 def run(config: BrokerConfig) -> int:

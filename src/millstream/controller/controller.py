@@ -150,7 +150,7 @@ class Controller:
     async def _campaign(self) -> None:
         """Become the controller if there is none."""
         self._woken.clear()
-        if self._catalog.image.controller != NO_LEADER or not self._registration.is_alive:
+        if self._catalog.image.controller != NO_LEADER or self._registration.is_fenced:
             return
         self._guard = await become_controller(
             self._catalog, self._broker_id, self._registration.lease

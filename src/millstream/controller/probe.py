@@ -1,8 +1,9 @@
 """Notices at once when another broker's process is gone, long before its lease runs out.
 
 A `Probe` keeps one idle connection to a broker. When it breaks, the broker is called again: if its
-host answers that nobody listens there, the process is dead, and whoever watches is told. Anything
-else (no answer, an unreachable host) proves nothing: then the lease decides.
+host answers that nobody listens there any more, the process is dead, and whoever watches is told.
+Anything else (no answer, an unreachable host, a broker that never listened yet) proves nothing:
+then the lease decides.
 """
 
 from __future__ import annotations
@@ -68,18 +69,20 @@ class Probe:
 
     async def _watch(self) -> None:
         refusals = 0
+        has_listened = False
         while refusals < _REFUSALS:
             try:
                 async with asyncio.timeout(_CONNECT_S_MAX):
                     connection = await self._connect()
             except ConnectionRefusedError:
-                refusals += 1
+                refusals += has_listened
                 await asyncio.sleep(_REFUSAL_PAUSE_S)
             except (OSError, TimeoutError):
                 refusals = 0
                 await asyncio.sleep(_RETRY_S)
             else:
                 refusals = 0
+                has_listened = True
                 await _until_lost(connection)
         _log.info("nobody listens at broker %d any more", self.broker.node_id)
         self._on_dead(self.broker)

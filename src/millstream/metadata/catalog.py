@@ -27,6 +27,7 @@ from millstream.metadata.record import BrokerRecord, Configs, PartitionRecord, T
 from millstream.metadata.store import (
     Change,
     Compare,
+    Condition,
     LeaseId,
     MetadataStore,
     Outcome,
@@ -100,6 +101,11 @@ class Catalog(ImageFollower):
             await catalog.close()
             raise
         return catalog
+
+    @property
+    def changes_max(self) -> int:
+        """How many changes one transaction may hold, and how many compares."""
+        return self._store.changes_max
 
     # Changes. Those of many topics give one result each, in order, and never raise for one.
 
@@ -176,7 +182,7 @@ class Catalog(ImageFollower):
                 break
             expected = Compare(key, 0 if present is None else present.epoch)
             put = Put(key, records.encode_broker(record), lease)
-            outcome = await self._transact([expected], [put])
+            outcome = await self.transact([expected], [put])
             if outcome is not None:
                 return records.decode_broker(record.node_id, put.value, outcome.revision)
         raise BrokerError(
@@ -193,7 +199,7 @@ class Catalog(ImageFollower):
             present: Configs = records.decode_configs(found.value) if found else Map()
             configs = edit(present)
             put = Put(key, records.encode_configs(configs))
-            if await self._transact([Compare(key, found.revision if found else 0)], [put]):
+            if await self.transact([Compare(key, found.revision if found else 0)], [put]):
                 return configs
         raise _overtaken(key)
 
@@ -234,7 +240,7 @@ class Catalog(ImageFollower):
                 Compare(records.broker_key(node_id), epoch)
                 for node_id, epoch in (registered or {}).items()
             ]
-            if await self._transact([Compare(key, found.revision), *brokers], [put]):
+            if await self.transact([Compare(key, found.revision), *brokers], [put]):
                 return record
             again = await self._store.get(key)
             if again is not None and again.revision == found.revision:
@@ -263,7 +269,7 @@ class Catalog(ImageFollower):
             if first > _PRODUCER_ID_MAX - block:
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
             put = Put(key, records.encode_next_producer_id(first + block))
-            if await self._transact([Compare(key, found.revision if found else 0)], [put]):
+            if await self.transact([Compare(key, found.revision if found else 0)], [put]):
                 return range(first, first + block)
         raise _overtaken(key)
 
@@ -329,7 +335,7 @@ class Catalog(ImageFollower):
         if len(changes) > self._store.changes_max:
             done = await self._make_large(group[0][1])
         else:
-            done = await self._transact(compares, changes)
+            done = await self.transact(compares, changes)
         if done is None:
             return False
         for index, plan in group:
@@ -338,8 +344,8 @@ class Catalog(ImageFollower):
             results[index] = present if present is not None and same else plan.topic
         return True
 
-    async def _transact(
-        self, compares: Sequence[Compare], changes: Sequence[Change]
+    async def transact(
+        self, compares: Sequence[Condition], changes: Sequence[Change]
     ) -> Outcome | None:
         """Run a transaction and see it in the image; None if it was overtaken."""
         async with self._slots:
@@ -365,7 +371,7 @@ class Catalog(ImageFollower):
                 )
             text = base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
             put = Put(records.CLUSTER_KEY, records.encode_cluster(text))
-            await self._transact([Compare(records.CLUSTER_KEY, 0)], [put])
+            await self.transact([Compare(records.CLUSTER_KEY, 0)], [put])
         return records.decode_cluster(found.value)
 
     # Names.

@@ -20,6 +20,7 @@ from immutables import Map
 from millstream.metadata import record as records
 from millstream.metadata.record import (
     NO_CONFIGS,
+    NO_LEADER,
     BrokerRecord,
     Configs,
     Endpoint,
@@ -62,6 +63,8 @@ class ClusterImage:
     #: Settings changed at run time, per broker and for all of them.
     broker_configs: Map[int, Configs] = field(default_factory=Map)
     default_broker_configs: Configs = NO_CONFIGS
+    #: The broker that is the controller, or NO_LEADER.
+    controller: int = NO_LEADER
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
 
     def topic(self, name: str) -> TopicRecord | None:
@@ -93,10 +96,17 @@ class ImageDelta:
     brokers: dict[int, BrokerRecord | None] = field(default_factory=dict)
     #: Whether any broker's settings, or the default ones, differ.
     broker_configs: bool = False
+    #: Whether another broker, or none, is the controller.
+    controller: bool = False
 
     def __bool__(self) -> bool:
         return bool(
-            self.created or self.deleted or self.changed or self.brokers or self.broker_configs
+            self.created
+            or self.deleted
+            or self.changed
+            or self.brokers
+            or self.broker_configs
+            or self.controller
         )
 
 
@@ -130,6 +140,7 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
         old.broker_configs != new.broker_configs
         or old.default_broker_configs != new.default_broker_configs
     )
+    delta.controller = old.controller != new.controller
     return delta
 
 
@@ -150,6 +161,7 @@ class _Step:
         "_broker_configs",
         "_brokers",
         "_configs",
+        "_controller",
         "_default_configs",
         "_ids",
         "_image",
@@ -163,6 +175,7 @@ class _Step:
         self._brokers: dict[int, BrokerRecord | None] = {}
         self._broker_configs: dict[int, Configs | None] = {}
         self._default_configs: Configs = image.default_broker_configs
+        self._controller = image.controller
         #: The last state of each topic that was put or deleted; partitions still missing.
         self._topics: dict[str, TopicRecord | None] = {}
         self._partitions: dict[TopicId, dict[int, PartitionRecord | None]] = {}
@@ -186,6 +199,9 @@ class _Step:
             )
         elif key.startswith(records.BROKER_CONFIGS):
             self._take_broker_configs(event)
+        elif key == records.CONTROLLER_KEY:
+            value = event.value
+            self._controller = NO_LEADER if value is None else records.decode_controller(value)
 
     def _take_broker_configs(self, event: Event) -> None:
         configs = None if event.value is None else records.decode_configs(event.value)
@@ -238,6 +254,9 @@ class _Step:
                 broker_configs=_updated(image.broker_configs, self._broker_configs),
                 default_broker_configs=self._default_configs,
             )
+        delta.controller = self._controller != image.controller
+        if delta.controller:
+            image = replace(image, controller=self._controller)
         return image, delta
 
     def _finish_topics(self, image: ClusterImage, delta: ImageDelta) -> ClusterImage:

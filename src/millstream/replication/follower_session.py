@@ -349,6 +349,9 @@ class FollowerSession:
         entry.told_log_start_offset = row.log_start_offset
         if entry.is_sent or not is_behind:
             del self._due[entry]
+        if entry.partition is None:
+            # What is not here takes no room; the follower names it again.
+            del self._entries[entry.key]
         return has_news
 
     def _count(self, entry: _Entry, size: int) -> None:

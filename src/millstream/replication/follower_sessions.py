@@ -1,7 +1,8 @@
 """All followers that fetch from this broker: one session each, admitted by their registration.
 
-A session is opened by a Fetch with epoch 0, and replaces the follower's earlier one. There are at
-most as many as there are brokers; one goes when its broker leaves the cluster.
+A session is opened by a Fetch with epoch 0, and replaces the follower's earlier one. Only brokers
+that are registered get one, so there are at most as many as there are brokers; it goes when its
+broker leaves the cluster.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from millstream.replication.stats import ReplicationStats
 
 _log = logging.getLogger(__name__)
 
-#: `Catalog.update_partition`.
+#: `Catalog.update_partition`, or `JointUpdates.update` where many change at a time.
 Update: TypeAlias = Callable[
     [TopicId, int, PartitionRecord, int, Mapping[int, int]], Awaitable[PartitionRecord]
 ]
@@ -41,7 +41,7 @@ Update: TypeAlias = Callable[
 _REVIEWS: Final = 4
 #: Partitions looked at before others get their turn.
 _PARTITIONS_PER_TURN: Final = 256
-_ATTEMPTS_AT_ONCE: Final = 64
+_ATTEMPTS_AT_ONCE: Final = 1024
 _RETRY_S_MIN: Final = 0.05
 _RETRY_S_MAX: Final = 2.0
 
@@ -118,8 +118,9 @@ class IsrChanges:
             self._review(partition)
 
     def is_current(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker's word counts: not where a later registration of it is known."""
-        return broker_epoch >= self._alive.get(broker_id, broker_epoch)
+        """Whether a broker's word counts: it is registered, and under no later epoch."""
+        registered = self._alive.get(broker_id)
+        return registered is not None and broker_epoch >= registered
 
     def _view(self, partition: Partition, now: float) -> LeaderView:
         leadership = partition.leadership
@@ -190,7 +191,7 @@ class IsrChanges:
                     joining,
                 )
         except (BrokerError, StoreError) as error:
-            _log.info("ISR of %s not changed from %s to %s: %s", name, before, record.isr, error)
+            _log.debug("ISR of %s not changed from %s to %s: %s", name, before, record.isr, error)
             if isinstance(error, BrokerError) and error.code is ErrorCode.INELIGIBLE_REPLICA:
                 leadership.withdraw(proposal)
             return False

@@ -68,6 +68,9 @@ def divergence(partition: Partition, position: Position) -> EpochEnd | None:
     if position.offset < log.log_start_offset:
         raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if position.last_fetched_epoch == NO_EPOCH:
+        if 0 <= position.log_start_offset < position.offset:
+            # It has records and has lost their epochs: nobody can tell where the logs part.
+            return EpochEnd(log.latest_epoch, position.log_start_offset)
         # An empty log can't differ, but it can stand beyond the end.
         if position.offset <= log.log_end_offset:
             return None

@@ -7,6 +7,7 @@ from typing import Any, Final
 from millstream.broker.dispatch import Api, ApiTable, Handler
 from millstream.broker.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -21,6 +22,7 @@ from millstream.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -30,6 +32,7 @@ from millstream.broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -40,6 +43,10 @@ from millstream.broker.handlers import (
 )
 from millstream.broker.metrics import Metrics
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from millstream.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -78,6 +85,7 @@ from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -96,6 +104,10 @@ from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRespo
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -141,6 +153,17 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponse,
         incremental_alter_configs.handle,
+    ),
+    (ElectLeadersRequest, ElectLeadersResponse, elect_leaders.handle),
+    (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        alter_partition_reassignments.handle,
+    ),
+    (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        list_partition_reassignments.handle,
     ),
     (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
     (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
