@@ -63,6 +63,15 @@ def test_addresses(run: Run) -> None:
     assert several["listener.security.protocol.map"] == "INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 
 
+def test_the_metadata_store(run: Run) -> None:
+    assert settings_of(run)["metadata.store"] == "sqlite"
+    address = "etcd://a:1,b:2/prefix"
+    assert settings_of(run, "--metadata", address)["metadata.store"] == address
+    outcome = run("serve", "--check", "--metadata", "a:1")
+    assert outcome.code == 2
+    assert "etcd://host:port" in outcome.error
+
+
 def test_unnamed_addresses_get_names_by_their_place() -> None:
     flags = _address_flags(["a:1", "b:2"], ["c:3", "d:4"], {})
     assert flags["listeners"] == "PLAINTEXT://a:1,PLAINTEXT_2://b:2"

@@ -1,5 +1,7 @@
 """What every metadata store promises, as tests. A store's own test file subclasses
-`StoreContract` and says how to open one, how to let time pass, and how to lose old changes."""
+`StoreContract` and says how to open one, how to let time pass, and how to lose old changes.
+
+A store may be shared with others and hold revisions from before: tests count from where it is."""
 
 from __future__ import annotations
 
@@ -17,6 +19,9 @@ from millstream.metadata.store import (
     LeaseExpiredError,
     MetadataStore,
     Put,
+    StoreClosedError,
+    StoreError,
+    ValueIs,
 )
 
 Scenario = Callable[[MetadataStore], Awaitable[None]]
@@ -28,7 +33,6 @@ async def collect(store: MetadataStore, prefix: str, start: int, size: int) -> l
     found: list[Event] = []
     async with asyncio.timeout(DEADLINE), aclosing(store.watch(prefix, start)) as changes:
         async for events in changes:
-            assert events.events
             assert all(event.revision <= events.revision for event in events.events)
             found += events.events
             if len(found) >= size:
@@ -103,6 +107,22 @@ class StoreContract:
 
         self.run(scenario)
 
+    def test_values_guard_a_transaction(self) -> None:
+        async def scenario(store: MetadataStore) -> None:
+            for value in (b"", b"1"):
+                assert not (await store.transact([ValueIs("a", value)], [Put("b", b"")])).succeeded
+            put = await store.transact([], [Put("a", b"1"), Put("empty", b"")])
+            assert (await store.transact([ValueIs("a", b"1"), ValueIs("empty", b"")], [])).succeeded
+            for value in (b"", b"2", b"1\0"):
+                wrong = [Compare("a", put.revision), ValueIs("a", value)]
+                assert not (await store.transact(wrong, [Delete("a")])).succeeded
+            swapped = await store.transact([ValueIs("a", b"1")], [Put("a", b"2")])
+            assert swapped.succeeded
+            assert not (await store.transact([ValueIs("a", b"1")], [Delete("a")])).succeeded
+            assert await store.get("a") == ("a", b"2", swapped.revision)
+
+        self.run(scenario)
+
     def test_a_transaction_without_changes_only_checks(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             put = await store.transact([], [Put("a", b"1")])
@@ -161,10 +181,11 @@ class StoreContract:
     def test_watch_never_splits_a_transaction(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             size = min(store.changes_max, 2500)
+            start = (await store.range("")).revision + 1
             first = await store.transact([], [Put(f"a/{n}", b"") for n in range(size)])
             last = await store.transact([], [Put("a/0", b"last")])
             revisions: list[set[int]] = []
-            async with asyncio.timeout(DEADLINE), aclosing(store.watch("a/", 1)) as changes:
+            async with asyncio.timeout(DEADLINE), aclosing(store.watch("a/", start)) as changes:
                 async for events in changes:
                     revisions.append({event.revision for event in events.events})
                     if first.revision in revisions[-1]:
@@ -246,6 +267,67 @@ class StoreContract:
                 assert await store.get(f"k{n}") is not None
 
         self.run(scenario)
+
+    def test_a_key_follows_its_last_put_to_another_lease(self) -> None:
+        async def scenario(store: MetadataStore) -> None:
+            first, second = await store.grant(60_000), await store.grant(60_000)
+            await store.transact([], [Put("a", b"1", first), Put("b", b"1", first)])
+            await store.transact([], [Put("a", b"2", second)])
+            await store.revoke(first)
+            assert [item.key for item in (await store.range("")).items] == ["a"]
+            with pytest.raises(LeaseExpiredError):
+                await store.keep_alive(first)
+            await store.keep_alive(second)
+            await store.revoke(second)
+            assert (await store.range("")).items == []
+
+        self.run(scenario)
+
+    def test_watches_reach_the_revision_of_what_changed_nothing(self) -> None:
+        async def scenario(store: MetadataStore) -> None:
+            put = await store.transact([], [Put("a", b"1")])
+            reached = asyncio.create_task(_reach(store, put.revision))
+            failed = await store.transact([Compare("a", 0)], [Put("a", b"2")])
+            nothing = await store.transact([], [Delete("never-there")])
+            assert not failed.succeeded
+            assert nothing.succeeded
+            async with asyncio.timeout(DEADLINE):
+                assert await reached >= failed.revision
+
+        self.run(scenario)
+
+    def test_a_transaction_that_is_too_large_is_refused(self) -> None:
+        async def scenario(store: MetadataStore) -> None:
+            puts = [Put(f"k{n}", b"") for n in range(store.changes_max + 1)]
+            with pytest.raises(StoreError, match="may hold"):
+                await store.transact([], puts)
+            assert (await store.range("")).items == []
+            assert (await store.transact([], puts[:-1])).succeeded
+
+        self.run(scenario)
+
+    def test_closing_ends_watches_and_refuses_calls(self) -> None:
+        async def scenario(store: MetadataStore) -> None:
+            put = await store.transact([], [Put("a", b"1")])
+            watching = asyncio.create_task(collect(store, "never", put.revision, 1))
+            await store.transact([], [Put("a", b"2")])
+            await store.close()
+            with pytest.raises(StoreClosedError):
+                await watching
+            with pytest.raises(StoreClosedError):
+                await store.get("a")
+            await store.close()
+
+        self.run(scenario)
+
+
+async def _reach(store: MetadataStore, revision: int) -> int:
+    """Watch from this revision on until it is reached."""
+    async with aclosing(store.watch("", revision)) as changes:
+        async for events in changes:
+            if events.revision >= revision:
+                return events.revision
+    raise AssertionError("a watch has ended")
 
 
 def _pairs(sets: list[set[int]]) -> list[tuple[set[int], set[int]]]:

@@ -16,6 +16,7 @@ from millstream.env.clock import SystemClock
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.image import BrokerRecord, ClusterImage, Endpoint, ImageDelta
+from millstream.metadata.memory import DirectLink, MemoryStore
 from millstream.metadata.record import (
     NO_CONFIGS,
     PartitionRecord,
@@ -24,7 +25,7 @@ from millstream.metadata.record import (
     group_config_key,
 )
 from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import Change, Compare, Outcome, Put, StoreError
+from millstream.metadata.store import Change, Compare, Outcome, Put, StoreError, UncertainError
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig, definitions
 from millstream.model.error import BrokerError, ErrorCode
@@ -388,3 +389,58 @@ def test_subscribers_are_told_until_they_leave(run: Run) -> None:
         assert told == ["a"]
 
     run(scenario)
+
+
+class LostLink(DirectLink):
+    """Loses the answers of changes while it is told to."""
+
+    __slots__ = ("is_lost",)
+
+    def __init__(self) -> None:
+        self.is_lost = False
+
+    async def answer(self, changed: bool) -> None:
+        if changed and self.is_lost:
+            raise UncertainError("lost")
+
+
+def test_an_answer_that_is_lost_is_a_time_out_and_no_id_is_given_twice() -> None:
+    async def main() -> None:
+        link = LostLink()
+        catalog = await Catalog.open(
+            MemoryStore(SystemClock()).connect(link),
+            random=random.Random(1),
+            topic_defaults=TopicConfig(),
+        )
+        await catalog.register_broker(BROKER)
+        first = await catalog.allocate_producer_ids(10)
+        link.is_lost = True
+        results = await catalog.create_topics([NewTopic("a", [[1]])])
+        assert codes(results) == [ErrorCode.REQUEST_TIMED_OUT]
+        with pytest.raises(BrokerError) as raised:
+            await catalog.allocate_producer_ids(10)
+        assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        link.is_lost = False
+        assert codes(await catalog.create_topics([NewTopic("a", [[1]])])) == [
+            ErrorCode.TOPIC_ALREADY_EXISTS
+        ]
+        # The block of the lost answer is nobody's.
+        assert (await catalog.allocate_producer_ids(10)).start == first.stop + 10
+        await catalog.close()
+
+    asyncio.run(main())
+
+
+def test_a_store_without_the_cluster_is_left_as_it_is() -> None:
+    async def main() -> None:
+        data = MemoryStore(SystemClock())
+        with pytest.raises(StoreError, match="holds no cluster yet"):
+            await Catalog.open(
+                data.connect(),
+                random=random.Random(1),
+                topic_defaults=TopicConfig(),
+                cluster_id="known-before",
+            )
+        assert data.revision == 0
+
+    asyncio.run(main())

@@ -10,12 +10,21 @@ from pathlib import Path
 import pytest
 
 from millstream.env.clock import SystemClock
+from millstream.metadata import follower as following
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.follower import ImageFollower
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.memory import DirectLink, MemoryStore
 from millstream.metadata.record import encode_topic
 from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import CompactedError, Delete, Events, Put, StoreError
+from millstream.metadata.store import (
+    CompactedError,
+    Delete,
+    Events,
+    Put,
+    StoreError,
+    UnavailableError,
+)
 from millstream.model.config import TopicConfig
 
 
@@ -111,6 +120,39 @@ def test_a_closed_store_ends_following_loudly(tmp_path: Path) -> None:
         assert isinstance(await asyncio.wait_for(follower.failed, 20), StoreError)
         with pytest.raises(StoreError):
             await waiting
+        await follower.close()
+
+    asyncio.run(main())
+
+
+class CutLink(DirectLink):
+    __slots__ = ("failures",)
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    async def request(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise UnavailableError("cut off")
+
+
+def test_a_reload_waits_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_RELOAD_PAUSE_S", 0.01)
+
+    async def main() -> None:
+        data, link = MemoryStore(SystemClock()), CutLink()
+        other = data.connect()
+        await other.transact([], [topic("a")])
+        follower = ImageFollower(data.connect(link))
+        await follower.load()
+        last = await other.transact([], [topic("b")])
+        data.compact()
+        link.failures = 3
+        follower.start()
+        await asyncio.wait_for(follower.reached(last.revision), 20)
+        assert set(follower.image.topics) == {"a", "b"}
+        assert link.failures == 0
         await follower.close()
 
     asyncio.run(main())

@@ -7,12 +7,17 @@ import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from millstream.env.clock import SystemClock
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.memory import DirectLink, MemoryConnection, MemoryStore
 from millstream.metadata.record import BrokerRecord
 from millstream.metadata.registration import Registration
 from millstream.metadata.sqlite import SqliteStore
+from millstream.metadata.store import UnavailableError, UncertainError
 from millstream.model.config import TopicConfig
+from millstream.model.error import BrokerError, ErrorCode
 
 BROKER = BrokerRecord(node_id=1, endpoints=(), incarnation="i")
 
@@ -69,7 +74,7 @@ def test_a_lost_lease_is_taken_again(tmp_path: Path) -> None:
         first = catalog.image.brokers[1].epoch
         changes = asyncio.create_task(changes_of_broker(catalog, 2))
         await asyncio.sleep(0)
-        await store.revoke(registration._lease)
+        await store.revoke(registration.lease)
         assert await changes == [False, True]
         assert catalog.image.brokers[1].epoch > first
         await registration.close()
@@ -86,3 +91,122 @@ def test_a_closed_store_is_told(tmp_path: Path) -> None:
         await registration.close()
 
     run(tmp_path / "metadata.db", scenario)
+
+
+class FaultyLink(DirectLink):
+    __slots__ = ("answers_to_lose", "failures", "is_cut")
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self.failures = 0
+        self.answers_to_lose = 0
+
+    async def request(self) -> None:
+        if self.is_cut:
+            self.failures += 1
+            raise UnavailableError("cut off")
+
+    async def answer(self, changed: bool) -> None:
+        if changed and self.answers_to_lose:
+            self.answers_to_lose -= 1
+            raise UncertainError("lost")
+
+
+def run_in_memory(
+    scenario: Callable[[MemoryStore, MemoryConnection, Catalog, FaultyLink], Awaitable[None]],
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            data, link = MemoryStore(SystemClock()), FaultyLink()
+            store = data.connect(link)
+            catalog = await Catalog.open(
+                store, random=random.Random(1), topic_defaults=TopicConfig()
+            )
+            await scenario(data, store, catalog, link)
+            await catalog.close()
+
+    asyncio.run(main())
+
+
+OTHER = BrokerRecord(node_id=1, endpoints=(), incarnation="other")
+
+
+def test_a_second_process_is_refused_while_the_first_lives() -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        first = Registration(catalog, store, BROKER, 200)
+        await first.start()
+        epoch = catalog.image.brokers[1].epoch
+        second = Registration(catalog, store, OTHER, 200)
+        with pytest.raises(BrokerError) as raised:
+            await second.start()
+        assert raised.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert catalog.image.brokers[1].epoch == epoch
+        await second.close()
+        await first.close()
+
+    run_in_memory(scenario)
+
+
+def test_a_dead_process_s_lease_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        await catalog.register_broker(OTHER, await store.grant(200))
+        registration = Registration(catalog, store, BROKER, 200)
+        await registration.start()
+        assert catalog.image.brokers[1].incarnation == "i"
+        await registration.close()
+
+    run_in_memory(scenario)
+    assert "waiting for its lease to run out" in caplog.text
+
+
+def test_a_store_that_is_away_is_waited_for() -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        registration = Registration(catalog, store, BROKER, 100)
+        await registration.start()
+        first = catalog.image.brokers[1].epoch
+        gone = asyncio.create_task(changes_of_broker(catalog, 2))
+        link.is_cut = True
+        while link.failures < 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        link.is_cut = False
+        assert await gone == [False, True]
+        assert catalog.image.brokers[1].epoch > first
+        assert not registration.failed.done()
+        await registration.close()
+        assert data.get("brokers/1") is None
+
+    run_in_memory(scenario)
+
+
+def test_a_registration_whose_answer_was_lost_is_made_again() -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        registration = Registration(catalog, store, BROKER, 200)
+        link.answers_to_lose = 2
+        await registration.start()
+        assert catalog.image.brokers[1].incarnation == "i"
+        await registration.close()
+        assert data.get("brokers/1") is None
+
+    run_in_memory(scenario)
+
+
+def test_a_lease_that_ended_unseen_is_no_second_process() -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        await catalog.register_broker(BROKER, await store.grant(60_000))
+        # The image still shows the registration, the store no longer has it.
+        data.revoke(1)
+        assert 1 in catalog.image.brokers
+        again = await catalog.register_broker(BROKER, await store.grant(60_000))
+        assert catalog.image.brokers[1] == again
+
+    run_in_memory(scenario)

@@ -16,7 +16,7 @@ from millstream.metadata.record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
-from millstream.records.batch import check_produced
+from millstream.records.batch import check_produced, stamp
 from millstream.records.builder import build_batch
 from millstream.records.record import Record
 from millstream.replication.partition import Partition
@@ -35,12 +35,19 @@ class Host:
     def __init__(self) -> None:
         self.wakes: list[Partition] = []
         self.flushes = 0
+        self.cuts: list[int] = []
 
     def wake_later(self, partition: Partition) -> None:
         self.wakes.append(partition)
 
     def flush(self, partition: Partition) -> None:
         self.flushes += 1
+
+    def truncated(self, partition: Partition, offset: int) -> None:
+        self.cuts.append(offset)
+
+    def monotonic(self) -> float:
+        return 0.0
 
     def counters(self, partition: Partition) -> tuple[Counters, Counters]:
         return Counters(), Counters()
@@ -311,3 +318,87 @@ def test_a_marker_needs_what_an_append_with_all_acks_needs(
     with pytest.raises(BrokerError) as caught:
         partition.append_marker(7, 0, commit=True, coordinator_epoch=0)
     assert caught.value.code == code
+
+
+FOLLOWS = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=4, isr=(1, 2))
+
+
+def stored(*values: bytes, base_offset: int, epoch: int) -> memoryview:
+    """A batch as a leader has it on its disk."""
+    batch = memoryview(values_batch(*values, timestamp=NOW_MS))
+    stamp(batch, 0, base_offset, epoch)
+    return batch
+
+
+def test_a_follower_takes_over_what_its_log_reaches(directory: LogDirectory, host: Host) -> None:
+    partition = make(directory, host, FOLLOWS)
+    partition.append_as_follower(stored(b"a", b"b", base_offset=0, epoch=4), 9, 0)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (2, 2)
+    # A new leader may know less than the one before: what was committed stays so.
+    partition.append_as_follower(stored(b"c", base_offset=2, epoch=5), 1, 1)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (3, 2)
+    assert partition.log.log_start_offset == 1
+
+
+def test_a_cut_takes_the_high_watermark_along_and_tells_the_cleaner(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, FOLLOWS)
+    for offset in range(4):
+        partition.append_as_follower(stored(b"v", base_offset=offset, epoch=4), 3, 0)
+    partition.truncate(3)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (3, 3)
+    partition.truncate(1)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (1, 1)
+    assert host.cuts == [3, 1]
+    partition.start_over_at(7)
+    log = partition.log
+    assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (7, 7, 7)
+    partition.truncate(5)
+    assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (5, 5, 5)
+    assert host.cuts == [3, 1, 7, 5]
+
+
+def test_a_new_leader_begins_its_epoch_at_the_end_of_its_log(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, FOLLOWS)
+    partition.append_as_follower(stored(b"a", b"b", base_offset=0, epoch=4), 1, 0)
+    partition.become(
+        PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=5, isr=(1, 2)),
+        partition.high_watermark,
+    )
+    assert partition.log.epoch_end_offset(4) == (4, 2)
+    assert (partition.high_watermark, partition.durable_offset) == (1, 2)
+    assert partition.leadership is not None
+    assert partition.leadership.epoch_start_offset == 2
+    assert partition.is_end_uncertain
+    # Deposed before it wrote anything: its epoch has never been.
+    partition.become(FOLLOWS, partition.high_watermark)
+    assert partition.log.latest_epoch == 4
+    assert partition.leadership is None
+
+
+def test_a_high_watermark_beyond_the_log_is_not_believed(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, FOLLOWS)
+    partition.append_as_follower(stored(b"a", base_offset=0, epoch=4), 0, 0)
+    partition.become(FOLLOWS, 50)
+    assert partition.high_watermark == 1
+
+
+def test_under_min_isr_nothing_more_is_committed_and_who_waits_is_told(
+    directory: LogDirectory, host: Host
+) -> None:
+    config = TopicConfig(min_insync_replicas=2)
+    partition = make(directory, host, PAIR, config)
+    append(partition, b"a")
+    called: list[int] = []
+    partition.when_acknowledged(1, lambda: called.append(1), acks_all=True)
+    alone = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=3, isr=(1,), partition_epoch=1)
+    partition.become(alone, partition.high_watermark)
+    assert called == [1]
+    assert partition.is_under_min_isr
+    assert partition.high_watermark == 0
+    assert not partition.is_acknowledged(1, acks_all=True)

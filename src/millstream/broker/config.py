@@ -24,8 +24,8 @@ from millstream.broker.config_source import (
     from_file,
     from_flags,
 )
+from millstream.broker.replication_config import ReplicationConfig
 from millstream.broker.topic_default import gather_topic_defaults, synonym_definitions
-from millstream.broker.transaction_config import TransactionConfig
 from millstream.env.disk import Disk
 from millstream.metadata.record import Endpoint
 from millstream.model.config import TopicConfig
@@ -56,7 +56,7 @@ class SettingValue(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(TransactionConfig):
+class BrokerConfig(ReplicationConfig):
     """The values in force. `BrokerConfig.load()` without arguments gives the defaults."""
 
     # Who it is, and where it keeps things.
@@ -72,7 +72,24 @@ class BrokerConfig(TransactionConfig):
         _LIST, None, "The same under its other name, which wins; only one directory is allowed."
     )
     metadata_store: str = setting(
-        _STRING, "sqlite", "Where the cluster's metadata lives.", check=listener.check_store
+        _STRING,
+        listener.EMBEDDED_STORE,
+        "Where the cluster's metadata lives: sqlite, which is in the data folder and for one broker"
+        " alone, or etcd://host:port,host:port/prefix, with etcds:// for TLS.",
+        check=listener.check_store,
+    )
+    metadata_etcd_username: str | None = setting(_STRING, None, "The user to log in to etcd as.")
+    metadata_etcd_password_file: str | None = setting(
+        _STRING, None, "File that holds this user's password."
+    )
+    metadata_etcd_ca_file: str | None = setting(
+        _STRING, None, "Certificates that etcd's are checked with, in place of the system's."
+    )
+    metadata_etcd_certificate_file: str | None = setting(
+        _STRING, None, "Certificate to show to etcd, where it asks for one."
+    )
+    metadata_etcd_key_file: str | None = setting(
+        _STRING, None, "The key of this certificate, where it is not in the same file."
     )
 
     # Listening.
@@ -366,6 +383,10 @@ class BrokerConfig(TransactionConfig):
         return tuple(told)
 
     @property
+    def inter_broker_listener(self) -> str:
+        return self.inter_broker_listener_name or self.listen_endpoints[0].listener_name
+
+    @property
     def http_address(self) -> tuple[str, int] | None:
         return listener.parse_address(self.http_listen) if self.http_listen else None
 
@@ -438,6 +459,8 @@ def _check_together(config: BrokerConfig) -> None:
     advertised = listener.parse_listeners(config.advertised_listeners or ())
     if not {endpoint.listener_name for endpoint in advertised} <= names:
         raise refuse("advertised.listeners", "only names that listeners has")
+    if config.inter_broker_listener not in names:
+        raise refuse("inter.broker.listener.name", f"one of {', '.join(sorted(names))}")
     if config.log_dirs is not None and len(config.log_dirs) != 1:
         raise refuse("log.dirs", "one directory")
     if config.queued_max_request_bytes < config.socket_request_max_bytes:

@@ -13,6 +13,7 @@ from millstream.env.random import Random
 from millstream.groups.coordinator import Coordinator
 from millstream.log.directory import LogDirectory
 from millstream.metadata.catalog import Catalog
+from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.replica import Replicas
 from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
 
@@ -36,6 +37,7 @@ class Services:
     catalog: Catalog
     directory: LogDirectory
     replicas: Replicas
+    exchange: ReplicaExchange
     apis: ApiTable
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds

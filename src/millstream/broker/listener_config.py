@@ -1,4 +1,4 @@
-"""Addresses as operators write them: `NAME://host:port` lists and `host:port`.
+"""Addresses as operators write them: `NAME://host:port` lists, `host:port`, metadata stores.
 
 Pure text to values; every function raises ValueError with what is allowed.
 """
@@ -9,9 +9,12 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from millstream.metadata.etcd_address import parse_etcd_address
 from millstream.metadata.record import Endpoint
 
 PLAINTEXT: Final = "PLAINTEXT"
+#: The metadata store of a cluster of one broker, in its data folder.
+EMBEDDED_STORE: Final = "sqlite"
 UNSUPPORTED_PROTOCOLS: Final = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 #: Hosts that mean every address of the machine; nothing a client could connect to.
 WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104
@@ -86,5 +89,8 @@ def check_overrides(value: tuple[str, ...]) -> None:
 
 
 def check_store(value: str) -> None:
-    if value != "sqlite":
-        raise ValueError("sqlite, because no other metadata store is supported yet")
+    if value == EMBEDDED_STORE:
+        return
+    if not value.startswith(("etcd:", "etcds:")):
+        raise ValueError("sqlite, or etcd://host:port,host:port/prefix")
+    parse_etcd_address(value)

@@ -6,6 +6,7 @@ from typing import Final
 
 from millstream.broker.config import BrokerConfig
 from millstream.broker.lag import LagOptions
+from millstream.controller.controller import ControllerOptions
 from millstream.coordination.journal import JournalOptions
 from millstream.groups.classic import ClassicSettings
 from millstream.groups.consumer import ConsumerSettings
@@ -17,6 +18,9 @@ from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
 from millstream.net.gate import Limits
 from millstream.records.codec import Codec
+from millstream.replication.exchange import ExchangeOptions
+from millstream.replication.fetcher import FetcherOptions
+from millstream.replication.source_session import FetchLimits
 from millstream.transactions.shards import TransactionOptions
 
 _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
@@ -63,6 +67,35 @@ def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
         retention_check_interval_ms=config.log_retention_check_interval_ms,
         initial_delay_ms=config.log_initial_task_delay_ms,
         producer_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+    )
+
+
+def exchange_options(config: BrokerConfig) -> ExchangeOptions:
+    return ExchangeOptions(
+        listener_name=config.inter_broker_listener,
+        lag_ms_max=config.replica_lag_time_max_ms,
+        fetcher=FetcherOptions(
+            limits=FetchLimits(
+                partition_bytes_max=config.replica_fetch_max_bytes,
+                bytes_max=config.replica_fetch_response_max_bytes,
+                bytes_min=config.replica_fetch_min_bytes,
+                wait_ms_max=config.replica_fetch_wait_max_ms,
+            ),
+            backoff_ms=config.replica_fetch_backoff_ms,
+            timeout_ms=config.replica_socket_timeout_ms,
+            flushes_before_ack=config.log_flush_before_ack,
+        ),
+        leader_rate=config.leader_replication_throttled_rate,
+        follower_rate=config.follower_replication_throttled_rate,
+    )
+
+
+def controller_options(config: BrokerConfig) -> ControllerOptions:
+    return ControllerOptions(
+        balances_leaders=config.auto_leader_rebalance_enable,
+        balance_interval_s=config.leader_imbalance_check_interval_seconds,
+        imbalance_share_max=config.leader_imbalance_per_broker_percentage / 100,
+        unclean_election=config.topic_defaults().unclean_leader_election_enable,
     )
 
 

@@ -34,10 +34,13 @@ from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.lag import LagCollector
 from millstream.broker.marker import LocalMarkers
+from millstream.broker.membership import Membership
+from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
 from millstream.broker.topic import TopicAdmin
+from millstream.controller import departure
 from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
@@ -50,14 +53,16 @@ from millstream.log.flusher import Flusher
 from millstream.log.upkeep import LogUpkeep
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
+from millstream.metadata.joint_update import JointUpdates
 from millstream.metadata.record import BrokerRecord
-from millstream.metadata.registration import Registration
-from millstream.metadata.sqlite import SqliteStore
+from millstream.metadata.registration import until_gone
 from millstream.metadata.store import MetadataStore, StoreError
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
+from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
 from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
@@ -67,8 +72,6 @@ if TYPE_CHECKING:
     from millstream.broker.http import HttpServer
 
 _log = logging.getLogger(__name__)
-
-METADATA_FILE = "metadata.db"
 
 #: Time for answers that are already written to reach clients at a stop.
 CLOSE_S_MAX = 2.0
@@ -88,6 +91,10 @@ class Environment:
     disk: Disk
     network: Network
     random: Random
+    #: In place of the metadata store that the settings name; closed when the broker stops.
+    store: MetadataStore | None = None
+    #: Whether logs may be flushed in a thread; on virtual time there are none.
+    has_threads: bool = True
 
 
 def system_environment(config: BrokerConfig) -> Environment:
@@ -111,6 +118,7 @@ class Server:
             partition_labels_max=config.metrics_partition_labels_max,
         )
         self._http: HttpServer | None = None
+        self._membership: Membership | None = None
         self._gate = Gate(options.limits(config))
         self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
@@ -133,6 +141,8 @@ class Server:
             await self._undo.aclose()
             if isinstance(error, StoreError):
                 raise OSError(f"the metadata store can't be used: {error}") from error
+            if isinstance(error, BrokerError):
+                raise OSError(error.message or error.code.name) from error
             raise
 
     async def _start(self) -> None:
@@ -142,10 +152,12 @@ class Server:
         if not directory.was_clean:
             # Recovery can take a while: people want to see how far it is.
             await self._start_http(config)
-        store = await SqliteStore.open(config.data_dir / METADATA_FILE, self._environment.clock)
-        self._undo.push_async_callback(store.close)
+        store = await self._open_store(config)
         catalog = await Catalog.open(
-            store, random=self._environment.random, topic_defaults=config.topic_defaults()
+            store,
+            random=self._environment.random,
+            topic_defaults=config.topic_defaults(),
+            cluster_id=directory.meta.get("cluster.id"),
         )
         self._undo.push_async_callback(catalog.close)
         self._watch(catalog.failed)
@@ -155,7 +167,7 @@ class Server:
             catalog.image.broker_configs.get(config.node_id, {}),
         )
         catalog.topic_defaults = config.topic_defaults()
-        flusher = Flusher()
+        flusher = Flusher(is_threaded=self._environment.has_threads)
         self._undo.push_async_callback(flusher.close)
         replicas = await self._open_replicas(config, directory, flusher, catalog)
         upkeep = self._start_upkeep(config, directory, flusher, replicas)
@@ -183,6 +195,14 @@ class Server:
         await self._http.start(*config.http_address)
         self._undo.push_async_callback(self._http.stop)
 
+    async def _open_store(self, config: BrokerConfig) -> MetadataStore:
+        clock, disk = self._environment.clock, self._environment.disk
+        store = self._environment.store or await open_store(
+            config, clock, disk, self._environment.random
+        )
+        self._undo.push_async_callback(store.close)
+        return store
+
     def _open_directory(self, config: BrokerConfig) -> LogDirectory:
         environment = self._environment
         directory = LogDirectory.open(
@@ -192,6 +212,8 @@ class Server:
             environment.random,
             options.log_options(config),
         )
+        # A start that is refused before it changes anything leaves a clean folder clean.
+        self._is_recovered = directory.was_clean
         self._undo.push_async_callback(self._close_directory, directory)
         return directory
 
@@ -218,6 +240,8 @@ class Server:
         if not directory.was_clean:
             replicas.open_logs(catalog.image)
             await self._recover(directory)
+            await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
+            await departure.distrust(catalog, config.node_id)
             await _raise_leader_epochs(config.node_id, directory, catalog)
         replicas.follow(catalog.image, difference(ClusterImage(), catalog.image))
         directory.delete_strays()
@@ -262,6 +286,7 @@ class Server:
         )
         cleaner.start()
         replicas.on_drop = cleaner.forget
+        replicas.on_truncate = cleaner.truncated
         self._undo.push_async_callback(cleaner.stop)
         gauges.show_cleaner(self._metrics, cleaner.stats)
 
@@ -284,6 +309,15 @@ class Server:
             catalog=catalog,
             directory=directory,
             replicas=replicas,
+            exchange=ReplicaExchange(
+                config.node_id,
+                replicas,
+                JointUpdates(catalog).update,
+                options.exchange_options(config),
+                clock=environment.clock,
+                network=environment.network,
+                random=environment.random,
+            ),
             apis=api_table(self._metrics),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
@@ -341,6 +375,7 @@ class Server:
     def _follow(self, services: Services, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed: apply it to everything here that depends on it."""
         services.replicas.follow(image, delta)
+        services.exchange.follow(image, delta)
         services.groups.shards.follow(image, delta)
         services.transactions.shards.follow(image, delta)
         for topic in delta.deleted:
@@ -368,6 +403,9 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
+        services.exchange.set_rates(
+            config.leader_replication_throttled_rate, config.follower_replication_throttled_rate
+        )
         self._gate.limits = options.limits(config)
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:
@@ -380,7 +418,7 @@ class Server:
         # Before connections are closed: whoever waits for a coordinator is told to look elsewhere.
         self._undo.push_async_callback(services.groups.shards.stop)
         self._undo.push_async_callback(services.transactions.shards.stop)
-        registration = Registration(
+        membership = Membership(
             services.catalog,
             store,
             BrokerRecord(
@@ -391,10 +429,16 @@ class Server:
                 clean_start=services.directory.was_clean,
             ),
             config.broker_session_timeout_ms,
+            self._environment.network,
+            self._environment.clock,
+            options.controller_options(config),
         )
-        await registration.start()
-        self._undo.push_async_callback(registration.close)
-        self._watch(registration.failed)
+        self._membership = membership
+        self._undo.push_async_callback(membership.leave)
+        await membership.join()
+        self._watch(membership.registration.failed)
+        services.exchange.start(services.catalog.image)
+        self._undo.push_async_callback(services.exchange.stop)
         await self._acceptor.start_accepting()
 
     def _make_session(self, services: Services, listener: str, connection: Connection) -> Session:
@@ -411,6 +455,8 @@ class Server:
         """Finish what is at work, then undo the start. After it the data folder is marked clean."""
         if self._http is not None:
             self._http.not_ready("stopping")
+        if self._membership is not None:
+            await self._membership.hand_over()
         await self._acceptor.stop_accepting()
         if self._requests:
             drain_s_max = self._static_config.shutdown_drain_timeout_ms / 1000
@@ -437,25 +483,35 @@ async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: C
     A power cut takes what was not on disk yet. Consumers that had read it notice by the epoch
     (KIP-320), instead of going on in the middle of records that took the lost ones' offsets."""
     affected = [
-        (topic.topic_id, number, state)
+        (topic.name, number)
         for topic in catalog.image.topics.values()
-        for number, state in enumerate(topic.partitions)
-        if state.leader == node_id
-        and (log := directory.get(TopicPartition(topic.name, number))) is not None
+        for number in range(len(topic.partitions))
+        if (log := directory.get(TopicPartition(topic.name, number))) is not None
         and log.log_end_offset > 0
     ]
     for start in range(0, len(affected), EPOCHS_AT_ONCE):
         await asyncio.gather(
             *(
-                catalog.update_partition(
-                    topic_id,
-                    number,
-                    msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1),
-                    state.partition_epoch,
-                )
-                for topic_id, number, state in affected[start : start + EPOCHS_AT_ONCE]
+                _raise_leader_epoch(node_id, catalog, topic, number)
+                for topic, number in affected[start : start + EPOCHS_AT_ONCE]
             )
         )
+
+
+async def _raise_leader_epoch(node_id: int, catalog: Catalog, name: str, number: int) -> None:
+    """While this broker leads the partition; the controller may be about to change that."""
+    while (topic := catalog.image.topic(name)) is not None:
+        state = topic.partitions[number]
+        if state.leader != node_id:
+            return
+        raised = msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1)
+        try:
+            await catalog.update_partition(topic.topic_id, number, raised, state.partition_epoch)
+        except BrokerError as error:
+            if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
+                raise
+        else:
+            return
 
 
 def run(config: BrokerConfig) -> int:

@@ -73,6 +73,15 @@ def serve(
             " empty for none.",
         ),
     ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(
+            "--metadata",
+            metavar="etcd://HOST:PORT,.../PREFIX",
+            help="etcd that the brokers of a cluster share (metadata.store); etcds:// for TLS."
+            " By default the broker is a cluster of its own.",
+        ),
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +110,8 @@ def serve(
         flags["log.dir"] = str(data)
     if http is not None:
         flags["http.listen"] = http
+    if metadata is not None:
+        flags["metadata.store"] = metadata
     config = _load(config_file, flags)
     if check:
         _print_settings(config, as_json)

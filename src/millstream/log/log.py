@@ -286,6 +286,19 @@ class PartitionLog(TransactionalLog):
             self._epochs.drop_above(epoch)
             self._epochs.assign(epoch, self.log_end_offset)
 
+    @property
+    def last_record_epoch(self) -> int:
+        """The epoch of the last record; -1 of a log without records."""
+        return self.epochs.epoch_at(self.log_end_offset - 1)
+
+    def drop_unused_epochs(self) -> None:
+        """This broker follows: an epoch that it began and wrote nothing in has never been.
+
+        What it gets next may well be of an earlier one."""
+        self._assigned_epoch = -1
+        if self._epochs is not None:
+            self._epochs.truncate_from(self.log_end_offset)
+
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """The largest known epoch not above `leader_epoch` and where it ends; (-1, -1) if none."""
         return self.epochs.end_offset(leader_epoch, self.log_end_offset)

@@ -13,26 +13,29 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
 from millstream.env.random import Random
+from millstream.metadata import large_change, topic_change
 from millstream.metadata import record as records
-from millstream.metadata import topic_change
 from millstream.metadata.follower import ImageFollower
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, Configs, PartitionRecord, TopicRecord
 from millstream.metadata.store import (
     Change,
     Compare,
+    Condition,
     Delete,
     LeaseId,
     MetadataStore,
     Outcome,
     Put,
     StoreError,
+    UnavailableError,
+    UncertainError,
 )
 from millstream.metadata.topic_change import Edit, NewPartitions, NewTopic, Plan, collision_key
 from millstream.model.config import TopicConfig
@@ -46,14 +49,16 @@ TopicResult: TypeAlias = TopicRecord | BrokerError
 #: Plans of one call, each with the place of its result.
 _Group: TypeAlias = list[tuple[int, Plan]]
 
-#: Transactions of a large call are about this big: few enough for the store, small enough that
-#: applying one does not hold up the loop.
+#: Transactions of a large call are at most this big, or as the store allows: few enough for it,
+#: small enough that applying one does not hold up the loop.
 _CHANGES_PER_TRANSACTION: Final = 500
 #: With the size above this keeps what is ahead of the image below what stores keep for watchers.
 _TRANSACTIONS_MAX: Final = 64
 _ATTEMPTS_MAX: Final = 16
 #: Topics of a large call that are planned before others may use the loop.
 _PLANS_PER_TURN: Final = 100
+#: Partitions that one call may give a topic; the broker's own limit is no higher.
+_PARTITIONS_MAX: Final = 10_000
 _PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
@@ -75,14 +80,33 @@ class Catalog(ImageFollower):
 
     @classmethod
     async def open(
-        cls, store: MetadataStore, *, random: Random, topic_defaults: TopicConfig
+        cls,
+        store: MetadataStore,
+        *,
+        random: Random,
+        topic_defaults: TopicConfig,
+        cluster_id: str | None = None,
     ) -> Catalog:
-        """Load the image and follow the store from there. The store stays the caller's."""
+        """Load the image and follow the store from there. The store stays the caller's.
+
+        `cluster_id` is the cluster's as the broker knows it: a store that knows no cluster yet is
+        then the wrong one, and is left as it is."""
         catalog = cls(store, random, topic_defaults)
+        if left := await large_change.sweep(store):
+            _logger.info("deleted what %d changes of large topics had left", left)
         await catalog.load()
         catalog.start()
-        catalog.cluster_id = await catalog._find_cluster_id()
+        try:
+            catalog.cluster_id = await catalog._find_cluster_id(cluster_id)
+        except BaseException:
+            await catalog.close()
+            raise
         return catalog
+
+    @property
+    def changes_max(self) -> int:
+        """How many changes one transaction may hold, and how many compares."""
+        return self._store.changes_max
 
     # Changes. Those of many topics give one result each, in order, and never raise for one.
 
@@ -93,10 +117,9 @@ class Catalog(ImageFollower):
 
         def plan(new: NewTopic) -> Plan:
             self._check_collision(new.name, claimed)
-            partitions_max = self._store.changes_max - 1
             topic_id = topic_change.new_topic_id(self._random)
             return topic_change.create_topic(
-                self.image, new, topic_id, self.topic_defaults, partitions_max
+                self.image, new, topic_id, self.topic_defaults, _PARTITIONS_MAX
             )
 
         return await self._change_each(topics, lambda new: new.name, plan, validate_only)
@@ -104,10 +127,29 @@ class Catalog(ImageFollower):
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[TopicResult]:
-        def plan(new: NewPartitions) -> Plan:
-            return topic_change.create_partitions(self.image, new, self._store.changes_max - 1)
+        """Additions that do not fit into a transaction are made in several."""
 
-        return await self._change_each(requests, lambda new: new.name, plan, validate_only)
+        def plan(new: NewPartitions) -> Plan:
+            return topic_change.create_partitions(self.image, new, _PARTITIONS_MAX)
+
+        async def change(requests: Sequence[NewPartitions], check: bool) -> list[TopicResult]:
+            return await self._change_each(requests, lambda new: new.name, plan, check)
+
+        steps = [large_change.growth(new, self._store.changes_max) for new in requests]
+        rounds = max(map(len, steps), default=0)
+        if validate_only or rounds <= 1:
+            return await change(requests, validate_only)
+        results = await change(requests, True)
+        for number in range(rounds):
+            chosen = [
+                index
+                for index, result in enumerate(results)
+                if number < len(steps[index]) and not isinstance(result, BrokerError)
+            ]
+            made = await change([steps[index][number] for index in chosen], False)
+            for index, result in zip(chosen, made, strict=True):
+                results[index] = result
+        return results
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicResult]:
         """By name or by id. The results are the topics as they were."""
@@ -135,16 +177,19 @@ class Catalog(ImageFollower):
         DUPLICATE_BROKER_REGISTRATION while another incarnation of the same id is there.
         """
         key = records.broker_key(record.node_id)
-        present = self.image.brokers.get(record.node_id)
-        if present is None or present.incarnation == record.incarnation:
+        for _ in range(_ATTEMPTS_MAX):
+            present = self.image.brokers.get(record.node_id)
+            if present is not None and present.incarnation != record.incarnation:
+                break
             expected = Compare(key, 0 if present is None else present.epoch)
             put = Put(key, records.encode_broker(record), lease)
-            outcome = await self._transact([expected], [put])
+            outcome = await self.transact([expected], [put])
             if outcome is not None:
                 return records.decode_broker(record.node_id, put.value, outcome.revision)
         raise BrokerError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another broker with node.id {record.node_id} is registered",
+            f"another broker with node.id {record.node_id} is registered{_place_of(present)}: stop"
+            " it, or give this one a node.id of its own",
         )
 
     async def alter_broker_configs(self, node_id: int | None, edit: Edit) -> Configs:
@@ -161,17 +206,23 @@ class Catalog(ImageFollower):
             present: Configs = records.decode_configs(found.value) if found else Map()
             configs = edit(present)
             change = Put(key, records.encode_configs(configs)) if configs else Delete(key)
-            if await self._transact([Compare(key, found.revision if found else 0)], [change]):
+            if await self.transact([Compare(key, found.revision if found else 0)], [change]):
                 return configs
         raise _overtaken(key)
 
     async def update_partition(
-        self, topic_id: TopicId, partition: int, record: PartitionRecord, expected_epoch: int
+        self,
+        topic_id: TopicId,
+        partition: int,
+        record: PartitionRecord,
+        expected_epoch: int,
+        registered: Mapping[int, int] | None = None,
     ) -> PartitionRecord:
         """Replace a partition's record if its epoch is still the expected one.
 
         The stored record has the next epoch, whatever `record` says. INVALID_UPDATE_VERSION if
-        the partition has changed meanwhile.
+        the partition has changed meanwhile; INELIGIBLE_REPLICA if it has not, but a broker in
+        `registered` is no longer there under the broker epoch given.
         """
         key = records.partition_key(topic_id, partition)
         found = await self._store.get(key)
@@ -192,15 +243,32 @@ class Catalog(ImageFollower):
                 partition_epoch=expected_epoch + 1,
             )
             put = Put(key, records.encode_partition(record))
-            if await self._transact([Compare(key, found.revision)], [put]):
+            brokers = [
+                Compare(records.broker_key(node_id), epoch)
+                for node_id, epoch in (registered or {}).items()
+            ]
+            if await self.transact([Compare(key, found.revision), *brokers], [put]):
                 return record
+            again = await self._store.get(key)
+            if again is not None and again.revision == found.revision:
+                raise BrokerError(
+                    ErrorCode.INELIGIBLE_REPLICA, f"one of brokers {list(registered or ())} is gone"
+                )
         raise BrokerError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"{key} is no longer at partition epoch {expected_epoch}",
         )
 
     async def allocate_producer_ids(self, block: int = 1000) -> range:
-        """A block of producer ids that nobody else was or will be given."""
+        """A block of producer ids that nobody else was or will be given.
+
+        COORDINATOR_LOAD_IN_PROGRESS, after which clients ask again, while the store is away."""
+        try:
+            return await self._allocate_producer_ids(block)
+        except (UnavailableError, UncertainError) as error:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
+
+    async def _allocate_producer_ids(self, block: int) -> range:
         key = records.PRODUCER_IDS_KEY
         for _ in range(_ATTEMPTS_MAX):
             found = await self._store.get(key)
@@ -208,7 +276,7 @@ class Catalog(ImageFollower):
             if first > _PRODUCER_ID_MAX - block:
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
             put = Put(key, records.encode_next_producer_id(first + block))
-            if await self._transact([Compare(key, found.revision if found else 0)], [put]):
+            if await self.transact([Compare(key, found.revision if found else 0)], [put]):
                 return range(first, first + block)
         raise _overtaken(key)
 
@@ -241,7 +309,7 @@ class Catalog(ImageFollower):
         if not validate_only:
             runs = [
                 self._run(group, lambda index: plan(items[index]), results)
-                for group in _groups(plans)
+                for group in _groups(plans, self._store.changes_max)
             ]
             await asyncio.gather(*runs)
         return results
@@ -255,7 +323,9 @@ class Catalog(ImageFollower):
                 done = await self._run_once(group, results)
             except StoreError as error:
                 _logger.warning("a change of %d topics failed: %s", len(group), error)
-                failure = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                is_passing = isinstance(error, UnavailableError | UncertainError)
+                code = ErrorCode.REQUEST_TIMED_OUT if is_passing else ErrorCode.KAFKA_STORAGE_ERROR
+                failure = BrokerError(code, str(error))
                 _set_results(results, group, failure)
                 return
             if done:
@@ -269,7 +339,11 @@ class Catalog(ImageFollower):
     async def _run_once(self, group: _Group, results: list[TopicResult]) -> bool:
         compares = [compare for _, plan in group for compare in plan.compares]
         changes = [change for _, plan in group for change in plan.changes]
-        if await self._transact(compares, changes) is None:
+        if len(changes) > self._store.changes_max:
+            done = await self._make_large(group[0][1])
+        else:
+            done = await self.transact(compares, changes)
+        if done is None:
             return False
         for index, plan in group:
             present = self.image.topics.get(plan.topic.name)
@@ -277,8 +351,8 @@ class Catalog(ImageFollower):
             results[index] = present if present is not None and same else plan.topic
         return True
 
-    async def _transact(
-        self, compares: Sequence[Compare], changes: Sequence[Change]
+    async def transact(
+        self, compares: Sequence[Condition], changes: Sequence[Change]
     ) -> Outcome | None:
         """Run a transaction and see it in the image; None if it was overtaken."""
         async with self._slots:
@@ -287,12 +361,24 @@ class Catalog(ImageFollower):
             await self.reached(outcome.revision)
         return outcome if outcome.succeeded else None
 
-    async def _find_cluster_id(self) -> str:
+    async def _make_large(self, plan: Plan) -> Outcome | None:
+        async with self._slots:
+            self.check_following()
+            outcome = await large_change.make(self._store, plan)
+            await self.reached(outcome.revision)
+        return outcome if outcome.succeeded else None
+
+    async def _find_cluster_id(self, expected: str | None) -> str:
         """The cluster's id; the first broker to ask makes it up."""
         while (found := await self._store.get(records.CLUSTER_KEY)) is None:
+            if expected is not None:
+                raise StoreError(
+                    f"it holds no cluster yet, but the data folder is of cluster {expected}: name"
+                    " that cluster's metadata store, or an empty data folder"
+                )
             text = base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
             put = Put(records.CLUSTER_KEY, records.encode_cluster(text))
-            await self._transact([Compare(records.CLUSTER_KEY, 0)], [put])
+            await self.transact([Compare(records.CLUSTER_KEY, 0)], [put])
         return records.decode_cluster(found.value)
 
     # Names.
@@ -320,12 +406,13 @@ class Catalog(ImageFollower):
         return wanted if isinstance(wanted, str) else self.image.topic_names.get(wanted, wanted)
 
 
-def _groups(plans: _Group) -> Iterator[_Group]:
-    """Plans in stretches that make up one transaction each."""
+def _groups(plans: _Group, changes_max: int) -> Iterator[_Group]:
+    """Plans in stretches that make up one transaction each; one that is too large is alone."""
+    size_max = min(changes_max, _CHANGES_PER_TRANSACTION)
     group: _Group = []
     size = 0
     for index, plan in plans:
-        if group and size + len(plan.changes) > _CHANGES_PER_TRANSACTION:
+        if group and size + len(plan.changes) > size_max:
             yield group
             group, size = [], 0
         group.append((index, plan))
@@ -349,6 +436,12 @@ def _planned_again(
 def _set_results(results: list[TopicResult], group: _Group, result: TopicResult) -> None:
     for index, _ in group:
         results[index] = result
+
+
+def _place_of(broker: BrokerRecord | None) -> str:
+    if broker is None or not broker.endpoints:
+        return ""
+    return f" at {broker.endpoints[0].host}:{broker.endpoints[0].port}"
 
 
 def _overtaken(what: str) -> BrokerError:

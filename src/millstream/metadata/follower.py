@@ -19,12 +19,20 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta, apply, difference
-from millstream.metadata.store import CompactedError, Event, MetadataStore, StoreError
+from millstream.metadata.store import (
+    CompactedError,
+    Event,
+    MetadataStore,
+    StoreError,
+    UnavailableError,
+)
 
 _logger = logging.getLogger(__name__)
+
+_RELOAD_PAUSE_S: Final = 0.5
 
 Subscriber: TypeAlias = Callable[[ClusterImage, ImageDelta], None]
 
@@ -90,10 +98,18 @@ class ImageFollower:
                     await self._watch()
                 except CompactedError as error:
                     _logger.warning("loading all metadata again: %s", error)
-                    await self.load()
+                    await self._reload()
         except Exception as error:
             _logger.exception("metadata is no longer kept up to date")
             self._fail(error)
+
+    async def _reload(self) -> None:
+        while True:
+            try:
+                return await self.load()
+            except UnavailableError as error:
+                _logger.warning("metadata cannot be loaded yet: %s", error)
+                await asyncio.sleep(_RELOAD_PAUSE_S)
 
     async def _watch(self) -> None:
         async with aclosing(self._store.watch("", self.image.revision + 1)) as changes:

@@ -20,6 +20,7 @@ from immutables import Map
 from millstream.metadata import record as records
 from millstream.metadata.record import (
     NO_CONFIGS,
+    NO_LEADER,
     BrokerRecord,
     Configs,
     Endpoint,
@@ -64,6 +65,8 @@ class ClusterImage:
     default_broker_configs: Configs = NO_CONFIGS
     #: What groups set for themselves; only those that set something.
     group_configs: Map[str, Configs] = field(default_factory=Map)
+    #: The broker that is the controller, or NO_LEADER.
+    controller: int = NO_LEADER
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
 
     def topic(self, name: str) -> TopicRecord | None:
@@ -97,6 +100,8 @@ class ImageDelta:
     broker_configs: bool = False
     #: Groups whose settings differ.
     group_configs: set[str] = field(default_factory=set)
+    #: Whether another broker, or none, is the controller.
+    controller: bool = False
 
     def __bool__(self) -> bool:
         return bool(
@@ -106,6 +111,7 @@ class ImageDelta:
             or self.brokers
             or self.broker_configs
             or self.group_configs
+            or self.controller
         )
 
 
@@ -144,6 +150,7 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
         for group_id in {*old.group_configs, *new.group_configs}
         if old.group_configs.get(group_id) != new.group_configs.get(group_id)
     }
+    delta.controller = old.controller != new.controller
     return delta
 
 
@@ -164,6 +171,7 @@ class _Step:
         "_broker_configs",
         "_brokers",
         "_configs",
+        "_controller",
         "_default_configs",
         "_group_configs",
         "_ids",
@@ -179,6 +187,7 @@ class _Step:
         self._broker_configs: dict[int, Configs | None] = {}
         self._default_configs: Configs = image.default_broker_configs
         self._group_configs: dict[str, Configs | None] = {}
+        self._controller = image.controller
         #: The last state of each topic that was put or deleted; partitions still missing.
         self._topics: dict[str, TopicRecord | None] = {}
         self._partitions: dict[TopicId, dict[int, PartitionRecord | None]] = {}
@@ -207,6 +216,9 @@ class _Step:
             self._group_configs[group_id] = (
                 None if event.value is None else records.decode_configs(event.value)
             )
+        elif key == records.CONTROLLER_KEY:
+            value = event.value
+            self._controller = NO_LEADER if value is None else records.decode_controller(value)
 
     def _take_broker_configs(self, event: Event) -> None:
         configs = None if event.value is None else records.decode_configs(event.value)
@@ -263,6 +275,9 @@ class _Step:
             delta.group_configs = set(self._group_configs)
             groups = _updated(image.group_configs, self._group_configs)
             image = replace(image, group_configs=groups)
+        delta.controller = self._controller != image.controller
+        if delta.controller:
+            image = replace(image, controller=self._controller)
         return image, delta
 
     def _finish_topics(self, image: ClusterImage, delta: ImageDelta) -> ClusterImage:

@@ -10,6 +10,8 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
     configs/broker/<id>|default  {name: text}
     configs/group/<name>         {name: text}; absent where the group sets nothing
     producer-ids                 {"next"}
+    controller                   {"id"}                                        leased
+    pending/<topic-id>           a large topic in the middle of a change; see `large_change`
 Topic ids are in Kafka's text form. A topic exists when its `topics/` key does: partitions are put
 no later than it, and deleted no earlier.
 
@@ -29,6 +31,7 @@ from millstream.model.topic import TopicId, format_topic_id
 
 CLUSTER_KEY: Final = "cluster"
 PRODUCER_IDS_KEY: Final = "producer-ids"
+CONTROLLER_KEY: Final = "controller"
 BROKERS: Final = "brokers/"
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
@@ -177,6 +180,14 @@ def encode_next_producer_id(number: int) -> bytes:
 
 def decode_next_producer_id(value: bytes) -> int:
     return _decode_number(value)["next"]
+
+
+def encode_controller(node_id: int) -> bytes:
+    return _encode({"id": node_id})
+
+
+def decode_controller(value: bytes) -> int:
+    return _decode_number(value)["id"]
 
 
 def encode_cluster(cluster_id: str) -> bytes:

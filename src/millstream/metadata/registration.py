@@ -2,29 +2,64 @@
 
 Owns the lease and the task that keeps it alive. A broker that was silent for too long (stopped in
 a debugger, cut off from the store) finds its lease gone, and registers anew; others have then seen
-it leave and come back. If the store refuses for another reason, `failed` is resolved with it.
+it leave and come back. A store that cannot be reached is tried again; if it refuses for another
+reason, `failed` is resolved with that.
+
+A broker whose lease may have run out unseen, because the store can't be reached, is fenced: others
+may have taken over from it. `on_fenced` is told when that begins and when it ends.
+
+Two processes with one broker id would write over each other's work, so the second one is refused.
+The first may also be a dead one whose lease has not run out yet: a start waits for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
+from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import BrokerRecord
-from millstream.metadata.store import LeaseExpiredError, LeaseId, MetadataStore, StoreError
+from millstream.metadata.store import (
+    Compare,
+    Delete,
+    LeaseExpiredError,
+    LeaseId,
+    MetadataStore,
+    StoreError,
+    UnavailableError,
+    UncertainError,
+)
+from millstream.model.error import BrokerError
 
 _logger = logging.getLogger(__name__)
 
 #: Renewals in the life of a lease; all but one may be lost.
 _RENEWALS: Final = 3
+#: Looks, in the time of a lease, whether an earlier process of the same broker is gone.
+_ATTEMPTS_PER_LEASE: Final = 20
+#: Looks in all: a lease may live somewhat longer than its time.
+_ATTEMPTS: Final = _ATTEMPTS_PER_LEASE + _ATTEMPTS_PER_LEASE // 2
 
 
 class Registration:
     """Between `start` and `close` the broker is in the image of every broker."""
 
-    __slots__ = ("_catalog", "_lease", "_record", "_store", "_task", "_ttl_ms", "failed")
+    __slots__ = (
+        "_catalog",
+        "_is_gone",
+        "_record",
+        "_renewed_at",
+        "_store",
+        "_task",
+        "_ttl_ms",
+        "failed",
+        "is_fenced",
+        "lease",
+        "on_fenced",
+    )
 
     def __init__(
         self, catalog: Catalog, store: MetadataStore, record: BrokerRecord, ttl_ms: int
@@ -33,13 +68,22 @@ class Registration:
         self._store = store
         self._record = record
         self._ttl_ms = ttl_ms
-        self._lease: LeaseId = 0
         self._task: asyncio.Task[None] | None = None
+        #: Of the registration that was made last.
+        self.lease: LeaseId = 0
+        #: When the store last began to confirm that the lease lives, by the loop's clock.
+        self._renewed_at = 0.0
+        #: Set when the registration was found to be deleted, so that it must be made anew.
+        self._is_gone = asyncio.Event()
+        self.is_fenced = True
+        self.on_fenced: Callable[[bool], None] = lambda _: None
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
-        """Register; returns when the broker is in the catalog's image."""
-        await self._register()
+        """Register; returns when the broker is in the catalog's image.
+
+        DUPLICATE_BROKER_REGISTRATION if another process goes on being this broker."""
+        await self._register_after_others()
         self._task = asyncio.create_task(self._keep_alive(), name="broker-registration")
 
     async def close(self) -> None:
@@ -50,23 +94,118 @@ class Registration:
         await asyncio.wait([self._task])
         self._task = None
         try:
-            await self._store.revoke(self._lease)
+            await self._store.revoke(self.lease)
         except StoreError as error:
             _logger.warning("left without revoking the lease, which will run out: %s", error)
 
+    async def _register_after_others(self) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                await self._register()
+            except (BrokerError, UncertainError) as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                if attempt == 0 and isinstance(error, BrokerError):
+                    _logger.warning("%s; waiting for its lease to run out", error.message)
+            else:
+                return
+            await asyncio.sleep(self._ttl_ms / 1000 / _ATTEMPTS_PER_LEASE)
+
+    def deleted(self) -> None:
+        """The registration is gone from the image: others take this broker for dead."""
+        self._is_gone.set()
+
     async def _register(self) -> None:
-        self._lease = await self._store.grant(self._ttl_ms)
-        await self._catalog.register_broker(self._record, self._lease)
+        begun_at = asyncio.get_running_loop().time()
+        lease = await self._store.grant(self._ttl_ms)
+        try:
+            await self._catalog.register_broker(self._record, lease)
+        except BrokerError:
+            await self._store.revoke(lease)
+            raise
+        self.lease = lease
+        self._is_gone.clear()
+        self._confirmed(begun_at)
 
     async def _keep_alive(self) -> None:
         try:
             while True:
-                await asyncio.sleep(self._ttl_ms / 1000 / _RENEWALS)
+                await self._rest(self._ttl_ms / 1000 / _RENEWALS)
                 try:
-                    await self._store.keep_alive(self._lease)
-                except LeaseExpiredError:
-                    _logger.warning("the broker's lease ran out; registering again")
-                    await self._register()
+                    async with asyncio.timeout(self._left_s()):
+                        await self._renew()
+                except (UnavailableError, UncertainError, TimeoutError) as error:
+                    _logger.warning("the broker's lease was not renewed: %s", error)
+                    left_s = self._left_s()
+                    if left_s is not None and left_s <= 0:
+                        self._fence(True)
         except Exception as error:
             _logger.exception("the broker's registration is no longer kept alive")
             self.failed.set_result(error)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._is_gone.wait()
+        except TimeoutError:
+            return
+
+    def _left_s(self) -> float | None:
+        """Until the lease may have run out; None once it may have, when haste is pointless."""
+        if self.is_fenced:
+            return None
+        return self._renewed_at + self._ttl_ms / 1000 - asyncio.get_running_loop().time()
+
+    async def _renew(self) -> None:
+        if self._is_gone.is_set():
+            _logger.warning("the broker was taken for dead; registering again")
+            self._fence(True)
+            await self._register()
+            return
+        begun_at = asyncio.get_running_loop().time()
+        try:
+            await self._store.keep_alive(self.lease)
+        except LeaseExpiredError:
+            _logger.warning("the broker's lease ran out; registering again")
+            self._fence(True)
+            await self._register()
+        else:
+            self._confirmed(begun_at)
+
+    def _confirmed(self, begun_at: float) -> None:
+        self._renewed_at = begun_at
+        self._fence(False)
+
+    def _fence(self, is_fenced: bool) -> None:
+        if is_fenced != self.is_fenced:
+            self.is_fenced = is_fenced
+            if is_fenced:
+                _logger.warning("the broker is fenced: it may have been replaced as leader")
+            self.on_fenced(is_fenced)
+
+
+async def until_gone(catalog: Catalog, broker_id: int, ttl_ms: int) -> None:
+    """Return when no earlier process of this broker is registered, or goes on being.
+
+    As long as one is, what its leaders knew of it counts: they could take the broker back into an
+    ISR for what the process had before it died."""
+    for attempt in range(_ATTEMPTS):
+        if broker_id not in catalog.image.brokers:
+            return
+        if attempt == 0:
+            _logger.warning(
+                "broker %d is still registered; waiting for its lease to run out", broker_id
+            )
+        await asyncio.sleep(ttl_ms / 1000 / _ATTEMPTS_PER_LEASE)
+
+
+async def expel(catalog: Catalog, store: MetadataStore, broker: BrokerRecord) -> None:
+    """Take a broker that is known to be dead out of the cluster before its lease runs out."""
+    keys = [(records.broker_key(broker.node_id), broker.epoch)]
+    if catalog.image.controller == broker.node_id:
+        found = await store.get(records.CONTROLLER_KEY)
+        if found is not None and records.decode_controller(found.value) == broker.node_id:
+            keys.append((found.key, found.revision))
+    compares = [Compare(key, revision) for key, revision in keys]
+    if await catalog.transact(compares, [Delete(key) for key, _ in keys]) is not None:
+        _logger.info("broker %d is dead and was taken out of the cluster", broker.node_id)

@@ -30,7 +30,7 @@ from millstream.env.clock import Clock
 from millstream.metadata.sqlite_file import SqliteFile
 from millstream.metadata.store import (
     Change,
-    Compare,
+    Condition,
     Events,
     KeyValue,
     LeaseExpiredError,
@@ -116,7 +116,7 @@ class SqliteStore:
     async def range(self, prefix: str) -> Range:
         return await self._call(lambda file: file.range(prefix))
 
-    async def transact(self, compares: Sequence[Compare], changes: Sequence[Change]) -> Outcome:
+    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
         if len(changes) > CHANGES_MAX:
             raise StoreError(
                 f"a transaction may hold {CHANGES_MAX} changes, this one has {len(changes)}"
@@ -288,7 +288,7 @@ class SqliteStore:
             return
 
     def _transact(
-        self, file: SqliteFile, compares: Sequence[Compare], changes: Sequence[Change]
+        self, file: SqliteFile, compares: Sequence[Condition], changes: Sequence[Change]
     ) -> Outcome | LeaseExpiredError:
         # Returned and not raised: only this call is wrong, the rest of the group is not.
         for change in changes:

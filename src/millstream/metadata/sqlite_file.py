@@ -22,7 +22,7 @@ from typing import Final
 from millstream.metadata.store import (
     Change,
     CompactedError,
-    Compare,
+    Condition,
     Delete,
     Event,
     Events,
@@ -32,6 +32,7 @@ from millstream.metadata.store import (
     Put,
     Range,
     StoreError,
+    ValueIs,
 )
 
 FORMAT: Final = 1
@@ -128,7 +129,7 @@ class SqliteFile:
         )
         return Range(self.revision, list(map(KeyValue._make, rows)))
 
-    def transact(self, compares: Iterable[Compare], changes: Sequence[Change]) -> Outcome:
+    def transact(self, compares: Iterable[Condition], changes: Sequence[Change]) -> Outcome:
         """To be called between `begin` and `commit`."""
         if not all(map(self._holds, compares)):
             return Outcome(False, self.revision)
@@ -166,11 +167,11 @@ class SqliteFile:
                 return Events(revision, events)
         return Events(self.revision, events)
 
-    def _holds(self, compare: Compare) -> bool:
-        row = self._connection.execute(
-            "SELECT revision FROM kv WHERE key = ?", (compare.key,)
-        ).fetchone()
-        return (row[0] if row else 0) == compare.revision
+    def _holds(self, compare: Condition) -> bool:
+        found = self.get(compare.key)
+        if isinstance(compare, ValueIs):
+            return found is not None and found.value == compare.value
+        return (found.revision if found else 0) == compare.revision
 
     def _apply(self, changes: Sequence[Change]) -> None:
         self.revision = revision = self.revision + 1

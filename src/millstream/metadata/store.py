@@ -5,13 +5,17 @@ Keys are text relative to the cluster (`topics/orders`), values are opaque bytes
 
 What every store promises:
 - Revisions: the store counts. Each transaction that changes something gets the next number and
-  stamps it on every key it puts. A store that was never changed is at revision 0.
+  stamps it on every key it puts. A store that was never changed is at revision 0 or 1.
 - `transact` is atomic, and durable when it returns; one whose compares fail changes nothing.
 - `get` and `range` see every transaction that had returned before they were called, and `range`
   sees one instant.
 - `watch` gives every change from a revision on, in order, no transaction split or repeated. One
   that asks for changes no longer kept raises `CompactedError`; the caller ranges again.
-- A key put with a lease is deleted when the lease is revoked, or not kept alive for its time.
+- A key put with a lease is deleted when the lease is revoked, or not kept alive for its time. A
+  store may round that time up, and after a fault of its own it may begin anew: never sooner.
+- A store that cannot be reached fails calls after a bounded time, with `UnavailableError`, or with
+  `UncertainError` where the transaction may have been made all the same. A watch waits instead,
+  and goes on where it was.
 - Cancelling a call gives up waiting for it. What it asked for may still happen.
 """
 
@@ -25,6 +29,14 @@ LeaseId: TypeAlias = int
 
 class StoreError(Exception):
     """The store could not do what was asked; the message says why."""
+
+
+class UnavailableError(StoreError):
+    """The store could not be reached, and nothing was changed. Later it may work again."""
+
+
+class UncertainError(StoreError):
+    """The store was lost in the middle of a transaction, which may have been made or not."""
 
 
 class StoreClosedError(StoreError):
@@ -71,6 +83,16 @@ class Compare(NamedTuple):
     revision: int
 
 
+class ValueIs(NamedTuple):
+    """Holds if the key is there with exactly this value, whichever revision put it."""
+
+    key: str
+    value: bytes
+
+
+Condition: TypeAlias = Compare | ValueIs
+
+
 class Put(NamedTuple):
     key: str
     value: bytes
@@ -102,7 +124,9 @@ class Event(NamedTuple):
 
 
 class Events(NamedTuple):
-    """A stretch of changes, in order; with it the watcher knows all up to `revision`."""
+    """A stretch of changes, in order; with it the watcher knows all up to `revision`.
+
+    There may be none: then it is only news that nothing else has changed."""
 
     revision: int
     events: list[Event]
@@ -111,14 +135,14 @@ class Events(NamedTuple):
 class MetadataStore(Protocol):
     @property
     def changes_max(self) -> int:
-        """How many changes one transaction may hold."""
+        """How many changes one transaction may hold, and how many compares."""
         ...
 
     async def get(self, key: str) -> KeyValue | None: ...
 
     async def range(self, prefix: str) -> Range: ...
 
-    async def transact(self, compares: Sequence[Compare], changes: Sequence[Change]) -> Outcome:
+    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
         """Make all of `changes` if all of `compares` hold. No key may be changed twice."""
         ...
 

@@ -132,7 +132,7 @@ class TopicConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         _LIST,
         (),
-        "Replicas whose catching up is throttled, as partition:broker pairs; no effect yet.",
+        "Replicas whose catching up is throttled, as partition:broker pairs.",
         check=_check_throttled_replicas,
     )
     index_interval_bytes: int = setting(
@@ -145,7 +145,7 @@ class TopicConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         _LIST,
         (),
-        "Replicas that are served throttled, as partition:broker pairs; no effect yet.",
+        "Replicas that are served throttled, as partition:broker pairs.",
         check=_check_throttled_replicas,
     )
     local_retention_bytes: int = setting(

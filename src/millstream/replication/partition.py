@@ -5,16 +5,19 @@ State, all of it owned by the event loop:
     state             the partition's record in the cluster metadata: replicas, leader, epoch, ISR
     log               its records on this broker's disk
     high_watermark    first offset that is not committed: no consumer sees it or what follows.
-                      Never moves back while this broker leads.
+                      Never moves back, unless a follower's log is cut below it.
     last_stable_offset
                       first offset that is not decided: as the high watermark, for readers of
                       committed transactions. It moves only when the high watermark does.
     durable_offset    what this replica counts as its own when it computes the high watermark: the
                       log's end, or what was fsynced of it if the broker flushes before it
                       acknowledges
+    leadership        what it knows of its followers; None unless it leads several replicas
+    readers           the followers' fetch sessions that read here
 
 A leader appends, then moves the high watermark to the smallest offset that every ISR member has.
-With an ISR of one that is its own `durable_offset`, by the same rule.
+With an ISR of one that is its own `durable_offset`, by the same rule. A follower appends what its
+leader sends and takes over the leader's high watermark as far as its own log reaches.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, read_header
 from millstream.records.control import EndMarker
+from millstream.replication.leadership import Leadership
 from millstream.replication.waiting import OffsetWaiters
 
 NO_EPOCH = -1
@@ -40,6 +44,16 @@ class Watcher(Protocol):
     """Somebody who wants to know when more becomes readable (a waiting Fetch)."""
 
     def more_readable(self) -> None: ...
+
+
+class Reader(Protocol):
+    """A follower's fetch session, as one partition sees it."""
+
+    def more_appended(self) -> None: ...
+
+    def changed(self) -> None:
+        """The high watermark, the log's start or the leadership is another one."""
+        ...
 
 
 class Counters(Protocol):
@@ -70,6 +84,12 @@ class Host(Protocol):
         """Fsync the log soon and call `partition.flushed`."""
         ...
 
+    def truncated(self, partition: Partition, offset: int) -> None:
+        """The log was cut to `offset`, for whoever works on it in the background."""
+        ...
+
+    def monotonic(self) -> float: ...
+
     def counters(self, partition: Partition) -> tuple[Counters, Latency]: ...
 
 
@@ -81,13 +101,15 @@ class Partition:
         "_counters",
         "_durable",
         "_flushes_before_ack",
-        "_follower_offsets",
         "_host",
+        "_led_epoch",
         "broker_id",
         "durable_offset",
         "high_watermark",
         "is_wake_scheduled",
+        "leadership",
         "log",
+        "readers",
         "state",
         "topic_partition",
         "watchers",
@@ -111,8 +133,10 @@ class Partition:
         self._counters: tuple[Counters, Latency] | None = None
         self.durable_offset = log.log_end_offset
         self.high_watermark = log.log_start_offset
-        #: Log end offsets of the other ISR members as their fetches told; absent means unknown.
-        self._follower_offsets: dict[int, int] | None = None
+        #: The leader epoch that was begun here, while this broker leads.
+        self._led_epoch = NO_EPOCH
+        self.leadership: Leadership | None = None
+        self.readers: tuple[Reader, ...] = ()
         #: Callbacks for the high watermark and for the durable offset; made when first needed.
         self._committed: OffsetWaiters | None = None
         self._durable: OffsetWaiters | None = None
@@ -143,25 +167,72 @@ class Partition:
 
     def become(self, state: PartitionRecord, high_watermark: int) -> None:
         """Take on the role that `state` gives; `high_watermark` is what this broker last knew."""
-        epoch_is_new = state.leader_epoch != self.state.leader_epoch
         self.state = state
-        self.high_watermark = max(high_watermark, self.log.log_start_offset)
+        log = self.log
+        self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         if self.is_leader:
-            if epoch_is_new:
-                self._follower_offsets = None
+            self._lead()
             self.advance_high_watermark()
+            if self._committed is not None and self.is_under_min_isr:
+                self._committed.fire_all()
         else:
+            self._led_epoch = NO_EPOCH
+            self.leadership = None
+            log.drop_unused_epochs()
             self.release_waiters()
+        for reader in self.readers:
+            reader.changed()
+
+    def _lead(self) -> None:
+        """Begin a leader epoch, or go on with one."""
+        log, state = self.log, self.state
+        if self._led_epoch == NO_EPOCH:
+            self._count_as_durable()
+        if state.leader_epoch != self._led_epoch:
+            self._led_epoch = state.leader_epoch
+            self.leadership = None
+            log.assign_epoch(state.leader_epoch)
+        if self.leadership is not None:
+            self.leadership.update(state, self._host.monotonic())
+        elif len(state.replicas) > 1:
+            self.leadership = Leadership(
+                self.broker_id, state, log.log_end_offset, self._host.monotonic()
+            )
+
+    def _count_as_durable(self) -> None:
+        """Find out what of the log, as it is now, this replica may count as its own."""
+        log = self.log
+        self.durable_offset = log.log_end_offset
+        if self._flushes_before_ack and log.recovery_point < log.log_end_offset:
+            self.durable_offset = log.recovery_point
+            self._host.flush(self)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether there are too few in-sync replicas for anything new to count as committed."""
+        state = self.state
+        wanted = min(self.log.config.min_insync_replicas, len(state.replicas))
+        return len(state.isr) < wanted
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise unless this broker leads and the client's idea of the epoch is not another one."""
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._check_epoch(current_leader_epoch)
+
+    def _check_epoch(self, current_leader_epoch: int) -> None:
         if current_leader_epoch != NO_EPOCH:
             if current_leader_epoch < self.state.leader_epoch:
                 raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
             if current_leader_epoch > self.state.leader_epoch:
                 raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def check_readable(self, current_leader_epoch: int, *, from_follower: bool) -> None:
+        """`check_leader` for a consumer, who may be allowed to read from a follower."""
+        if from_follower and not self.is_leader and self.state.leader != NO_LEADER:
+            self._check_epoch(current_leader_epoch)
+        else:
+            self.check_leader(current_leader_epoch)
 
     def append(self, batch: memoryview, header: BatchHeader, *, acks_all: bool) -> Appended:
         """Append one checked batch as the leader.
@@ -179,6 +250,8 @@ class Partition:
                 f"min.insync.replicas asks for {log.config.min_insync_replicas}",
             )
         appended = log.append_as_leader(batch, header, state.leader_epoch)
+        for reader in self.readers:
+            reader.more_appended()
         if self._flushes_before_ack or (
             log.log_end_offset - log.recovery_point >= log.config.flush_messages
         ):
@@ -235,19 +308,71 @@ class Partition:
     def advance_high_watermark(self) -> None:
         """Move the high watermark to what every in-sync replica has; wake who waited for it."""
         offset = self.durable_offset
-        if len(self.state.isr) > 1:
-            known = self._follower_offsets or {}
-            for replica in self.state.isr:
-                if replica != self.broker_id:
-                    offset = min(offset, known.get(replica, self.high_watermark))
+        if self.leadership is not None:
+            if self.is_under_min_isr:
+                return
+            offset = self.leadership.committed_offset(offset)
+        self._raise_high_watermark(offset)
+
+    def _raise_high_watermark(self, offset: int) -> None:
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
+        for reader in self.readers:
+            reader.changed()
         if self._committed is not None:
             self._committed.advance(offset)
         if self.watchers and not self.is_wake_scheduled:
             self.is_wake_scheduled = True
             self._host.wake_later(self)
+
+    @property
+    def is_end_uncertain(self) -> bool:
+        """Whether this leader's high watermark may be older than what the one before had shown.
+
+        It can't be once everything that was there when the epoch began is committed."""
+        leadership = self.leadership
+        return leadership is not None and self.high_watermark < leadership.epoch_start_offset
+
+    def append_as_follower(
+        self, batches: memoryview, high_watermark: int, log_start_offset: int
+    ) -> None:
+        """Append what the leader sent, and take over what it said of its own log.
+
+        Raises BrokerError, and then the log is as before."""
+        log = self.log
+        if batches:
+            log.append_as_follower(batches)
+            self.durable_offset = log.log_end_offset
+        self._raise_high_watermark(min(high_watermark, log.log_end_offset))
+        log.advance_start(min(log_start_offset, self.high_watermark))
+
+    def truncate(self, offset: int) -> None:
+        """Drop everything from `offset` on, where the leader's log differs from this one."""
+        log = self.log
+        if offset < log.log_start_offset:
+            log.truncate_fully_and_start_at(offset)
+        else:
+            log.truncate_to(offset)
+        self._cut()
+
+    def start_over_at(self, offset: int) -> None:
+        """Drop everything: the leader's log begins at `offset`, after the end of this one."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._cut()
+
+    def _cut(self) -> None:
+        log = self.log
+        self.durable_offset = min(self.durable_offset, log.log_end_offset)
+        self.high_watermark = max(
+            min(self.high_watermark, log.log_end_offset), log.log_start_offset
+        )
+        self._host.truncated(self, log.log_end_offset)
+
+    def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice:
+        """Batches from `offset` on, committed or not."""
+        log = self.log
+        return log.read(offset, max_bytes, log.log_end_offset, at_least_one=at_least_one)
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, read_committed: bool = False
@@ -301,7 +426,10 @@ class Partition:
     def retire(self) -> None:
         """The partition is gone from this broker: nobody is answered from here any more."""
         self.state = msgspec.structs.replace(self.state, leader=NO_LEADER)
+        self.leadership = None
         self.release_waiters()
+        for reader in self.readers:
+            reader.changed()
 
     def release_waiters(self) -> None:
         """Call back everybody who waits here: this broker can't serve them any more."""

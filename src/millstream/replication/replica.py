@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
@@ -35,6 +35,7 @@ class Replicas:
         "_image",
         "_partitions",
         "on_drop",
+        "on_truncate",
     )
 
     def __init__(
@@ -60,6 +61,8 @@ class Replicas:
         self._awake: list[Partition] = []
         #: Told before a log goes away, for whoever works on logs in the background.
         self.on_drop: Callable[[TopicPartition], None] = lambda _: None
+        #: Told when a log was cut, and where it ends now.
+        self.on_truncate: Callable[[TopicPartition, int], None] = lambda _, __: None
 
     def find(self, topic: str, partition: int) -> Partition:
         """Like `get`, for handlers: raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -70,6 +73,11 @@ class Replicas:
 
     def get(self, topic: str, partition: int) -> Partition | None:
         return self._partitions.get((topic, partition))
+
+    def find_by_id(self, topic_id: TopicId, partition: int) -> Partition | None:
+        """For followers, who name topics by id."""
+        topic = self._image.topic_names.get(topic_id)
+        return self._partitions.get((topic, partition)) if topic is not None else None
 
     def topic_name(self, topic_id: TopicId) -> str | None:
         return self._image.topic_names.get(topic_id)
@@ -122,23 +130,28 @@ class Replicas:
 
     def _open(self, topic: TopicRecord, first: int) -> None:
         config = self.config(topic)
-        known = self._directory.high_watermarks
         for number in range(first, len(topic.partitions)):
-            state = topic.partitions[number]
-            if self._broker_id not in state.replicas:
-                continue
-            topic_partition = TopicPartition(topic.name, number)
-            log = self._directory.log(topic_partition, topic.topic_id, config)
-            partition = Partition(
-                self._broker_id, log, state, self, flushes_before_ack=self._flushes_before_ack
-            )
-            self._partitions[topic_partition] = partition
-            partition.become(state, known.get(topic_partition, 0))
+            if self._broker_id in topic.partitions[number].replicas:
+                self._open_one(topic, number, config)
+
+    def _open_one(self, topic: TopicRecord, number: int, config: TopicConfig) -> None:
+        state = topic.partitions[number]
+        topic_partition = TopicPartition(topic.name, number)
+        log = self._directory.log(topic_partition, topic.topic_id, config)
+        partition = Partition(
+            self._broker_id, log, state, self, flushes_before_ack=self._flushes_before_ack
+        )
+        self._partitions[topic_partition] = partition
+        partition.become(state, self._directory.high_watermarks.get(topic_partition, 0))
 
     def _change(self, old: TopicRecord, new: TopicRecord) -> None:
         for number, state in enumerate(new.partitions[: len(old.partitions)]):
             partition = self._partitions.get((new.name, number))
-            if partition is not None and partition.state != state:
+            if self._broker_id not in state.replicas:
+                self._drop(new.name, number)
+            elif partition is None:
+                self._open_one(new, number, self.config(new))
+            elif partition.state != state:
                 partition.become(state, partition.high_watermark)
         self._open(new, len(old.partitions))
 
@@ -181,6 +194,18 @@ class Replicas:
             partition.flushed(done.result())
         else:
             _log.error("fsync of %s failed: %s", partition.topic_partition, error)
+
+    async def make_durable(self, partitions: Iterable[Partition]) -> None:
+        """Return when all that these hold now is on stable storage. Raises BrokerError."""
+        futures = [asyncio.shield(self._flusher.request(each.log)) for each in partitions]
+        for future in futures:
+            await future
+
+    def truncated(self, partition: Partition, offset: int) -> None:
+        self.on_truncate(partition.topic_partition, offset)
+
+    def monotonic(self) -> float:
+        return self._directory.storage.clock.monotonic()
 
     def counters(self, partition: Partition) -> tuple[Counters, Latency]:
         return self._counters(*partition.topic_partition)

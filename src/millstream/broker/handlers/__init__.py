@@ -9,6 +9,7 @@ from millstream.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -24,6 +25,7 @@ from millstream.broker.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -35,6 +37,7 @@ from millstream.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -56,6 +59,10 @@ from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from millstream.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -98,6 +105,7 @@ from millstream.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.end_txn import (
     EndTxnRequest,
     EndTxnResponse,
@@ -124,6 +132,10 @@ from millstream.wire.messages.list_config_resources import (
 )
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from millstream.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -186,6 +198,17 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponse,
         incremental_alter_configs.handle,
+    ),
+    (ElectLeadersRequest, ElectLeadersResponse, elect_leaders.handle),
+    (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        alter_partition_reassignments.handle,
+    ),
+    (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        list_partition_reassignments.handle,
     ),
     (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
     (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),

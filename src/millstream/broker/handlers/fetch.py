@@ -7,10 +7,11 @@ task: the partitions wake it. Sessions (KIP-227) from version 7, topics by id fr
 epochs from 12.
 
 Isolation level 1 (`read_committed`) ends at the last stable offset and names the transactions
-aborted in what is returned; the client leaves their records out.
+aborted in what is returned; the client leaves their records out. To readers of uncommitted records
+the last stable offset of a log that nobody has used since the start is told as the high watermark.
 
-Omitted: a preferred read replica is never named. To readers of uncommitted records the last stable
-offset of a log that nobody has used since the start is told as the high watermark.
+Where the broker allows it, a consumer that tells its rack is sent to a replica there (KIP-392), and
+followers serve consumers. A follower's own fetch is another matter: see `replica_fetch`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from millstream.broker.fetch_session import (
     FetchSession,
     Wanted,
 )
+from millstream.broker.handlers import replica_fetch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
+from millstream.replication.read_replica import nearest_replica
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINT_SINCE = 12
+_RACK_SINCE = 11
 _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _Row = FetchResponse.Topic.Partition
 
@@ -48,6 +52,8 @@ _BATCH_HEADER_BYTES = 61
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Deferred:
+    if request.replica_state is not None and request.replica_state.replica_id >= 0:
+        return replica_fetch.handle(request, context)
     try:
         session, wanted, is_incremental = _resolve(request, context)
     except BrokerError as error:
@@ -105,7 +111,9 @@ class _Fetch:
         "_is_incremental",
         "_max_bytes",
         "_min_bytes",
+        "_rack",
         "_read_committed",
+        "_reads_followers",
         "_session",
         "_timer",
         "_wanted",
@@ -128,6 +136,11 @@ class _Fetch:
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, context.services.config.fetch_max_bytes)
+        self._reads_followers = (
+            context.services.config.reads_from_nearest and context.version >= _RACK_SINCE
+        )
+        #: Where the consumer stands, if that matters.
+        self._rack = request.rack_id if self._reads_followers else ""
         self._collected: list[tuple[Wanted, _Row]] = []
         self._watched: list[Partition] = []
         self._deferred: Deferred | None = None
@@ -145,6 +158,7 @@ class _Fetch:
             gathered += size
             remaining = max(remaining - size, 0)
             is_due = is_due or row.error_code != 0 or row.diverging_epoch is not None
+            is_due = is_due or row.preferred_read_replica >= 0
             collected.append((entry, row))
         self._collected = collected
         return is_due or gathered >= self._min_bytes
@@ -159,7 +173,11 @@ class _Fetch:
                     if entry.topic
                     else ErrorCode.UNKNOWN_TOPIC_ID
                 )
-            partition.check_leader(entry.current_leader_epoch)
+            partition.check_readable(
+                entry.current_leader_epoch, from_follower=self._reads_followers
+            )
+            if self._rack and self._is_nearer_elsewhere(partition, entry, row):
+                return row
             row.high_watermark = row.last_stable_offset = partition.high_watermark
             if self._read_committed or partition.log.is_loaded:
                 row.last_stable_offset = partition.last_stable_offset
@@ -180,6 +198,17 @@ class _Fetch:
         if self._read_committed:
             row.aborted_transactions = []
         return row
+
+    def _is_nearer_elsewhere(self, partition: Partition, entry: Wanted, row: _Row) -> bool:
+        """Whether the consumer should read from another replica; then the row says which."""
+        brokers = self._context.services.catalog.image.brokers
+        nearest = nearest_replica(partition, brokers, self._rack, entry.offset)
+        if nearest == partition.broker_id:
+            return False
+        row.preferred_read_replica = nearest
+        row.high_watermark = row.last_stable_offset = partition.high_watermark
+        row.log_start_offset = partition.log.log_start_offset
+        return True
 
     def _partition(self, entry: Wanted) -> Partition | None:
         replicas = self._context.services.replicas
@@ -299,6 +328,7 @@ def _has_news(entry: Wanted, row: _Row) -> bool:
     return (
         row.error_code != 0
         or row.diverging_epoch is not None
+        or row.preferred_read_replica >= 0
         or row.high_watermark != entry.told_high_watermark
         or row.log_start_offset != entry.told_log_start_offset
     )

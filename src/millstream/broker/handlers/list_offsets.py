@@ -61,6 +61,10 @@ def _find(
         partition.check_leader(wanted.current_leader_epoch)
         if context.version < _WORDS_SINCE.get(wanted.timestamp, 0):
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+        is_end = wanted.timestamp in (LATEST, MAX_TIMESTAMP)
+        if is_end and request.replica_id == _CONSUMER and partition.is_end_uncertain:
+            # A client must not see the end move back; it asks again.
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
         _look_up(partition, wanted.timestamp, row, _end_offset(partition, request))
     except BrokerError as error:
         row.error_code = error.code

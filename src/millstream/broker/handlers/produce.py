@@ -149,8 +149,12 @@ class _Wait:
         for entry in still:
             if not entry.partition.is_leader:
                 entry.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                entry.row.base_offset = -1
-        self._awaited = [entry for entry in still if entry.partition.is_leader]
+            elif self._acks_all and entry.partition.is_under_min_isr:
+                entry.row.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            else:
+                continue
+            entry.row.base_offset = -1
+        self._awaited = [entry for entry in still if not entry.row.error_code]
         if not self._awaited:
             self._timer.cancel()
             self.deferred.complete(self._response)

@@ -1,0 +1,59 @@
+"""AlterPartitionReassignments: versions 0 and 1. Any broker carries it out, by compare-and-swap.
+
+Replicas of None cancel. The controller completes a reassignment once the new replicas are in sync;
+a restart of any broker on the way changes nothing, as the plan is part of the partition's record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from millstream.broker.context import Context
+from millstream.controller import reassignment
+from millstream.metadata.partition_change import alter_partition
+from millstream.metadata.record import PartitionRecord
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+
+_Wanted = AlterPartitionReassignmentsRequest.Topic.Partition
+_Row = AlterPartitionReassignmentsResponse.Topic.Partition
+
+
+async def handle(
+    request: AlterPartitionReassignmentsRequest, context: Context
+) -> AlterPartitionReassignmentsResponse:
+    may_resize = request.allow_replication_factor_change
+    response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_resize)
+    for topic in request.topics:
+        rows = await asyncio.gather(
+            *(_alter(topic.name, wanted, context, may_resize) for wanted in topic.partitions)
+        )
+        response.responses.append(
+            AlterPartitionReassignmentsResponse.Topic(name=topic.name, partitions=list(rows))
+        )
+    return response
+
+
+async def _alter(topic: str, wanted: _Wanted, context: Context, may_resize: bool) -> _Row:
+    catalog = context.services.catalog
+
+    def decide(record: PartitionRecord) -> PartitionRecord | None:
+        if wanted.replicas is None:
+            return reassignment.cancel(record)
+        if not may_resize and len(wanted.replicas) != len(record.replicas) - len(record.adding):
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{len(wanted.replicas)} replicas would change the replication factor, which the"
+                " request does not allow",
+            )
+        return reassignment.begin(record, wanted.replicas, catalog.image.brokers)
+
+    row = _Row(partition_index=wanted.partition_index)
+    try:
+        await alter_partition(catalog, topic, wanted.partition_index, decide)
+    except BrokerError as error:
+        row.error_code, row.error_message = error.code, error.message
+    return row

@@ -1,0 +1,90 @@
+"""ElectLeaders: versions 0 to 2. Any broker carries it out, by compare-and-swap.
+
+Type 0 lets the preferred replica lead if it is in sync; type 1, only for partitions without a
+leader, lets a living replica lead that may lack acknowledged records. Asked for all partitions,
+the answer leaves out those that need nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from enum import IntEnum
+
+from millstream.broker.context import Context
+from millstream.controller import election
+from millstream.metadata.partition_change import alter_partition
+from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+
+_Row = ElectLeadersResponse.Topic.Partition
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+    response = ElectLeadersResponse()
+    try:
+        kind = ElectionType(request.election_type)
+    except ValueError:
+        response.error_code = ErrorCode.INVALID_REQUEST
+        return response
+    wanted = list(_wanted(request, context))
+    rows = await asyncio.gather(*(_elect(topic, number, kind, context) for topic, number in wanted))
+    topics: dict[str, ElectLeadersResponse.Topic] = {}
+    for (topic, _), row in zip(wanted, rows, strict=True):
+        if request.topic_partitions is None and row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+            continue
+        found = topics.setdefault(topic, ElectLeadersResponse.Topic(topic=topic))
+        found.partition_result.append(row)
+    response.replica_election_results = list(topics.values())
+    return response
+
+
+def _wanted(request: ElectLeadersRequest, context: Context) -> Iterator[tuple[str, int]]:
+    if request.topic_partitions is not None:
+        for topic in request.topic_partitions:
+            for number in topic.partitions:
+                yield topic.topic, number
+    else:
+        for record in context.services.catalog.image.topics.values():
+            for number in range(len(record.partitions)):
+                yield record.name, number
+
+
+async def _elect(topic: str, number: int, kind: ElectionType, context: Context) -> _Row:
+    catalog = context.services.catalog
+
+    def decide(record: PartitionRecord) -> PartitionRecord | None:
+        alive = catalog.image.brokers
+        if kind is ElectionType.PREFERRED:
+            return _preferred(record, election.prefer(record, alive))
+        if record.leader != NO_LEADER:
+            return None
+        after = election.settle(record, alive, unclean=True)
+        if after is None or after.leader == NO_LEADER:
+            raise BrokerError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is alive"
+            )
+        return after
+
+    row = _Row(partition_id=number)
+    try:
+        if await alter_partition(catalog, topic, number, decide) is None:
+            raise BrokerError(ErrorCode.ELECTION_NOT_NEEDED, "the right replica leads already")
+    except BrokerError as error:
+        row.error_code, row.error_message = error.code, error.message
+    return row
+
+
+def _preferred(record: PartitionRecord, after: PartitionRecord | None) -> PartitionRecord | None:
+    if after is None and record.leader != record.replicas[0]:
+        raise BrokerError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"broker {record.replicas[0]} is not in sync or not alive",
+        )
+    return after

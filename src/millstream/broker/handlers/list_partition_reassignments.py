@@ -1,0 +1,48 @@
+"""ListPartitionReassignments: version 0. Answered from the image."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from millstream.broker.context import Context
+from millstream.controller import reassignment
+from millstream.metadata.record import TopicRecord
+from millstream.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+_Topic = ListPartitionReassignmentsResponse.Topic
+
+
+def handle(
+    request: ListPartitionReassignmentsRequest, context: Context
+) -> ListPartitionReassignmentsResponse:
+    image = context.services.catalog.image
+    response = ListPartitionReassignmentsResponse()
+    if request.topics is None:
+        rows = [_under_way(topic, range(len(topic.partitions))) for topic in image.topics.values()]
+    else:
+        rows = [
+            _under_way(found, frozenset(topic.partition_indexes))
+            for topic in request.topics
+            if (found := image.topic(topic.name)) is not None
+        ]
+    response.topics = [row for row in rows if row.partitions]
+    return response
+
+
+def _under_way(topic: TopicRecord, numbers: Container[int]) -> _Topic:
+    return _Topic(
+        name=topic.name,
+        partitions=[
+            _Topic.Partition(
+                partition_index=number,
+                replicas=list(record.replicas),
+                adding_replicas=list(record.adding),
+                removing_replicas=list(record.removing),
+            )
+            for number, record in enumerate(topic.partitions)
+            if number in numbers and reassignment.is_under_way(record)
+        ],
+    )

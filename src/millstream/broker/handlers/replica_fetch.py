@@ -1,0 +1,35 @@
+"""Fetch from a follower: versions 15 to 18, where it tells its broker epoch.
+
+Reads what is appended, committed or not, and moves the leader's idea of the follower. Everything is
+in `replication.follower_session`; this is its door. Older versions can't tell a restarted broker
+from the one before, so a follower that speaks them is served like a consumer and never counts.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.broker.deferred import Deferred
+from millstream.model.error import BrokerError
+from millstream.replication.follower_session import Limits
+from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+
+
+def handle(request: FetchRequest, context: Context) -> FetchResponse | Deferred:
+    services = context.services
+    try:
+        session = services.exchange.sessions.receive(request)
+    except BrokerError as error:
+        services.metrics.api("Fetch").errors[error.code] += 1
+        return FetchResponse(error_code=error.code)
+    limits = Limits(
+        request.max_wait_ms,
+        request.min_bytes,
+        min(request.max_bytes, services.config.fetch_max_bytes),
+    )
+    response = session.collect(limits, is_final=request.max_wait_ms <= 0)
+    if response is not None:
+        return response
+    deferred = Deferred()
+    deferred.on_cancel = session.stop_waiting
+    session.wait(limits, deferred.complete)
+    return deferred

@@ -1,0 +1,65 @@
+"""Opens the metadata store that the settings name: the embedded one, or etcd.
+
+Owns the way from settings to a store, and what may be wrong with the settings' files. etcd's
+client is imported only where it is used: it takes as long as the rest of the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from millstream.broker.config import BrokerConfig, ConfigError
+from millstream.broker.listener_config import EMBEDDED_STORE
+from millstream.env.clock import Clock
+from millstream.env.disk import Disk
+from millstream.env.random import Random
+from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
+from millstream.metadata.sqlite import SqliteStore
+from millstream.metadata.store import MetadataStore
+
+if TYPE_CHECKING:
+    from millstream.metadata.etcd import EtcdStore
+
+METADATA_FILE: Final = "metadata.db"
+
+
+async def open_store(
+    config: BrokerConfig, clock: Clock, disk: Disk, random: Random
+) -> MetadataStore:
+    """StoreError, or ConfigError for a file of the settings, with a sentence for the operator."""
+    if config.metadata_store == EMBEDDED_STORE:
+        return await SqliteStore.open(config.data_dir / METADATA_FILE, clock)
+    options = etcd_options(config, disk)
+    module = await asyncio.to_thread(importlib.import_module, "millstream.metadata.etcd")
+    return await cast("type[EtcdStore]", module.EtcdStore).open(options, clock, random)
+
+
+def etcd_options(config: BrokerConfig, disk: Disk) -> EtcdOptions:
+    if (config.metadata_etcd_username is None) != (config.metadata_etcd_password_file is None):
+        raise ConfigError("metadata.etcd.username and metadata.etcd.password.file belong together")
+    return EtcdOptions(
+        address=parse_etcd_address(config.metadata_store),
+        ca_file=_path(config.metadata_etcd_ca_file),
+        certificate_file=_path(config.metadata_etcd_certificate_file),
+        key_file=_path(config.metadata_etcd_key_file),
+        username=config.metadata_etcd_username,
+        password=_read_password(config.metadata_etcd_password_file, disk),
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _read_password(file: str | None, disk: Disk) -> str | None:
+    if file is None:
+        return None
+    try:
+        return disk.read(Path(file)).decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"metadata.etcd.password.file = {file!r} cannot be read: {error}"
+        ) from error

@@ -1,0 +1,246 @@
+"""The controller: the one broker that elects leaders and completes reassignments for all.
+
+Every broker runs one of these; the one whose `controller` key is in the store acts. The key hangs
+on the broker's own lease, so that it goes when the broker does, and the others then race for it.
+
+What it does is decided by pure functions (`election`, `reassignment`, `balance`) from the image
+alone, never from the story of how the cluster got there: a new controller, or one that missed
+something, comes to the same result. Every change is compared with the record that it was decided
+on, and with this controller's own key, so that one that was deposed without knowing can change
+nothing.
+
+Owns the task that campaigns and acts, and which partitions are still to be looked at. Nothing of
+the data path waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.controller import balance, election, reassignment
+from millstream.env.clock import Clock
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.partition_change import (
+    PartitionChange,
+    become_controller,
+    update_partitions,
+)
+from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
+from millstream.metadata.registration import Registration
+from millstream.metadata.store import Compare, StoreError
+from millstream.model.topic import TopicId
+
+_log = logging.getLogger(__name__)
+
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+#: Rest after the store refused something.
+_RETRY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """What the broker's settings say about the controller's work."""
+
+    balances_leaders: bool = True
+    balance_interval_s: float = 300.0
+    #: Share of a broker's partitions that others may lead before they are brought back.
+    imbalance_share_max: float = 0.1
+    #: What topics get that do not set `unclean.leader.election.enable`.
+    unclean_election: bool = False
+
+
+@dataclass(slots=True)
+class ControllerStats:
+    """Totals of this broker as controller."""
+
+    elections: int = 0
+    unclean_elections: int = 0
+    reassignments_completed: int = 0
+    #: From the moment a change of the image asked for it until all of its elections were stored.
+    last_election_s: float = 0.0
+
+
+class Controller:
+    """See the module's text. Event loop only."""
+
+    __slots__ = (
+        "_balance_at",
+        "_broker_id",
+        "_catalog",
+        "_clock",
+        "_guard",
+        "_must_look_at_all",
+        "_options",
+        "_registration",
+        "_task",
+        "_to_look_at",
+        "_woken",
+        "stats",
+    )
+
+    def __init__(
+        self,
+        broker_id: int,
+        catalog: Catalog,
+        registration: Registration,
+        clock: Clock,
+        options: ControllerOptions,
+    ) -> None:
+        self._broker_id = broker_id
+        self._catalog = catalog
+        self._registration = registration
+        self._clock = clock
+        self._options = options
+        self._task: asyncio.Task[None] | None = None
+        #: Topics whose partitions may need a decision; all of them after a broker came or went.
+        self._to_look_at: set[TopicId] = set()
+        self._must_look_at_all = True
+        self._woken = asyncio.Event()
+        #: Holds as long as this broker is the controller; None while it is not.
+        self._guard: Compare | None = None
+        self._balance_at = 0.0
+        self.stats = ControllerStats()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker believes to be the controller."""
+        return self._guard is not None
+
+    def start(self) -> None:
+        self._catalog.subscribe(self._follow)
+        self._task = asyncio.create_task(self._run(), name="controller")
+
+    async def stop(self) -> None:
+        """Act no more. The key goes with the broker's lease."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if delta.brokers:
+            self._must_look_at_all = True
+        for topic in delta.created:
+            self._to_look_at.add(topic.topic_id)
+        for _, topic in delta.changed:
+            self._to_look_at.add(topic.topic_id)
+        if self._guard is not None and image.controller != self._broker_id:
+            _log.info("broker %d is no longer the controller", self._broker_id)
+            self._guard = None
+        if self._guard is not None or image.controller == NO_LEADER:
+            self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._guard is None:
+                    await self._campaign()
+                else:
+                    await self._act()
+                await self._rest()
+            except StoreError as error:
+                _log.warning("the controller's work is held up: %s", error)
+                self._must_look_at_all = True
+                await asyncio.sleep(_RETRY_S)
+
+    async def _campaign(self) -> None:
+        """Become the controller if there is none."""
+        self._woken.clear()
+        if self._catalog.image.controller != NO_LEADER or self._registration.is_fenced:
+            return
+        self._guard = await become_controller(
+            self._catalog, self._broker_id, self._registration.lease
+        )
+        if self._guard is not None:
+            _log.info("broker %d is the controller now", self._broker_id)
+            self._must_look_at_all = True
+            self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
+            self._woken.set()
+
+    async def _rest(self) -> None:
+        """Until something changes or it is time to look at the balance of leaders."""
+        if self._guard is None or not self._options.balances_leaders:
+            await self._woken.wait()
+            return
+        left_s = self._balance_at - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(left_s, 0.0)):
+                await self._woken.wait()
+        except TimeoutError:
+            self._woken.set()
+
+    async def _act(self) -> None:
+        self._woken.clear()
+        begin = self._clock.monotonic()
+        changes = list(self._due_changes())
+        if changes:
+            await self._make(changes)
+            self.stats.last_election_s = self._clock.monotonic() - begin
+        if self._options.balances_leaders and self._clock.monotonic() >= self._balance_at:
+            self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
+            share = self._options.imbalance_share_max
+            await self._make(list(balance.to_preferred(self._catalog.image, share)))
+
+    def _due_changes(self) -> Iterator[PartitionChange]:
+        image = self._catalog.image
+        topics: Iterable[TopicRecord]
+        if self._must_look_at_all:
+            topics = image.topics.values()
+        else:
+            found = (image.topic_by_id(topic_id) for topic_id in self._to_look_at)
+            topics = [topic for topic in found if topic is not None]
+        self._must_look_at_all = False
+        self._to_look_at = set()
+        for topic in topics:
+            unclean = self._is_unclean_allowed(topic)
+            for number, record in enumerate(topic.partitions):
+                after = decide(record, image, unclean=unclean)
+                if after is not None:
+                    yield PartitionChange(topic.topic_id, number, record, after)
+
+    def _is_unclean_allowed(self, topic: TopicRecord) -> bool:
+        text = topic.configs.get(UNCLEAN_ELECTION)
+        return self._options.unclean_election if text is None else text.lower() == "true"
+
+    async def _make(self, changes: list[PartitionChange]) -> None:
+        """Store changes, many to a transaction; those that were overtaken are decided again."""
+        guard = self._guard
+        if not changes or guard is None:
+            return
+        made = await update_partitions(self._catalog, changes, guard)
+        for change, is_made in zip(changes, made, strict=True):
+            if is_made:
+                self._count(change)
+            else:
+                self._to_look_at.add(change.topic_id)
+        if self._to_look_at:
+            self._woken.set()
+
+    def _count(self, change: PartitionChange) -> None:
+        before, after = change.before, change.after
+        if after.leader not in (before.leader, NO_LEADER):
+            self.stats.elections += 1
+            if after.leader not in before.isr:
+                self.stats.unclean_elections += 1
+                _log.warning(
+                    "unclean election: broker %d leads partition %d of topic id %s though it may"
+                    " lack records that were acknowledged",
+                    after.leader,
+                    change.partition,
+                    change.topic_id.hex(),
+                )
+        if reassignment.is_under_way(before) and not reassignment.is_under_way(after):
+            self.stats.reassignments_completed += 1
+
+
+def decide(
+    record: PartitionRecord, image: ClusterImage, *, unclean: bool
+) -> PartitionRecord | None:
+    """What the controller would make of a partition's record, or None if it is right."""
+    settled = election.settle(record, image.brokers, unclean=unclean) or record
+    finished = reassignment.complete(settled, image.brokers) or settled
+    return None if finished is record else finished

@@ -1,0 +1,121 @@
+"""Moving a partition's replicas from some brokers to others. Pure.
+
+While it lasts, `replicas` holds the wanted ones and the present ones; `adding` those that are not
+there yet, `removing` those that will go. It is complete when every wanted replica is in sync; then
+the others go at once, and leadership with them if one of them has it.
+
+    begin     replicas 1 2 3, wanted 1 4   ->  replicas 1 4 2 3, adding 4, removing 2 3
+    complete  isr holds 1 and 4            ->  replicas 1 4
+    cancel    at any time before           ->  replicas 1 2 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Sequence
+from typing import Final
+
+import msgspec
+
+from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.model.error import BrokerError, ErrorCode
+
+_ONLY_NEW: Final = "only replicas that the reassignment added are in sync; bring another one back"
+
+
+def begin(
+    record: PartitionRecord, wanted: Sequence[int], alive: Collection[int]
+) -> PartitionRecord | None:
+    """Start, or aim anew; None if the partition is where it should be and stays there.
+
+    INVALID_REPLICA_ASSIGNMENT if the wanted replicas can't be."""
+    target = tuple(wanted)
+    _check(target, record, alive)
+    original = _original(record)
+    adding = tuple(replica for replica in target if replica not in original)
+    removing = tuple(replica for replica in original if replica not in target)
+    kept = tuple(replica for replica in original if replica not in target)
+    # A replica that an earlier plan was adding and this one does not want has no claim to be here.
+    isr = tuple(replica for replica in record.isr if replica in target or replica in original)
+    if not isr:
+        raise _refused(_ONLY_NEW)
+    changed = msgspec.structs.replace(
+        record, replicas=target + kept, adding=adding, removing=removing, isr=isr
+    )
+    changed = _with_leader_inside(changed)
+    finished = complete(changed, alive) or changed
+    return None if finished == record else finished
+
+
+def complete(record: PartitionRecord, alive: Container[int]) -> PartitionRecord | None:
+    """The end of it, once every wanted replica is in sync; None before that."""
+    if not record.adding and not record.removing:
+        return None
+    target = tuple(replica for replica in record.replicas if replica not in record.removing)
+    if any(replica not in record.isr for replica in target):
+        return None
+    isr = tuple(replica for replica in record.isr if replica in target)
+    leader, epoch = record.leader, record.leader_epoch
+    if leader not in target:
+        leader = next((replica for replica in target if replica in alive), NO_LEADER)
+        epoch += 1
+    return msgspec.structs.replace(
+        record,
+        replicas=target,
+        adding=(),
+        removing=(),
+        isr=isr,
+        leader=leader,
+        leader_epoch=epoch,
+    )
+
+
+def cancel(record: PartitionRecord) -> PartitionRecord:
+    """Go back to where the partition was.
+
+    NO_REASSIGNMENT_IN_PROGRESS if it is not under way, and INVALID_REPLICA_ASSIGNMENT if only
+    replicas that came with it are in sync: going back would lose what they have."""
+    if not record.adding and not record.removing:
+        raise BrokerError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned"
+        )
+    original = _original(record)
+    isr = tuple(replica for replica in record.isr if replica in original)
+    if not isr:
+        raise _refused(_ONLY_NEW)
+    changed = msgspec.structs.replace(record, replicas=original, adding=(), removing=(), isr=isr)
+    return _with_leader_inside(changed)
+
+
+def is_under_way(record: PartitionRecord) -> bool:
+    return bool(record.adding or record.removing)
+
+
+def _original(record: PartitionRecord) -> tuple[int, ...]:
+    """The replicas before the reassignment, preferred leader first as far as that is known."""
+    return tuple(replica for replica in record.replicas if replica not in record.adding)
+
+
+def _with_leader_inside(record: PartitionRecord) -> PartitionRecord:
+    """Without a leader where the present one is no longer in sync or a replica; one is elected."""
+    if record.leader == NO_LEADER or record.leader in record.isr:
+        return record
+    return msgspec.structs.replace(record, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1)
+
+
+def _check(target: tuple[int, ...], record: PartitionRecord, alive: Collection[int]) -> None:
+    if not target:
+        raise _refused("a partition needs at least one replica")
+    if len(set(target)) != len(target):
+        raise _refused(f"replicas {list(target)} name a broker twice")
+    negative = [replica for replica in target if replica < 0]
+    if negative:
+        raise _refused(f"there can be no broker {negative[0]}")
+    unknown = [
+        replica for replica in target if replica not in alive and replica not in record.replicas
+    ]
+    if unknown:
+        raise _refused(f"broker {unknown[0]} is not alive, so it can't take a replica")
+
+
+def _refused(reason: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

@@ -1,0 +1,133 @@
+"""Topics that are too large for one transaction of the store: made and deleted in pieces.
+
+Owns the order of the pieces, such that nobody ever sees half a topic, and what is left of a change
+that was broken off. Decides nothing about topics; `topic_change` does.
+
+A marker, `pending/<topic-id>`, is there while pieces are. Every piece compares it, so whoever puts
+it again has taken over: no further piece of the one before can be made.
+    creation   marker put; partitions, piece by piece; at last the topic put, the marker deleted
+    deletion   the topic deleted, the marker put; partitions, piece by piece; the marker deleted
+So a marker means that there is no such topic, and that its partitions, if any, are to be deleted.
+A broker that opens the catalog does that (`sweep`). A creation at another broker that it cuts off
+is planned again there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from millstream.metadata import record as records
+from millstream.metadata.store import (
+    Change,
+    Compare,
+    Delete,
+    KeyValue,
+    MetadataStore,
+    Outcome,
+    Put,
+    StoreError,
+)
+from millstream.metadata.topic_change import NewPartitions, Plan
+from millstream.model.topic import format_topic_id
+
+_logger = logging.getLogger(__name__)
+
+PENDING: Final = "pending/"
+
+
+def growth(new: NewPartitions, changes_max: int) -> list[NewPartitions]:
+    """An addition of partitions as additions that fit into a transaction each, in order.
+
+    If it is broken off between them, the topic has grown by less."""
+    size = changes_max - 1
+    present = new.count - len(new.assignment)
+    return [
+        NewPartitions(new.name, present + min(start + size, len(new.assignment)), piece)
+        for start in range(0, len(new.assignment), size)
+        if (piece := new.assignment[start : start + size])
+    ]
+
+
+async def make(store: MetadataStore, plan: Plan) -> Outcome:
+    """Create or delete a topic with more changes than a transaction may hold."""
+    topic_key = records.topic_key(plan.topic.name)
+    topic = next(change for change in plan.changes if change.key == topic_key)
+    partitions = [change for change in plan.changes if change is not topic]
+    marker = PENDING + format_topic_id(plan.topic.topic_id)
+    mark = Put(marker, topic_key.encode())
+    if isinstance(topic, Put):
+        return await _create(store, plan.compares, topic, partitions, mark)
+    return await _delete(store, plan.compares, topic, partitions, mark)
+
+
+async def sweep(store: MetadataStore) -> int:
+    """Delete what changes that were broken off have left; gives how many there were."""
+    found = (await store.range(PENDING)).items
+    for marker in found:
+        await _clear(store, marker)
+    return len(found)
+
+
+async def _create(
+    store: MetadataStore,
+    compares: Sequence[Compare],
+    topic: Put,
+    partitions: Sequence[Change],
+    mark: Put,
+) -> Outcome:
+    begun = await store.transact([*compares, Compare(mark.key, 0)], [mark])
+    if not begun.succeeded:
+        return begun
+    held = [Compare(mark.key, begun.revision), *compares]
+    outcome = await _make_pieces(store, held, partitions, [topic, Delete(mark.key)])
+    if not outcome.succeeded:
+        await _clear(store, KeyValue(mark.key, mark.value, begun.revision))
+    return outcome
+
+
+async def _delete(
+    store: MetadataStore,
+    compares: Sequence[Compare],
+    topic: Delete,
+    partitions: Sequence[Change],
+    mark: Put,
+) -> Outcome:
+    begun = await store.transact(compares, [topic, mark])
+    if begun.succeeded:
+        held = [Compare(mark.key, begun.revision)]
+        try:
+            await _make_pieces(store, held, partitions, [Delete(mark.key)])
+        except StoreError as error:
+            # The topic is gone; this is only what nobody sees any more.
+            _logger.warning("partitions of deleted topic are left for the next start: %s", error)
+    return begun
+
+
+async def _clear(store: MetadataStore, marker: KeyValue) -> None:
+    """Take a change over, unless somebody else has, and delete what it left."""
+    held = Compare(marker.key, marker.revision)
+    taken = await store.transact([held], [Put(marker.key, marker.value)])
+    if taken.succeeded:
+        topic_id = marker.key.removeprefix(PENDING)
+        left = (await store.range(f"{records.PARTITIONS}{topic_id}/")).items
+        deletes = [Delete(item.key) for item in left]
+        held = Compare(marker.key, taken.revision)
+        await _make_pieces(store, [held], deletes, [Delete(marker.key)])
+
+
+async def _make_pieces(
+    store: MetadataStore,
+    compares: Sequence[Compare],
+    changes: Sequence[Change],
+    last: Sequence[Change],
+) -> Outcome:
+    """`changes` in pieces of any number, `last` in the last transaction."""
+    size = store.changes_max - len(last)
+    pieces = [changes[start : start + size] for start in range(0, len(changes), size)] or [[]]
+    for piece in pieces[:-1]:
+        outcome = await store.transact(compares, piece)
+        if not outcome.succeeded:
+            return outcome
+    return await store.transact(compares, [*pieces[-1], *last])

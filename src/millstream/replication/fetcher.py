@@ -1,0 +1,359 @@
+"""Fetching from one leader: a task with one connection and one session, for all partitions there.
+
+Owns the exchange of requests and answers and what to do with each row of an answer. Which
+partitions are fetched from here is `following`'s decision, the session's bookkeeping is
+`source_session`'s, where to cut is `truncation`'s.
+
+There is one request under way, and a second one when partitions came or went meanwhile: a new
+leader's first acknowledgements must not wait for the end of an earlier long poll. Rows are applied
+in one synchronous step each; after `_BYTES_PER_TURN` the loop gets a turn, so every row is checked
+anew against what the metadata say by then.
+
+A row is applied by these rules:
+
+    diverging epoch         cut the log by epochs, then name the new end
+    records                 append them as they are
+    OFFSET_OUT_OF_RANGE     the leader's log begins after the end of ours: start over there
+    any other error         leave the partition alone for a while, or until its metadata change
+
+Rests grow from `_REST_S_MIN` to `backoff_ms`: most failures end at once, when the metadata have
+reached the other side or a broker that has just registered accepts connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
+
+from millstream.env.clock import Clock
+from millstream.env.disk import Buffer
+from millstream.env.network import Network
+from millstream.metadata.record import Endpoint
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.replication.partition import Partition
+from millstream.replication.peer import Peer, PeerError
+from millstream.replication.replica import Replicas
+from millstream.replication.source_session import FetchLimits, Followed, Key, SourceSession
+from millstream.replication.stats import ReplicationStats
+from millstream.replication.throttle import Throttle
+from millstream.replication.truncation import EpochEnd, truncation_offset
+from millstream.wire.messages.fetch import FetchResponse
+
+_log = logging.getLogger(__name__)
+
+#: Brokers of a cluster are of one version; this is what they speak.
+FETCH_VERSION: Final = 18
+#: Appended before others get a turn of the loop.
+_BYTES_PER_TURN: Final = 1024 * 1024
+_REQUESTS_MAX: Final = 2
+_REST_S_MIN: Final = 0.02
+_SESSION_LOST: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+)
+#: Refusals that end by themselves when the metadata have reached both sides.
+_EXPECTED: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+
+_Row = FetchResponse.Topic.Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetcherOptions:
+    limits: FetchLimits = field(default_factory=FetchLimits)
+    backoff_ms: int = 1000
+    #: Time for a connection, and for an answer beyond the wait that was asked for.
+    timeout_ms: int = 30_000
+    #: Whether what a follower has must be on stable storage before it says so.
+    flushes_before_ack: bool = False
+
+
+@dataclass(slots=True)
+class Follower:
+    """This broker, as its fetchers need it."""
+
+    broker_id: int
+    network: Network
+    clock: Clock
+    replicas: Replicas
+    options: FetcherOptions
+    stats: ReplicationStats
+    throttle: Throttle
+    #: Of the present registration.
+    broker_epoch: int = -1
+
+
+class _Call(NamedTuple):
+    """A request under way."""
+
+    number: int
+    answer: asyncio.Future[FetchResponse]
+    #: Monotonic time.
+    deadline: float
+
+
+class Fetcher:
+    """Runs from `start` to `stop`."""
+
+    __slots__ = (
+        "_appended",
+        "_endpoint",
+        "_follower",
+        "_is_restarting",
+        "_nudge",
+        "_peer",
+        "_session",
+        "_source_id",
+        "_task",
+    )
+
+    def __init__(self, follower: Follower, source_id: int, endpoint: Endpoint) -> None:
+        self._follower = follower
+        self._source_id = source_id
+        self._endpoint = endpoint
+        self._session = SourceSession(follower.options.limits)
+        self._peer: Peer | None = None
+        self._task: asyncio.Task[None] | None = None
+        #: Resolved when partitions came or went; what the task waits on besides answers.
+        self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Whether the connection was closed from here, to begin a new session at once.
+        self._is_restarting = False
+        #: Appended to since the last answer, where that is to be made durable first.
+        self._appended: dict[Partition, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._session)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"fetcher-{self._source_id}"
+        )
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._close()
+
+    def add(self, partition: Partition) -> None:
+        """Fetch a partition from here, or take note that its metadata changed."""
+        self._session.add(partition)
+        self._wake()
+
+    def remove(self, key: Key) -> None:
+        self._session.remove(key)
+        self._wake()
+
+    def restart(self) -> None:
+        """Begin a new session at once: this broker has registered anew."""
+        self._is_restarting = True
+        self._close()
+
+    def _wake(self) -> None:
+        if not self._nudge.done():
+            self._nudge.set_result(None)
+
+    def _close(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.close()
+
+    # The exchange
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            requests = self._session.requests
+            try:
+                await self._exchange()
+            except PeerError as error:
+                if not self._is_restarting:
+                    self._follower.stats.connection_failures += 1
+                    _log.warning("fetching from broker %d: %s", self._source_id, error)
+            self._close()
+            self._session.reset()
+            failures = failures + 1 if self._session.requests <= requests + 1 else 1
+            if not self._is_restarting:
+                await asyncio.sleep(self._rest_s(failures))
+            self._is_restarting = False
+
+    def _rest_s(self, failures: int) -> float:
+        """After so many failures in a row."""
+        longest_s = self._follower.options.backoff_ms / 1000
+        return min(_REST_S_MIN * 2.0 ** min(failures, 16), longest_s)
+
+    async def _exchange(self) -> None:
+        """Ask and apply until something fails. Raises PeerError."""
+        options, endpoint = self._follower.options, self._endpoint
+        client_id = f"broker-{self._follower.broker_id}-fetcher"
+        self._peer = peer = await Peer.connect(
+            self._follower.network,
+            endpoint.host,
+            endpoint.port,
+            client_id,
+            options.timeout_ms / 1000,
+        )
+        calls: deque[_Call] = deque()
+        while True:
+            self._session.wake_delayed(self._follower.clock.monotonic())
+            if not calls or self._may_send_another(len(calls)):
+                calls.append(self._send(peer))
+            call = calls[0]
+            if not call.answer.done():
+                await self._wait(call)
+            if call.answer.done():
+                calls.popleft()
+                await self._apply(call.number, call.answer.result())
+
+    def _may_send_another(self, under_way: int) -> bool:
+        session = self._session
+        return session.has_news and session.is_open and under_way < _REQUESTS_MAX
+
+    def _send(self, peer: Peer) -> _Call:
+        follower, options = self._follower, self._follower.options
+        request = self._session.request(follower.broker_id, follower.broker_epoch)
+        timeout_s = (options.limits.wait_ms_max + options.timeout_ms) / 1000
+        return _Call(
+            self._session.requests,
+            peer.send(request, FETCH_VERSION, FetchResponse),
+            follower.clock.monotonic() + timeout_s,
+        )
+
+    async def _wait(self, call: _Call) -> None:
+        """Until the answer is there, or there is more to ask for. Raises PeerError at a timeout."""
+        now = self._follower.clock.monotonic()
+        if now >= call.deadline:
+            raise PeerError("there was no answer in time")
+        if self._nudge.done():
+            self._nudge = asyncio.get_running_loop().create_future()
+        wait_s = call.deadline - now
+        if self._session.is_open:
+            wait_s = min(wait_s, self._session.delay_left_s(now))
+        awaited: list[asyncio.Future[Any]] = [call.answer, self._nudge]
+        await asyncio.wait(awaited, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+
+    # Answers
+
+    async def _apply(self, number: int, response: FetchResponse) -> None:
+        if response.error_code:
+            code = ErrorCode(response.error_code)
+            if code not in _SESSION_LOST:
+                raise PeerError(f"the leader refuses: {code.name}")
+            self._session.reset()
+            return
+        self._session.opened(response.session_id)
+        size = 0
+        for topic in response.responses:
+            for row in topic.partitions:
+                followed = self._session.find((topic.topic_id, row.partition_index), number)
+                if followed is None:
+                    continue
+                size += self._apply_row(followed, row)
+                if size >= _BYTES_PER_TURN:
+                    size = 0
+                    await asyncio.sleep(0)
+        if self._appended:
+            await self._make_durable()
+
+    def _apply_row(self, followed: Followed, row: _Row) -> int:
+        """Bring one partition on; returns how much was appended."""
+        before = followed.partition.log.log_end_offset
+        size = 0
+        try:
+            if row.error_code:
+                self._refused(followed, row)
+            elif row.diverging_epoch is not None:
+                self._truncate(followed.partition, row.diverging_epoch)
+            else:
+                size = self._append(followed.partition, row)
+        except BrokerError as error:
+            self._follower.stats.partition_failures += 1
+            name = followed.partition.topic_partition
+            level = logging.DEBUG if error.code in _EXPECTED else logging.ERROR
+            _log.log(level, "%s not fetched from broker %d: %s", name, self._source_id, error)
+            followed.failures += 1
+            self._delay(followed, self._rest_s(followed.failures))
+            return size
+        followed.failures = 0
+        if followed.partition.log.log_end_offset != before:
+            self._session.moved(followed)
+            self._hold_back(followed, size)
+        return size
+
+    def _append(self, partition: Partition, row: _Row) -> int:
+        batches = memoryview(cast("Buffer", row.records or b""))
+        partition.append_as_follower(batches, row.high_watermark, row.log_start_offset)
+        if batches and self._follower.options.flushes_before_ack:
+            self._appended[partition] = None
+        self._follower.stats.bytes_in += len(batches)
+        return len(batches)
+
+    def _refused(self, followed: Followed, row: _Row) -> None:
+        partition = followed.partition
+        if (
+            row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            and row.log_start_offset > partition.log.log_end_offset
+        ):
+            _log.warning(
+                "%s starts over at %d: the log of its leader, broker %d, begins after the end, %d",
+                partition.topic_partition,
+                row.log_start_offset,
+                self._source_id,
+                partition.log.log_end_offset,
+            )
+            partition.start_over_at(row.log_start_offset)
+            return
+        raise BrokerError(ErrorCode(row.error_code), "the leader refuses")
+
+    def _truncate(self, partition: Partition, diverging: _Row.EpochEndOffset) -> None:
+        log = partition.log
+        leader = EpochEnd(diverging.epoch, diverging.end_offset)
+        offset = truncation_offset(log.epochs, log.log_end_offset, leader)
+        _log.info(
+            "%s is cut from %d to %d: broker %d, its leader, ends epoch %d at %d",
+            partition.topic_partition,
+            log.log_end_offset,
+            offset,
+            self._source_id,
+            leader.epoch,
+            leader.end_offset,
+        )
+        if offset >= log.log_end_offset:
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "no place to cut the log is known")
+        self._follower.stats.truncations += 1
+        partition.truncate(offset)
+
+    def _hold_back(self, followed: Followed, size: int) -> None:
+        """Let a replica that is throttled wait for its turn."""
+        follower, partition = self._follower, followed.partition
+        if follower.broker_id in partition.state.isr or not follower.throttle.covers(
+            partition.log.config.follower_replication_throttled_replicas,
+            partition.topic_partition.partition,
+            follower.broker_id,
+        ):
+            return
+        now = follower.clock.monotonic()
+        follower.throttle.add(size, now)
+        wait_s = follower.throttle.wait_s(now)
+        if wait_s:
+            self._delay(followed, wait_s)
+
+    def _delay(self, followed: Followed, wait_s: float) -> None:
+        self._session.delay(followed, self._follower.clock.monotonic() + wait_s)
+
+    async def _make_durable(self) -> None:
+        """Before the next request, which tells the leader that this broker has it."""
+        appended, self._appended = self._appended, {}
+        try:
+            await self._follower.replicas.make_durable(appended)
+        except BrokerError as error:
+            # The logs that failed take no more appends; their rows are refused from now on.
+            _log.error("what was fetched can't be made durable: %s", error)

@@ -1,0 +1,364 @@
+"""A follower's fetch session on its leader: what it reads, where it is, what it is yet to be told.
+
+A follower has one session, which it opens with a full Fetch; then it names only partitions whose
+position changed (KIP-227). It differs from a consumer's in what is looked at: partitions report
+here when something happens to them, and only those are visited. With thousands of idle partitions
+a fetch costs what the busy ones cost.
+
+States of a partition in a session:
+
+    due      to be looked at by the next answer: named by the follower, appended to, or its high
+             watermark, log start or leadership changed
+    quiet    the follower has been told everything there is to tell
+    sent     records or an error were sent; nothing more is until the follower names it again
+
+Records wake a waiting fetch; a high watermark alone goes along with the next answer. A request that
+comes while another one waits makes that one answer at once: that is how a follower adds partitions
+without waiting for the end of a long poll.
+
+Nothing here is persistent. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from millstream.env.clock import Clock
+from millstream.log.reader import EMPTY_SLICE, LogSlice
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicId
+from millstream.replication import serving
+from millstream.replication.follower_state import FollowerFetch
+from millstream.replication.isr_change import IsrChanges
+from millstream.replication.partition import Partition
+from millstream.replication.replica import Replicas
+from millstream.replication.serving import Position
+from millstream.replication.stats import ReplicationStats
+from millstream.replication.throttle import Throttle
+from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+
+_Key: TypeAlias = tuple[TopicId, int]
+_Row = FetchResponse.Topic.Partition
+_INT32_MAX: Final = 2**31 - 1
+_ANOTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Leader(NamedTuple):
+    """The parts of the leading broker that sessions work with."""
+
+    replicas: Replicas
+    isr: IsrChanges
+    clock: Clock
+    stats: ReplicationStats
+    throttle: Throttle
+
+
+class Limits(NamedTuple):
+    """Of one fetch."""
+
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+
+
+class _Entry:
+    """One partition in a session; a `Reader` of it while it is found here."""
+
+    __slots__ = (
+        "_session",
+        "is_sent",
+        "key",
+        "partition",
+        "position",
+        "told_high_watermark",
+        "told_log_start_offset",
+    )
+
+    def __init__(self, session: FollowerSession, key: _Key, position: Position) -> None:
+        self._session = session
+        self.key = key
+        self.position = position
+        self.partition: Partition | None = None
+        self.is_sent = False
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+
+    def attach(self, partition: Partition | None) -> None:
+        """Listen to the partition that now has this name, and to no other."""
+        if partition is self.partition:
+            return
+        self.detach()
+        if partition is not None:
+            partition.readers = (*partition.readers, self)
+            self.partition = partition
+
+    def detach(self) -> None:
+        partition, self.partition = self.partition, None
+        if partition is not None:
+            partition.readers = tuple(each for each in partition.readers if each is not self)
+
+    def expects_news(self) -> None:
+        """It was named: answers under way may be of no use to the follower any more."""
+        self.is_sent = False
+        self.told_high_watermark = self.told_log_start_offset = -1
+
+    def more_appended(self) -> None:
+        self._session.touch(self, has_records=True)
+
+    def changed(self) -> None:
+        self._session.touch(self, has_records=False)
+
+
+class FollowerSession:
+    """See the module's text."""
+
+    __slots__ = (
+        "_answered_at",
+        "_callback",
+        "_due",
+        "_entries",
+        "_is_wake_scheduled",
+        "_leader",
+        "_limits",
+        "_timer",
+        "broker_epoch",
+        "broker_id",
+        "epoch",
+        "session_id",
+    )
+
+    def __init__(self, leader: Leader, broker_id: int, broker_epoch: int, session_id: int) -> None:
+        self._leader = leader
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.session_id = session_id
+        #: The epoch that the next request must carry.
+        self.epoch = 1
+        self._entries: dict[_Key, _Entry] = {}
+        #: Entries to look at, the longest waiting first.
+        self._due: dict[_Entry, None] = {}
+        #: Of the request that waits; None while none does.
+        self._callback: Callable[[FetchResponse], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._limits = Limits(0, 0, 0)
+        self._is_wake_scheduled = False
+        #: When the follower was last known to listen.
+        self._answered_at = leader.clock.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def step(self) -> None:
+        self.epoch = 1 if self.epoch == _INT32_MAX else self.epoch + 1
+
+    def close(self) -> None:
+        self.answer_waiting()
+        for entry in self._entries.values():
+            entry.detach()
+        self._entries.clear()
+        self._due.clear()
+
+    # What the follower says
+
+    def take(self, request: FetchRequest) -> None:
+        """Note which partitions the follower wants, and where it is in those it names."""
+        find = self._leader.replicas.find_by_id
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                key = (topic.topic_id, wanted.partition)
+                entry = self._entries.get(key)
+                if entry is None:
+                    entry = self._entries[key] = _Entry(self, key, Position(wanted))
+                else:
+                    entry.position.take(wanted)
+                entry.attach(find(*key))
+                entry.expects_news()
+                # Behind those that wait already: under a small limit each gets its turn.
+                self._due.pop(entry, None)
+                self._due[entry] = None
+        for forgotten in request.forgotten_topics_data:
+            for partition in forgotten.partitions:
+                entry = self._entries.pop((forgotten.topic_id, partition), None)
+                if entry is not None:
+                    entry.detach()
+                    self._due.pop(entry, None)
+
+    # What happens to partitions
+
+    def touch(self, entry: _Entry, *, has_records: bool) -> None:
+        if entry.is_sent:
+            return
+        if entry not in self._due:
+            self._due[entry] = None
+            self._note_caught_up(entry)
+        # An error is due at once as well; it shows as a partition that is no longer led.
+        is_urgent = has_records or entry.partition is None or entry.partition.leadership is None
+        if is_urgent and self._callback is not None and not self._is_wake_scheduled:
+            self._is_wake_scheduled = True
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _note_caught_up(self, entry: _Entry) -> None:
+        """Up to this moment the follower had everything, if it listened."""
+        leadership = entry.partition.leadership if entry.partition is not None else None
+        follower = leadership.followers.get(self.broker_id) if leadership is not None else None
+        if follower is not None and follower.broker_epoch == self.broker_epoch:
+            is_listening = self._callback is not None
+            heard_at = self._leader.clock.monotonic() if is_listening else self._answered_at
+            follower.caught_up_at = max(follower.caught_up_at, heard_at)
+
+    def _wake(self) -> None:
+        self._is_wake_scheduled = False
+        if self._callback is not None:
+            response = self.collect(self._limits)
+            if response is not None:
+                self._answer(response)
+
+    # Answering
+
+    def wait(self, limits: Limits, callback: Callable[[FetchResponse], None]) -> None:
+        """Call back when there is enough to send, or with what there is after the wait."""
+        self._limits = limits
+        self._callback = callback
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(limits.wait_ms_max / 1000, self.answer_waiting)
+
+    def answer_waiting(self) -> None:
+        """Answer the request that waits, if one does, with what there is."""
+        if self._callback is not None:
+            response = self.collect(self._limits, is_final=True)
+            assert response is not None
+            self._answer(response)
+
+    def stop_waiting(self) -> None:
+        """The follower has hung up."""
+        self._callback = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _answer(self, response: FetchResponse) -> None:
+        callback = self._callback
+        self._answered_at = self._leader.clock.monotonic()
+        self.stop_waiting()
+        if callback is not None:
+            callback(response)
+
+    def collect(self, limits: Limits, *, is_final: bool = False) -> FetchResponse | None:
+        """What there is to tell; None if that is not enough and may wait."""
+        now = self._leader.clock.monotonic()
+        found: list[tuple[_Entry, _Row, LogSlice]] = []
+        remaining, gathered, is_urgent = limits.bytes_max, 0, False
+        # A follower that moved may move others: their entries are due for the next answer.
+        for entry in list(self._due):
+            row = _Row(partition_index=entry.key[1], records=b"")
+            records = self._look(entry, row, remaining, gathered == 0, now)
+            gathered += len(records)
+            remaining = max(remaining - len(records), 0)
+            is_urgent = is_urgent or row.error_code != 0 or row.diverging_epoch is not None
+            found.append((entry, row, records))
+        if not is_final and not is_urgent and gathered < limits.bytes_min:
+            return None
+        return self._respond(found)
+
+    def _look(
+        self, entry: _Entry, row: _Row, remaining: int, at_least_one: bool, now: float
+    ) -> LogSlice:
+        partition, position = entry.partition, entry.position
+        try:
+            if partition is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+            serving.check_follower(partition, self.broker_id, position)
+            row.log_start_offset = partition.log.log_start_offset
+            if position.is_new:
+                parting = serving.divergence(partition, position)
+                if parting is not None:
+                    row.diverging_epoch = _Row.EpochEndOffset(
+                        epoch=parting.epoch, end_offset=parting.end_offset
+                    )
+                    return EMPTY_SLICE
+                self._take_note(partition, position, now)
+            row.high_watermark = row.last_stable_offset = partition.high_watermark
+            if self._is_throttled(partition, now):
+                return EMPTY_SLICE
+            return serving.read(partition, position, remaining, at_least_one)
+        except BrokerError as error:
+            self._describe_failure(row, error, partition)
+            return EMPTY_SLICE
+
+    def _take_note(self, partition: Partition, position: Position, now: float) -> None:
+        position.is_new = False
+        fetch = FollowerFetch(
+            self.broker_id, self.broker_epoch, position.offset, position.log_start_offset, now
+        )
+        self._leader.isr.fetched(partition, fetch)
+
+    def _is_throttled(self, partition: Partition, now: float) -> bool:
+        throttle = self._leader.throttle
+        return (
+            throttle.is_exceeded(now)
+            and self.broker_id not in partition.state.isr
+            and throttle.covers(
+                partition.log.config.leader_replication_throttled_replicas,
+                partition.topic_partition.partition,
+                self.broker_id,
+            )
+        )
+
+    def _describe_failure(self, row: _Row, error: BrokerError, partition: Partition | None) -> None:
+        row.error_code = error.code
+        row.high_watermark = -1
+        if partition is not None and error.code in _ANOTHER_LEADER:
+            row.current_leader = _Row.Leader(
+                leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
+            )
+
+    def _respond(self, found: list[tuple[_Entry, _Row, LogSlice]]) -> FetchResponse:
+        response = FetchResponse(session_id=self.session_id)
+        topic: FetchResponse.Topic | None = None
+        for entry, row, records in found:
+            if not self._settle(entry, row, records):
+                continue
+            if topic is None or topic.topic_id != entry.key[0]:
+                topic = FetchResponse.Topic(topic_id=entry.key[0])
+                response.responses.append(topic)
+            topic.partitions.append(row)
+        return response
+
+    def _settle(self, entry: _Entry, row: _Row, records: LogSlice) -> bool:
+        """Read what is to be sent and take the entry's new state; whether there is news."""
+        if records:
+            try:
+                row.records = records.read()
+            except BrokerError as error:
+                self._describe_failure(row, error, entry.partition)
+            self._count(entry, len(records))
+        is_behind = entry.partition is not None and (
+            entry.position.offset < entry.partition.log.log_end_offset
+        )
+        has_news = (
+            bool(records)
+            or row.error_code != 0
+            or row.diverging_epoch is not None
+            or row.high_watermark != entry.told_high_watermark
+            or row.log_start_offset != entry.told_log_start_offset
+        )
+        entry.is_sent = bool(records) or row.error_code != 0 or row.diverging_epoch is not None
+        entry.told_high_watermark = row.high_watermark
+        entry.told_log_start_offset = row.log_start_offset
+        if entry.is_sent or not is_behind:
+            del self._due[entry]
+        if entry.partition is None:
+            # What is not here takes no room; the follower names it again.
+            del self._entries[entry.key]
+        return has_news
+
+    def _count(self, entry: _Entry, size: int) -> None:
+        leader = self._leader
+        leader.stats.bytes_out += size
+        partition = entry.partition
+        if partition is not None and self.broker_id not in partition.state.isr:
+            replicas = partition.log.config.leader_replication_throttled_replicas
+            if leader.throttle.covers(replicas, entry.key[1], self.broker_id):
+                leader.throttle.add(size, leader.clock.monotonic())

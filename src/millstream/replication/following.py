@@ -1,0 +1,125 @@
+"""Which partition this broker fetches from whom: a fetcher for each broker that leads one.
+
+Follows the metadata: partitions go to the fetcher of their leader, away from it, or wait for a
+leader that is alive. Decides nothing about leadership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord, difference
+from millstream.metadata.record import Endpoint
+from millstream.replication.fetcher import Fetcher, Follower
+from millstream.replication.partition import Partition
+from millstream.replication.source_session import Key
+
+
+class Following:
+    """Runs between `start` and `stop`. Event loop only."""
+
+    __slots__ = ("_ending", "_fetchers", "_follower", "_image", "_listener", "_sources")
+
+    def __init__(self, follower: Follower, listener_name: str) -> None:
+        self._follower = follower
+        #: The listener through which brokers talk to each other.
+        self._listener = listener_name
+        self._image = ClusterImage()
+        self._fetchers: dict[int, Fetcher] = {}
+        #: From whom each partition is fetched.
+        self._sources: dict[Key, int] = {}
+        #: Fetchers that are being stopped.
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def start(self, image: ClusterImage) -> None:
+        """To be called when this broker is registered."""
+        self.follow(image, difference(ClusterImage(), image))
+
+    async def stop(self) -> None:
+        fetchers, self._fetchers = list(self._fetchers.values()), {}
+        self._sources.clear()
+        await asyncio.gather(*self._ending, *(fetcher.stop() for fetcher in fetchers))
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """To be called after the partitions have followed."""
+        self._image = image
+        self._take_own_epoch()
+        for topic in delta.deleted:
+            for number in range(len(topic.partitions)):
+                self._leave((topic.topic_id, number))
+        for topic in delta.created:
+            self._place_all(topic)
+        for old, topic in delta.changed:
+            self._place_all(topic, old)
+        if delta.brokers:
+            self._follow_brokers(delta)
+
+    def _take_own_epoch(self) -> None:
+        follower = self._follower
+        own = self._image.brokers.get(follower.broker_id)
+        if own is not None and own.epoch != follower.broker_epoch:
+            follower.broker_epoch = own.epoch
+            for fetcher in self._fetchers.values():
+                fetcher.restart()
+
+    def _follow_brokers(self, delta: ImageDelta) -> None:
+        changed = set(delta.brokers).difference((self._follower.broker_id,))
+        for broker_id in changed:
+            self._end(broker_id)
+        for partition in self._follower.replicas:
+            if partition.state.leader in changed:
+                self._place(partition)
+
+    def _place_all(self, topic: TopicRecord, old: TopicRecord | None = None) -> None:
+        before = old.partitions if old is not None else ()
+        for number, state in enumerate(topic.partitions):
+            if number < len(before) and before[number] == state:
+                continue
+            partition = self._follower.replicas.get(topic.name, number)
+            if partition is None:
+                self._leave((topic.topic_id, number))
+            else:
+                self._place(partition)
+
+    def _place(self, partition: Partition) -> None:
+        key = (partition.log.topic_id, partition.topic_partition.partition)
+        leader = partition.state.leader
+        endpoint = None if leader == self._follower.broker_id else self._endpoint(leader)
+        if endpoint is None:
+            self._leave(key)
+            return
+        if self._sources.get(key) != leader:
+            self._leave(key)
+            self._sources[key] = leader
+        self._fetcher(leader, endpoint).add(partition)
+
+    def _endpoint(self, broker_id: int) -> Endpoint | None:
+        broker = self._image.brokers.get(broker_id)
+        return broker.endpoint(self._listener) if broker is not None else None
+
+    def _fetcher(self, broker_id: int, endpoint: Endpoint) -> Fetcher:
+        fetcher = self._fetchers.get(broker_id)
+        if fetcher is None:
+            fetcher = self._fetchers[broker_id] = Fetcher(self._follower, broker_id, endpoint)
+            fetcher.start()
+        return fetcher
+
+    def _leave(self, key: Key) -> None:
+        source = self._sources.pop(key, None)
+        if source is None:
+            return
+        fetcher = self._fetchers[source]
+        fetcher.remove(key)
+        if not len(fetcher):
+            self._end(source)
+
+    def _end(self, broker_id: int) -> None:
+        fetcher = self._fetchers.pop(broker_id, None)
+        if fetcher is None:
+            return
+        self._sources = {
+            key: source for key, source in self._sources.items() if source != broker_id
+        }
+        task = asyncio.get_running_loop().create_task(fetcher.stop())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

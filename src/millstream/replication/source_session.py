@@ -1,0 +1,238 @@
+"""What this broker asks one leader for: partitions, positions, and the fetch session around them.
+
+Pure: partitions come and go, requests are made, answers are looked up. The counterpart on the
+leader is `follower_session`.
+
+States of a partition:
+
+    to name   its position, its epoch or its being there is news to the leader
+    named     the leader knows all that; answers about it are to be applied
+    delayed   the leader refused, or applying failed: not named before a time, or before the
+              metadata change it
+
+An answer about a partition counts only if it is to the request that named the partition last, or to
+a later one, and the partition still is as it was then: same leader epoch, same log end. Anything
+else was overtaken by a change of the metadata.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+from millstream.model.topic import TopicId
+from millstream.replication.partition import Partition
+from millstream.wire.messages.fetch import FetchRequest
+
+Key: TypeAlias = tuple[TopicId, int]
+
+_NO_SESSION: Final = 0
+_INITIAL_EPOCH: Final = 0
+_INT32_MAX: Final = 2**31 - 1
+#: After every time that a clock can tell.
+NEVER: Final = float("inf")
+
+
+class FetchLimits(NamedTuple):
+    """As configured."""
+
+    partition_bytes_max: int = 1024 * 1024
+    bytes_max: int = 10 * 1024 * 1024
+    bytes_min: int = 1
+    wait_ms_max: int = 500
+
+
+class Followed:
+    """One partition that this broker follows, and what its leader was last told of it."""
+
+    __slots__ = (
+        "delayed_until",
+        "failures",
+        "key",
+        "named_epoch",
+        "named_in",
+        "named_offset",
+        "partition",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        # The epochs are read now; one that the file holds may be of a leadership here that wrote
+        # nothing.
+        _ = partition.log.epochs
+        partition.log.drop_unused_epochs()
+        self.key: Key = (partition.log.topic_id, partition.topic_partition.partition)
+        self.named_offset = -1
+        self.named_epoch = -1
+        #: The number of the request that named it last.
+        self.named_in = 0
+        #: Monotonic time; 0 while it is not delayed.
+        self.delayed_until = 0.0
+        #: In a row.
+        self.failures = 0
+
+    def name(self, number: int, partition_bytes_max: int) -> FetchRequest.Topic.Partition:
+        log = self.partition.log
+        self.named_in = number
+        self.named_offset = log.log_end_offset
+        self.named_epoch = self.partition.leader_epoch
+        return FetchRequest.Topic.Partition(
+            partition=self.key[1],
+            current_leader_epoch=self.named_epoch,
+            fetch_offset=self.named_offset,
+            last_fetched_epoch=log.last_record_epoch,
+            log_start_offset=log.log_start_offset,
+            partition_max_bytes=partition_bytes_max,
+        )
+
+    @property
+    def is_as_named(self) -> bool:
+        partition = self.partition
+        return (
+            partition.log.log_end_offset == self.named_offset
+            and partition.leader_epoch == self.named_epoch
+            and not partition.is_leader
+        )
+
+
+class SourceSession:
+    """The session with one leader. A new one of the same object begins with `reset`."""
+
+    __slots__ = (
+        "_delayed",
+        "_epoch",
+        "_followed",
+        "_forgotten",
+        "_limits",
+        "_session_id",
+        "_to_name",
+        "requests",
+    )
+
+    def __init__(self, limits: FetchLimits) -> None:
+        self._limits = limits
+        self._followed: dict[Key, Followed] = {}
+        self._to_name: dict[Followed, None] = {}
+        self._delayed: set[Followed] = set()
+        self._forgotten: set[Key] = set()
+        self._session_id = _NO_SESSION
+        #: Of the next request.
+        self._epoch = _INITIAL_EPOCH
+        #: Made so far: the number of the last one.
+        self.requests = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the leader has told the session's id, so that more can be sent meanwhile."""
+        return self._session_id != _NO_SESSION
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._to_name or self._forgotten)
+
+    # Which partitions
+
+    def add(self, partition: Partition) -> None:
+        """Follow a partition, or name it anew: its metadata changed."""
+        key = (partition.log.topic_id, partition.topic_partition.partition)
+        followed = self._followed.get(key)
+        if followed is None or followed.partition is not partition:
+            self._drop(key)
+            followed = self._followed[key] = Followed(partition)
+            self._forgotten.discard(key)
+        followed.delayed_until = 0.0
+        followed.failures = 0
+        self._delayed.discard(followed)
+        self._to_name[followed] = None
+
+    def remove(self, key: Key) -> None:
+        if self._drop(key):
+            self._forgotten.add(key)
+
+    def _drop(self, key: Key) -> bool:
+        followed = self._followed.pop(key, None)
+        if followed is None:
+            return False
+        self._to_name.pop(followed, None)
+        self._delayed.discard(followed)
+        return True
+
+    def find(self, key: Key, number: int) -> Followed | None:
+        """The partition that the answer to request `number` tells of, if it counts."""
+        followed = self._followed.get(key)
+        if followed is None or followed.named_in > number or not followed.is_as_named:
+            return None
+        return followed
+
+    def moved(self, followed: Followed) -> None:
+        """Its log's end is another one: tell the leader."""
+        if self._followed.get(followed.key) is followed:
+            self._to_name[followed] = None
+
+    def delay(self, followed: Followed, until: float) -> None:
+        if self._followed.get(followed.key) is followed:
+            self._to_name.pop(followed, None)
+            followed.delayed_until = until
+            self._delayed.add(followed)
+
+    def wake_delayed(self, now: float) -> None:
+        """Name those again whose delay is over."""
+        for followed in [each for each in self._delayed if each.delayed_until <= now]:
+            self._delayed.discard(followed)
+            followed.delayed_until = 0.0
+            self._to_name[followed] = None
+
+    def delay_left_s(self, now: float) -> float:
+        """Time until the first of the delayed is to be named again."""
+        times = (each.delayed_until for each in self._delayed)
+        return max(min(times, default=NEVER) - now, 0.0)
+
+    # Requests and answers
+
+    def reset(self) -> None:
+        """The session is gone: name everything, but for what is delayed."""
+        self._session_id, self._epoch = _NO_SESSION, _INITIAL_EPOCH
+        self._forgotten.clear()
+        self._to_name = dict.fromkeys(
+            followed for followed in self._followed.values() if followed not in self._delayed
+        )
+
+    def opened(self, session_id: int) -> None:
+        """The first answer of a session says its id."""
+        self._session_id = session_id
+
+    def request(self, broker_id: int, broker_epoch: int) -> FetchRequest:
+        """The next request. The epoch counts it, so it must be sent."""
+        limits = self._limits
+        self.requests += 1
+        request = FetchRequest(
+            replica_state=FetchRequest.ReplicaState(
+                replica_id=broker_id, replica_epoch=broker_epoch
+            ),
+            max_wait_ms=limits.wait_ms_max,
+            min_bytes=limits.bytes_min,
+            max_bytes=limits.bytes_max,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=self._named(),
+            forgotten_topics_data=[
+                FetchRequest.ForgottenTopic(topic_id=topic_id, partitions=[number])
+                for topic_id, number in self._forgotten
+            ],
+        )
+        self._to_name.clear()
+        self._forgotten.clear()
+        self._epoch = 1 if self._epoch == _INT32_MAX else self._epoch + 1
+        return request
+
+    def _named(self) -> list[FetchRequest.Topic]:
+        topics: dict[TopicId, FetchRequest.Topic] = {}
+        for followed in self._to_name:
+            topic_id = followed.key[0]
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchRequest.Topic(topic_id=topic_id)
+            topic.partitions.append(followed.name(self.requests, self._limits.partition_bytes_max))
+        return list(topics.values())

@@ -1,0 +1,141 @@
+"""Many changes of partitions at once, on a catalog over a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from millstream.env.clock import SystemClock
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.image import BrokerRecord, Endpoint
+from millstream.metadata.joint_update import JointUpdates
+from millstream.metadata.memory import MemoryStore
+from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.metadata.store import StoreError
+from millstream.metadata.topic_change import NewTopic
+from millstream.model.config import TopicConfig
+from millstream.model.error import BrokerError, ErrorCode
+
+COUNT = 50
+
+
+class Scene:
+    def __init__(self, store: MemoryStore, catalog: Catalog, broker_epoch: int) -> None:
+        self.store = store
+        self.catalog = catalog
+        self.broker_epoch = broker_epoch
+        self.updates = JointUpdates(catalog)
+
+    @property
+    def topic(self) -> TopicRecord:
+        return self.catalog.image.topics["t"]
+
+    def ask(
+        self, number: int, isr: tuple[int, ...], registered: Mapping[int, int] | None = None
+    ) -> asyncio.Task[PartitionRecord]:
+        present = self.topic.partitions[number]
+        return asyncio.create_task(
+            self.updates.update(
+                self.topic.topic_id,
+                number,
+                msgspec.structs.replace(present, isr=isr),
+                present.partition_epoch,
+                registered or {},
+            )
+        )
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    store = MemoryStore(SystemClock())
+    catalog = await Catalog.open(
+        store.connect(), random=random.Random(1), topic_defaults=TopicConfig()
+    )
+    for node_id in (1, 2):
+        record = BrokerRecord(node_id=node_id, endpoints=(Endpoint("PLAINTEXT", "h", node_id),))
+        registered = await catalog.register_broker(record)
+    await catalog.create_topics([NewTopic("t", [[1, 2]] * COUNT, {})])
+    try:
+        async with asyncio.timeout(30):
+            yield Scene(store, catalog, registered.epoch)
+    finally:
+        await catalog.close()
+
+
+def codes(results: Sequence[PartitionRecord | BaseException]) -> list[ErrorCode]:
+    return [r.code if isinstance(r, BrokerError) else ErrorCode.NONE for r in results]
+
+
+def test_what_is_asked_for_together_is_stored_together() -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            before = it.store.revision
+            tasks = [it.ask(n, (1,)) for n in range(COUNT)]
+            stored = await asyncio.gather(*tasks)
+            assert it.store.revision == before + 1
+            assert list(it.topic.partitions) == stored
+            assert {(each.isr, each.partition_epoch) for each in stored} == {((1,), 1)}
+
+    asyncio.run(scenario())
+
+
+def test_one_that_was_overtaken_does_not_hold_up_the_others() -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            tasks = [it.ask(n, (1,)) for n in range(3)]
+            present = it.topic.partitions[1]
+            await it.catalog.update_partition(
+                it.topic.topic_id, 1, msgspec.structs.replace(present, isr=(2,)), 0
+            )
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            expected = [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE]
+            assert sorted(codes(results)) == sorted(expected)
+            assert [each.isr for each in it.topic.partitions[:3]] in (
+                [(1,), (2,), (1,)],
+                [(1,), (1,), (1,)],
+            )
+
+    asyncio.run(scenario())
+
+
+def test_only_those_who_rely_on_a_broker_that_is_gone_are_refused() -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            gone, there = {2: it.broker_epoch - 1}, {2: it.broker_epoch}
+            tasks = [it.ask(0, (1,), gone), it.ask(1, (1,), there), it.ask(2, (1,))]
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert codes(results) == [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NONE, ErrorCode.NONE]
+            # Whichever comes first, and where nobody disagrees about the epoch.
+            tasks = [it.ask(3, (1,), gone), it.ask(4, (1,), gone), it.ask(5, (1,))]
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            refused = ErrorCode.INELIGIBLE_REPLICA
+            assert codes(results) == [refused, refused, ErrorCode.NONE]
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_fails_fails_everybody() -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            tasks = [it.ask(n, (1,)) for n in range(3)]
+            await it.catalog.close()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(each, StoreError) for each in results)
+
+    asyncio.run(scenario())
+
+
+def test_who_gave_up_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            first, second = it.ask(0, (1,)), it.ask(1, (1,))
+            await asyncio.sleep(0)
+            first.cancel()
+            assert (await second).isr == (1,)
+            assert (await it.ask(2, (1,))).isr == (1,)
+
+    asyncio.run(scenario())

@@ -1,0 +1,380 @@
+"""Brokers that replicate to each other over real sockets and logs: the promises of a cluster."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.raw_client import values_batch
+from harness.replica_set import ReplicaSet, run, until
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.model.error import ErrorCode
+from millstream.records.batch import check_produced
+from millstream.replication.partition import Partition
+
+#: A poll that never ends by itself within a test.
+LONG_POLL = {"replica_fetch_wait_max_ms": "120000"}
+QUICK_LAG = {"replica_lag_time_max_ms": "1000", "replica_fetch_wait_max_ms": "50"}
+
+
+def append(partition: Partition, *values: bytes) -> None:
+    """As a client would, on a broker that no client reaches."""
+    batch = memoryview(values_batch(*values))
+    partition.append(batch, check_produced(batch), acks_all=True)
+
+
+def test_acks_all_is_answered_when_every_isr_member_has_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            for number in range(20):
+                row = await brokers.produce("t", b"%d" % number)
+                assert (row.error_code, row.base_offset) == (0, number)
+                # Answered means kept by all, at that very moment.
+                assert all(brokers[n].partition("t").log.log_end_offset > number for n in (1, 2, 3))
+            await brokers.until_equal("t", [1, 2, 3])
+
+    run(scenario())
+
+
+def test_consumers_see_nothing_that_an_isr_member_lacks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers.produce("t", b"committed")
+            await brokers[3].exchange.stop()
+            waiting = await brokers.send("t", b"not yet")
+            await until(
+                lambda: brokers[2].partition("t").log.log_end_offset == 2, "one follower to have it"
+            )
+            row = await brokers.fetch("t", 1, at=1)
+            assert (row.error_code, row.high_watermark, row.records) == (0, 1, b"")
+            assert not waiting.done()
+            brokers[3].exchange.start(brokers[3].catalog.image)
+            answer = await waiting
+            assert answer.responses[0].partition_responses[0].error_code == 0
+            assert (await brokers.fetch("t", 1, at=1)).high_watermark == 2
+
+    run(scenario())
+
+
+def test_a_new_partition_does_not_wait_for_the_end_of_a_long_poll(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2, **LONG_POLL) as brokers:
+            for name in ("first", "second", "third"):
+                await brokers.create(name, [1, 2])
+                assert (await brokers.produce(name, b"v")).error_code == 0
+
+    run(scenario())
+
+
+def test_a_follower_that_was_away_catches_up_and_joins_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3], segment_bytes=100_000)
+            await brokers.produce("t", b"before")
+            await brokers[3].stop()
+            await brokers.change("t", isr=(1, 2))
+            for number in range(40):
+                assert (await brokers.produce("t", b"%d" % number * 10_000)).error_code == 0
+            assert len(brokers[1].partition("t").log.segments) > 2
+            await brokers[3].start()
+            await brokers.until_isr("t", {1, 2, 3})
+            await brokers.produce("t", b"after")
+            await brokers.until_equal("t", [1, 2, 3])
+            assert brokers[1].exchange.stats.isr_expands == 1
+
+    run(scenario())
+
+
+def test_leadership_moves_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            expected = []
+            for number in range(6):
+                expected.append((number, b"%d" % number))
+                assert (await brokers.produce("t", expected[-1][1])).error_code == 0
+                leader = brokers.record("t").leader
+                await brokers.elect("t", leader % 3 + 1)
+                refused = await brokers.produce("t", b"late", to=leader)
+                assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert refused.current_leader is not None
+                assert refused.current_leader.leader_id == leader % 3 + 1
+            await brokers.until_equal("t", [1, 2, 3])
+            assert brokers.values("t", 1) == expected
+
+    run(scenario())
+
+
+def test_a_deposed_leader_commits_nothing_and_is_cut_to_the_new_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers.produce("t", b"kept")
+            await brokers[1].isolate()
+            deposed = brokers[1].partition("t")
+            append(deposed, b"lost 1", b"lost 2")
+            append(deposed, b"lost 3")
+            assert (deposed.high_watermark, deposed.log.log_end_offset) == (1, 4)
+            brokers[1].is_running = False
+            await brokers.elect("t", 2, isr=(2, 3))
+            await brokers.produce("t", b"new 1")
+            await brokers[1].stop(clean=False)
+            await brokers[1].start()
+            await brokers.until_isr("t", {1, 2, 3})
+            await brokers.until_equal("t", [1, 2, 3])
+            assert brokers.values("t", 1) == [(0, b"kept"), (1, b"new 1")]
+            assert brokers[1].exchange.stats.truncations == 1
+
+    run(scenario())
+
+
+def test_several_epochs_of_lost_records_are_cut_in_as_many_steps(tmp_path: Path) -> None:
+    """The deposed leader's epochs are not the new leader's: one answer does not find the place."""
+
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"kept")
+            await brokers[2].stop()
+            for number in range(3):
+                await brokers.elect("t", 1, isr=(1,))
+                append(brokers[1].partition("t"), b"lost %d" % number)
+            await brokers[1].stop()
+            brokers[2].is_running = False
+            await brokers[2].start()
+            await brokers.elect("t", 2, isr=(2,))
+            await brokers.produce("t", b"new")
+            await brokers[1].start()
+            await brokers.until_isr("t", {1, 2})
+            await brokers.until_equal("t", [1, 2])
+            assert brokers.values("t", 1) == [(0, b"kept"), (1, b"new")]
+
+    run(scenario())
+
+
+def test_a_restart_with_an_old_high_watermark_loses_nothing(tmp_path: Path) -> None:
+    """Cutting at the high watermark would: the leader dies before the record is fetched again."""
+
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"a")
+            await brokers.produce("t", b"b")
+            brokers[2].partition("t").high_watermark = 0
+            await brokers[2].stop(clean=False)
+            await brokers[2].start()
+            await brokers[1].stop(clean=False)
+            await brokers.elect("t", 2, isr=(2,))
+            await until(lambda: brokers[2].partition("t").is_leader, "the election")
+            assert brokers.values("t", 2) == [(0, b"a"), (1, b"b")]
+            assert brokers[2].partition("t").high_watermark == 2
+
+    run(scenario())
+
+
+def test_a_new_leader_goes_on_from_the_high_watermark_it_knew(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers.produce("t", b"a")
+            await brokers.until_equal("t", [1, 2, 3])
+            await brokers[3].exchange.stop()
+            await brokers.send("t", b"b")
+            await until(lambda: brokers[2].partition("t").log.log_end_offset == 2, "b at 2")
+            await brokers.elect("t", 2)
+            await until(lambda: brokers[2].partition("t").is_leader, "the election")
+            # The record is in its log and in that of 1; whether 3 has it, only 3 can tell.
+            await until(lambda: brokers[1].partition("t").leader_epoch == 1, "1 to follow")
+            assert brokers[2].partition("t").high_watermark == 1
+            brokers[3].exchange.start(brokers[3].catalog.image)
+            await brokers.until_equal("t", [1, 2, 3])
+            assert brokers.values("t", 3) == [(0, b"a"), (1, b"b")]
+
+    run(scenario())
+
+
+def test_the_isr_shrinks_by_lag_and_grows_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, **QUICK_LAG) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers.produce("t", b"a")
+            await brokers[3].exchange.stop()
+            waiting = await brokers.send("t", b"b", timeout_ms=60_000)
+            await brokers.until_isr("t", {1, 2})
+            # What waited for the one that is gone is committed without it.
+            assert (await waiting).responses[0].partition_responses[0].error_code == 0
+            assert brokers.record("t").leader_epoch == 0
+            brokers[3].exchange.start(brokers[3].catalog.image)
+            await brokers.until_isr("t", {1, 2, 3})
+            await brokers.produce("t", b"c")
+            await brokers.until_equal("t", [1, 2, 3])
+            stats = brokers[1].exchange.stats
+            assert stats.isr_shrinks > 0
+            assert stats.isr_expands > 0
+
+    run(scenario())
+
+
+def test_too_few_in_sync_replicas_before_and_after_the_append(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2, **QUICK_LAG) as brokers:
+            await brokers.create("t", [1, 2], min_insync_replicas=2)
+            assert (await brokers.produce("t", b"a")).error_code == 0
+            await brokers[2].exchange.stop()
+            after = await brokers.produce("t", b"b", timeout_ms=60_000)
+            assert after.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            before = await brokers.produce("t", b"c")
+            assert before.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            leader = brokers[1].partition("t")
+            assert (leader.high_watermark, leader.log.log_end_offset) == (1, 2)
+            brokers[2].exchange.start(brokers[2].catalog.image)
+            await brokers.until_isr("t", {1, 2})
+            assert (await brokers.produce("t", b"d")).error_code == 0
+            await brokers.until_equal("t", [1, 2])
+
+    run(scenario())
+
+
+def test_a_replica_that_lost_what_was_committed_leaves_the_isr_until_it_has_it(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            for number in range(5):
+                await brokers.produce("t", b"%d" % number)
+            seen: list[tuple[int, ...]] = []
+
+            def watch(image: ClusterImage, delta: ImageDelta) -> None:
+                seen.extend(new.partitions[0].isr for _, new in delta.changed)
+                isr = image.topics["t"].partitions[0].isr
+                if 2 in isr and seen:
+                    assert brokers[2].partition("t").log.log_end_offset >= 5
+
+            await brokers[2].stop(clean=False)
+            shutil.rmtree(tmp_path / "2")
+            brokers[1].catalog.subscribe(watch)
+            await brokers[2].start()
+            await until(lambda: len(seen) >= 2, "the ISR to change twice")
+            assert [set(isr) for isr in seen] == [{1, 3}, {1, 2, 3}]
+            await brokers.until_equal("t", [1, 2, 3])
+
+    run(scenario())
+
+
+def test_a_log_that_ends_before_its_leaders_begins_starts_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"a")
+            await brokers[2].stop()
+            await brokers.change("t", isr=(1,))
+            for number in range(6):
+                await brokers.produce("t", b"%d" % number)
+            brokers[1].partition("t").delete_records(4)
+            await brokers[2].start()
+            await brokers.until_isr("t", {1, 2})
+            await brokers.until_equal("t", [1, 2])
+            assert brokers[2].partition("t").log.log_start_offset == 4
+            assert [offset for offset, _ in brokers.values("t", 2)] == [4, 5, 6]
+
+    run(scenario())
+
+
+def test_the_log_start_follows_the_leaders(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            for number in range(4):
+                await brokers.produce("t", b"%d" % number)
+            brokers[1].partition("t").delete_records(3)
+            await brokers.produce("t", b"more")
+            follower = brokers[2].partition("t")
+            await until(lambda: follower.log.log_start_offset == 3, "the log start to follow")
+            await brokers.until_equal("t", [1, 2])
+
+    run(scenario())
+
+
+def test_a_broker_that_registers_anew_goes_on_under_its_new_epoch(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers.produce("t", b"a")
+            await brokers[2].register()
+            assert (await brokers.produce("t", b"b")).error_code == 0
+            await brokers.until_equal("t", [1, 2, 3])
+            epoch = brokers[1].catalog.image.brokers[2].epoch
+            leadership = brokers[1].partition("t").leadership
+            assert leadership is not None
+            await until(lambda: leadership.followers[2].broker_epoch == epoch, "the new epoch")
+
+    run(scenario())
+
+
+def test_replicas_are_added_and_removed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2])
+            for number in range(5):
+                await brokers.produce("t", b"%d" % number)
+            await brokers.change("t", replicas=(1, 2, 3), adding=(3,))
+            await brokers.until_isr("t", {1, 2, 3})
+            await brokers.until_equal("t", [1, 2, 3])
+            await brokers.change("t", replicas=(1, 3), isr=(1, 3), adding=())
+            await until(lambda: brokers[2].replicas.get("t", 0) is None, "2 to drop its replica")
+            assert (await brokers.produce("t", b"after")).error_code == 0
+            await brokers.until_equal("t", [1, 3])
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_follower_makes_durable_what_it_says_it_has(tmp_path: Path, acks: int) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2, log_flush_before_ack="true") as brokers:
+            await brokers.create("t", [1, 2])
+            for number in range(3):
+                assert (await brokers.produce("t", b"%d" % number, acks=acks)).error_code == 0
+                if acks == -1:
+                    assert brokers[2].partition("t").log.recovery_point == number + 1
+            await brokers.until_equal("t", [1, 2])
+
+    run(scenario())
+
+
+def test_consumers_read_from_the_replica_in_their_rack(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, replica_selector_class="rack") as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers.produce("t", b"a")
+            await brokers.until_equal("t", [1, 2, 3])
+            row = await brokers.fetch("t", 0, at=1, rack="rack-3")
+            assert (row.preferred_read_replica, row.records) == (3, b"")
+            for rack in ("", "rack-1", "rack-9"):
+                row = await brokers.fetch("t", 0, at=1, rack=rack)
+                assert row.preferred_read_replica == -1
+                assert row.records
+            row = await brokers.fetch("t", 0, at=3, rack="rack-3")
+            assert (row.error_code, row.high_watermark) == (0, 1)
+            assert row.records
+
+    run(scenario())
+
+
+def test_followers_serve_no_consumers_unless_they_are_told_to(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"a")
+            row = await brokers.fetch("t", 0, at=1, rack="rack-2")
+            assert row.preferred_read_replica == -1
+            assert row.records
+            row = await brokers.fetch("t", 0, at=2, rack="rack-2")
+            assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario())

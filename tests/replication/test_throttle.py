@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.replication.throttle import Throttle
+
+
+@given(
+    st.integers(1, 1000), st.lists(st.tuples(st.integers(1, 5000), st.floats(0, 2)), max_size=40)
+)
+def test_no_more_passes_than_the_rate_and_one_piece(
+    rate: int, pieces: list[tuple[int, float]]
+) -> None:
+    throttle = Throttle(rate)
+    now, passed, largest = 0.0, 0, 0
+    for size, seconds in pieces:
+        now += seconds
+        if not throttle.is_exceeded(now):
+            throttle.add(size, now)
+            passed += size
+            largest = max(largest, size)
+        # A second's worth may be saved up, and one piece goes into debt.
+        assert passed <= rate * (now + 1) + largest + 1e-6
+
+
+def test_the_debt_is_paid_by_time() -> None:
+    throttle = Throttle(100)
+    throttle.add(300, 0.0)
+    assert throttle.is_exceeded(0.0)
+    assert throttle.wait_s(0.0) == 2.0
+    assert not throttle.is_exceeded(2.1)
+    assert throttle.wait_s(2.1) == 0.0
+
+
+def test_without_a_rate_nothing_is_held_back() -> None:
+    throttle = Throttle()
+    throttle.add(1 << 60, 0.0)
+    assert not throttle.is_exceeded(0.0)
+
+
+def test_which_replicas_a_topic_names() -> None:
+    assert not Throttle.covers((), 0, 1)
+    assert Throttle.covers(("*",), 0, 1)
+    assert Throttle.covers(("0:1", "1:2"), 1, 2)
+    assert not Throttle.covers(("0:1", "1:2"), 1, 1)

@@ -1,0 +1,211 @@
+"""The brokers of a simulated cluster: real `Server`s on simulated machines.
+
+A `Machine` has a disk, a clock and a network address and outlives the processes on it. A process
+that dies, or whose start fails, is started again, as its keeper would do, unless the machine is
+meant to be down.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from millstream.broker.config import BrokerConfig
+from millstream.broker.context import Services
+from millstream.broker.server import Environment, Server
+from millstream.log.directory import LogDirectory
+from millstream.metadata.memory import MemoryStore
+from millstream.metadata.record import PARTITIONS, PartitionRecord, decode_partition
+from sim.clock import SimClock
+from sim.disk import SimDisk, Volume
+from sim.loop import Process, VirtualLoop
+from sim.network import Wire
+from sim.store import SimLink
+
+PORT: Final = 9092
+#: Rest of the keeper before it starts a broker again.
+_RESTART_S: Final = 0.3
+SETTINGS: Final = {
+    "log.dir": "/data",
+    "http.listen": "",
+    "broker.session.timeout.ms": "1500",
+    "replica.lag.time.max.ms": "1200",
+    "replica.fetch.wait.max.ms": "400",
+    "replica.fetch.backoff.ms": "200",
+    "replica.socket.timeout.ms": "1500",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "1000",
+    "shutdown.drain.timeout.ms": "500",
+    "leader.imbalance.check.interval.seconds": "5",
+    "log.cleaner.enable": "false",
+}
+
+
+@functools.cache
+def _config(node_id: int) -> BrokerConfig:
+    own = {
+        "node.id": str(node_id),
+        "listeners": f"PLAINTEXT://{_host(node_id)}:{PORT}",
+        "broker.rack": f"rack-{node_id}",
+    }
+    return BrokerConfig.load(flags={**SETTINGS, **own})
+
+
+def _host(node_id: int) -> str:
+    return f"broker-{node_id}"
+
+
+class SimServer(Server):
+    """A broker whose parts the simulator can look at."""
+
+    services: Services | None = None
+
+    def _connect(self, *args: Any) -> Services:
+        self.services = super()._connect(*args)
+        return self.services
+
+    def _open_directory(self, config: BrokerConfig) -> LogDirectory:
+        directory = super()._open_directory(config)
+        storage = directory.storage
+        storage.options = dataclasses.replace(storage.options, close_threads=1)
+        return directory
+
+    def _settle_memory(self) -> None:
+        """The collector is the whole simulation's."""
+
+
+class Machine:
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self._cluster = cluster
+        self.node_id = node_id
+        self.host = _host(node_id)
+        self.clock = SimClock(cluster.loop)
+        self.volume = Volume(self.clock, cluster.random)
+        self.link = SimLink(cluster.random)
+        self.process: Process | None = None
+        self.server: SimServer | None = None
+        #: Whether its keeper is to keep a broker running.
+        self.is_wanted = False
+        #: Whether the present process serves clients.
+        self.is_ready = False
+        #: Faults under way for which it may be taken for dead.
+        self.impairments = 0
+        #: Whether the present process was told to stop.
+        self._is_stopping = False
+        #: How often a process was started here.
+        self.starts = 0
+        #: All that ever ran here: what is dropped in the middle of a run is finalized then.
+        self._past: list[object] = []
+        cluster.wire.network(self.host, cluster.outside)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and not self.process.is_dead
+
+    def start(self) -> None:
+        """Have a broker run here from now on."""
+        self.is_wanted = True
+        if self.is_alive:
+            return
+        self.starts += 1
+        self.is_ready = self._is_stopping = False
+        self.process = self._cluster.loop.process(f"{self.host}.{self.starts}")
+        self._cluster.loop.note(f"start {self.process.name}")
+        self._past.append((self.process, self.process.spawn(self._run(self.process))))
+
+    async def _run(self, process: Process) -> None:
+        cluster = self._cluster
+        environment = Environment(
+            self.clock,
+            SimDisk(self.volume, process),
+            cluster.wire.network(self.host, process),
+            Random(f"{cluster.seed} {process.name}"),
+            cluster.store.connect(self.link),
+            has_threads=False,
+        )
+        server = self.server = SimServer(_config(self.node_id), environment)
+        self._past.append(server)
+        try:
+            await server.start()
+        except OSError as error:
+            cluster.loop.note(f"start of {process.name} failed: {error}")
+        except Exception as error:  # noqa: BLE001 - noted as what it is: not as documented
+            cluster.loop.errors.append(f"start of {process.name} raised {error!r}")
+        else:
+            self.is_ready = True
+            cluster.loop.note(f"ready {process.name}")
+            reason = await server.failed
+            if self._is_stopping:
+                return
+            cluster.loop.note(f"{process.name} failed: {reason}")
+        cluster.loop.call_soon(self._exit, process, context=cluster.loop.outside)
+
+    def _exit(self, process: Process) -> None:
+        if self.process is process:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once; its files stay. The keeper starts another."""
+        process = self.process
+        if process is None or process.is_dead:
+            return
+        self._cluster.loop.note(f"kill {process.name}")
+        process.kill()
+        self.is_ready = False
+        self._cluster.wire.end_process(process)
+        self._cluster.loop.call_later(_RESTART_S, self._keep, context=self._cluster.loop.outside)
+
+    def lose_power(self) -> None:
+        self._cluster.wire.power_off(self.host)
+        self.kill()
+        self.is_wanted = False
+        self.volume.lose_power()
+
+    def regain_power(self) -> None:
+        self._cluster.wire.power_on(self.host)
+        self.start()
+
+    def restart(self) -> None:
+        """Stop as an operator would, then start again."""
+        process, server = self.process, self.server
+        if process is None or server is None or not self.is_ready or process.is_dead:
+            return
+        self._cluster.loop.note(f"stop {process.name}")
+        self.is_ready = False
+        self._is_stopping = True
+        task = process.spawn(server.stop())
+        self._past.append(task)
+        task.add_done_callback(lambda _: self._exit(process), context=self._cluster.loop.outside)
+
+    def _keep(self) -> None:
+        if self.is_wanted:
+            self.start()
+
+
+class Cluster:
+    """All machines, and the store that they share."""
+
+    def __init__(self, loop: VirtualLoop, seed: str, count: int) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.random = Random(seed)
+        self.outside = loop.process("outside")
+        self.clock = SimClock(loop)
+        self.store = MemoryStore(self.clock)
+        self.wire = Wire(loop, self.random)
+        self.machines = {n: Machine(self, n) for n in range(1, count + 1)}
+
+    def __iter__(self) -> Iterator[Machine]:
+        return iter(self.machines.values())
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(machine.host, PORT) for machine in self]
+
+    def records(self) -> dict[str, PartitionRecord]:
+        """The truth about every partition, by its key."""
+        found = self.store.range(PARTITIONS)
+        return {item.key: decode_partition(item.value) for item in found.items}

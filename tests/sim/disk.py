@@ -1,0 +1,299 @@
+"""A simulated disk: files in memory that a power failure takes back to what was synced.
+
+`Volume` is the disk of a machine and outlives its processes; `SimDisk` is the `env.disk.Disk` that
+one process has of it. What a process wrote stays when it is killed. When the machine loses power,
+each file keeps what was synced and, of the writes since then: nothing, the first few, the last of
+them torn, or any of them, with zeros where a lost one would have been. A directory keeps the names
+that it had at its last sync, or has all of the present ones.
+
+Calls can be made to fail or to take time, which holds up the calling process or, where a thread
+would have made the call, only that.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple, TypeAlias
+
+from millstream.env.clock import Clock
+from sim.loop import Process
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_SPACE_BYTES = 1 << 40
+
+
+class _Write(NamedTuple):
+    """Bytes at a position; None: the file was cut there."""
+
+    position: int
+    data: bytes | None
+
+
+class _Inode:
+    __slots__ = ("data", "durable", "modified_ms", "pending")
+
+    def __init__(self, modified_ms: int) -> None:
+        #: What processes see.
+        self.data = bytearray()
+        #: What is on the disk, and what is not yet, in order.
+        self.durable = bytearray()
+        self.pending: list[_Write] = []
+        self.modified_ms = modified_ms
+
+    def write(self, data: bytes, position: int) -> None:
+        self.pending.append(_Write(position, data))
+        _apply(self.data, self.pending[-1])
+
+    def truncate(self, size: int) -> None:
+        if size != len(self.data):
+            self.pending.append(_Write(size, None))
+            _apply(self.data, self.pending[-1])
+
+    def sync(self) -> None:
+        for write in self.pending:
+            _apply(self.durable, write)
+        self.pending.clear()
+
+    def lose_power(self, random: Random) -> None:
+        for write in self._survivors(random):
+            _apply(self.durable, write)
+        self.pending.clear()
+        self.data = bytearray(self.durable)
+
+    def _survivors(self, random: Random) -> list[_Write]:
+        pending, draw = self.pending, random.random()
+        if not pending or draw < 0.4:
+            return []
+        if draw < 0.5:
+            return [write for write in pending if random.random() < 0.5]
+        kept = pending[: random.randrange(len(pending) + 1)]
+        if draw < 0.7 and kept and kept[-1].data:
+            last = kept.pop()
+            assert last.data is not None
+            kept.append(_Write(last.position, last.data[: random.randrange(len(last.data))]))
+        return kept
+
+
+def _apply(content: bytearray, write: _Write) -> None:
+    position, data = write
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    if data is None:
+        del content[position:]
+    else:
+        content[position : position + len(data)] = data
+
+
+class _Directory:
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Inode | _Directory] = {}
+        #: The entries at the last sync.
+        self.durable: dict[str, _Inode | _Directory] = {}
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+
+    def lose_power(self, random: Random) -> None:
+        if random.random() < 0.5:
+            self.entries = dict(self.durable)
+        self.sync()
+        for _, entry in sorted(self.entries.items()):
+            entry.lose_power(random)
+
+
+class Volume:
+    """A machine's disk."""
+
+    __slots__ = ("clock", "errors", "random", "root", "slow_s")
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self.clock = clock
+        self.random = random
+        self.root = _Directory()
+        #: Share of writes and syncs that fail.
+        self.errors = 0.0
+        #: Longest time that a write or sync takes; the shortest is none.
+        self.slow_s = 0.0
+
+    def lose_power(self) -> None:
+        self.root.lose_power(self.random)
+
+
+class SimFile:
+    """An open file of one process."""
+
+    __slots__ = ("_disk", "_inode", "_is_readonly")
+
+    def __init__(self, disk: SimDisk, inode: _Inode, is_readonly: bool) -> None:
+        self._disk = disk
+        self._inode: _Inode | None = inode
+        self._is_readonly = is_readonly
+
+    def _open_inode(self) -> _Inode:
+        if self._inode is None:
+            raise OSError(errno.EBADF, "the file is closed")
+        return self._inode
+
+    def _writable(self) -> _Inode:
+        inode = self._open_inode()
+        if self._is_readonly:
+            raise OSError(errno.EBADF, "the file is open for reading")
+        return inode
+
+    def write(self, data: Buffer, position: int) -> None:
+        inode, data = self._writable(), bytes(data)
+        try:
+            self._disk.touch()
+        except OSError:
+            inode.write(data[: self._disk.volume.random.randrange(len(data) + 1)], position)
+            raise
+        inode.write(data, position)
+        inode.modified_ms = self._disk.volume.clock.wall_ms()
+
+    def writev(self, buffers: Sequence[Buffer], position: int) -> None:
+        self.write(b"".join(buffers), position)
+
+    def pread(self, size: int, position: int) -> bytes:
+        return bytes(memoryview(self._open_inode().data)[position : position + size])
+
+    def pread_into(self, buffer: memoryview, position: int) -> int:
+        found = memoryview(self._open_inode().data)[position : position + len(buffer)]
+        buffer[: len(found)] = found
+        return len(found)
+
+    def size(self) -> int:
+        return len(self._open_inode().data)
+
+    def truncate(self, size: int) -> None:
+        self._writable().truncate(size)
+
+    def sync(self) -> None:
+        inode = self._open_inode()
+        self._disk.touch()
+        inode.sync()
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._inode = None
+
+
+class SimDisk:
+    """A volume as one process has it: `env.disk.Disk`."""
+
+    __slots__ = ("_process", "volume")
+
+    def __init__(self, volume: Volume, process: Process) -> None:
+        self.volume = volume
+        self._process = process
+
+    def touch(self) -> None:
+        """A call that changes the disk: it may fail, and it may take time."""
+        volume = self.volume
+        if volume.slow_s:
+            self._process.block(volume.random.random() * volume.slow_s)
+        if volume.errors and volume.random.random() < volume.errors:
+            raise OSError(errno.EIO, "simulated failure of the disk")
+
+    # Names
+
+    def _find(self, path: Path) -> _Inode | _Directory | None:
+        found: _Inode | _Directory | None = self.volume.root
+        for part in path.parts[1:] if path.is_absolute() else path.parts:
+            if not isinstance(found, _Directory):
+                return None
+            found = found.entries.get(part)
+        return found
+
+    def _directory(self, path: Path) -> _Directory:
+        found = self._find(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
+        if not isinstance(found, _Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path))
+        return found
+
+    def _inode(self, path: Path) -> _Inode:
+        found = self._find(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        if not isinstance(found, _Inode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
+        return found
+
+    def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> SimFile:
+        if create and self._find(path) is None:
+            self.touch()
+            parent = self._directory(path.parent)
+            parent.entries[path.name] = _Inode(self.volume.clock.wall_ms())
+        return SimFile(self, self._inode(path), readonly)
+
+    def read(self, path: Path) -> bytes:
+        return bytes(self._inode(path).data)
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        self.touch()
+        inode = _Inode(self.volume.clock.wall_ms())
+        inode.write(bytes(data), 0)
+        inode.sync()
+        # As durable as a sync of the directory, but for this name alone.
+        parent = self._directory(path.parent)
+        parent.entries[path.name] = parent.durable[path.name] = inode
+
+    def exists(self, path: Path) -> bool:
+        return self._find(path) is not None
+
+    def size(self, path: Path) -> int:
+        return len(self._inode(path).data)
+
+    def modified_ms(self, path: Path) -> int:
+        return self._inode(path).modified_ms
+
+    def listdir(self, path: Path) -> list[str]:
+        return list(self._directory(path).entries)
+
+    def mkdir(self, path: Path) -> None:
+        current = self.volume.root
+        for part in path.parts[1:] if path.is_absolute() else path.parts:
+            found = current.entries.get(part)
+            if found is None:
+                found = current.entries[part] = _Directory()
+            if not isinstance(found, _Directory):
+                raise FileExistsError(errno.EEXIST, "is a file", str(path))
+            current = found
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.touch()
+        entry = self._find(source)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(source))
+        parent = self._directory(target.parent)
+        del self._directory(source.parent).entries[source.name]
+        parent.entries[target.name] = entry
+
+    def remove(self, path: Path) -> None:
+        found = self._find(path)
+        if isinstance(found, _Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
+        if found is not None:
+            self.touch()
+            del self._directory(path.parent).entries[path.name]
+
+    def remove_tree(self, path: Path) -> None:
+        if self._find(path) is not None:
+            self.touch()
+            del self._directory(path.parent).entries[path.name]
+
+    def sync_dir(self, path: Path) -> None:
+        self.touch()
+        self._directory(path).sync()
+
+    def space(self, path: Path) -> tuple[int, int]:
+        return _SPACE_BYTES, _SPACE_BYTES

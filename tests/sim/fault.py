@@ -1,0 +1,273 @@
+"""What goes wrong in a run, drawn from its seed.
+
+Each fault begins, lasts a while and ends; several may be under way at once. Nothing limits how many
+brokers are killed, paused or cut off together: that may stop a cluster but must not harm it. Only
+power failures are kept to what the promise covers: somebody else in sync must be there all the time
+until the broker that lost its page cache is back in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+from typing import Final
+
+from millstream.metadata.record import CONTROLLER_KEY, decode_controller
+from sim.cluster import Cluster, Machine
+from sim.invariant import Monitor
+
+#: Mean time from one fault to the next.
+_GAP_S: Final = 0.7
+#: After a fault, until it is over for the others as well: a lease has run out or lives on.
+_NOTICED_S: Final = 2.0
+
+
+class Nemesis:
+    def __init__(
+        self, cluster: Cluster, monitor: Monitor, random: Random, client_hosts: list[str]
+    ) -> None:
+        self._cluster = cluster
+        self._monitor = monitor
+        self._random = random
+        self._clients = client_hosts
+        #: How often each is drawn.
+        self._faults: dict[Callable[[], Awaitable[None]], int] = {
+            self._kill: 5,
+            self._power: 5,
+            self._fall_behind: 2,
+            self._pause: 4,
+            self._isolate: 3,
+            self._one_way: 3,
+            self._cut_from_store: 3,
+            self._store_outage: 1,
+            self._slow_way: 2,
+            self._reset: 2,
+            self._cut_from_clients: 1,
+            self._slow_disk: 1,
+            self._failing_disk: 1,
+            self._clock_jump: 1,
+            self._clean_restart: 2,
+            self._compact_store: 1,
+        }
+
+    async def run(self) -> None:
+        """Do harm; returns when all of it is undone."""
+        count = self._random.choice((1, 2, 2, 3, 3, 4, 5, 6))
+        chosen = self._random.choices(list(self._faults), list(self._faults.values()), k=count)
+        under_way = []
+        for fault in chosen:
+            await asyncio.sleep(self._random.expovariate(1 / _GAP_S))
+            under_way.append(asyncio.ensure_future(fault()))
+        await asyncio.gather(*under_way)
+        for machine in self._cluster:
+            machine.start()
+
+    # Whom
+
+    def _target(self) -> Machine:
+        machines = self._cluster.machines
+        draw = self._random.random()
+        records = list(self._cluster.records().values())
+        record = self._random.choice(records)
+        if draw < 0.45 and record.leader in machines:
+            return machines[record.leader]
+        if draw < 0.65:
+            return machines[self._random.choice(record.isr)]
+        if draw < 0.8:
+            found = self._cluster.store.get(CONTROLLER_KEY)
+            if found is not None:
+                return machines[decode_controller(found.value)]
+        return self._random.choice(list(machines.values()))
+
+    def _pair(self) -> tuple[Machine, Machine]:
+        one = self._target()
+        others = [machine for machine in self._cluster if machine is not one]
+        other = self._random.choice(others)
+        return (one, other) if self._random.random() < 0.5 else (other, one)
+
+    def _note(self, what: str) -> None:
+        self._cluster.loop.note(f"fault: {what}")
+
+    async def _last(self, low_s: float = 0.1, high_s: float = 3.0) -> None:
+        """Short ones are as likely as long ones."""
+        ratio = high_s / low_s
+        await asyncio.sleep(low_s * ratio ** self._random.random())
+
+    @contextlib.asynccontextmanager
+    async def _impaired(self, machines: list[Machine]) -> AsyncIterator[bool]:
+        """While brokers may be taken for dead; whether that is fair."""
+        is_fair = all(map(self._monitor.may_leave, machines)) and (
+            len(machines) == 1 or not self._monitor.has_power_been_lost
+        )
+        for machine in machines:
+            machine.impairments += is_fair
+        yield is_fair
+        if is_fair:
+            self._cluster.loop.call_later(_NOTICED_S, self._recovered, machines)
+
+    def _recovered(self, machines: list[Machine]) -> None:
+        for machine in machines:
+            machine.impairments -= 1
+
+    # What
+
+    def _stop(self, machine: Machine) -> bool:
+        """Kill a broker if that is fair."""
+        if not self._monitor.may_leave(machine):
+            return False
+        self._note(f"kill {machine.host}")
+        self._monitor.stopped(machine, lost_power=False)
+        machine.kill()
+        return True
+
+    async def _kill(self) -> None:
+        machine = self._target()
+        if self._stop(machine) and self._random.random() < 0.5:
+            machine.is_wanted = False
+            await self._last()
+            machine.start()
+
+    async def _power(self) -> None:
+        machine = self._target()
+        if not self._monitor.may_lose_power(machine):
+            self._stop(machine)
+            return
+        self._note(f"power of {machine.host} fails")
+        self._monitor.stopped(machine, lost_power=True)
+        machine.lose_power()
+        await self._last(0.05, 3.0)
+        machine.regain_power()
+
+    async def _fall_behind(self) -> None:
+        """A follower is cut off until it is out of sync, can only ask at first when it is back,
+        and then its leader dies."""
+        record = self._random.choice(list(self._cluster.records().values()))
+        followers = [each for each in record.replicas if each != record.leader]
+        if record.leader not in self._cluster.machines:
+            return
+        leader = self._cluster.machines[record.leader]
+        follower = self._cluster.machines[self._random.choice(followers)]
+        self._note(f"{follower.host} falls behind {leader.host}")
+        wire, to = self._cluster.wire, (follower.host, leader.host)
+        back = (leader.host, follower.host)
+        wire.cut(*to)
+        wire.cut(*back)
+        await asyncio.sleep(1.2 + self._random.random())
+        wire.slow[back] = (0.1, 0.5)
+        wire.heal(*back)
+        wire.heal(*to)
+        await asyncio.sleep(self._random.random() * 0.6)
+        self._stop(leader)
+        await self._last(0.1, 1.0)
+        wire.slow.pop(back, None)
+
+    async def _pause(self) -> None:
+        machine = self._target()
+        process = machine.process
+        if process is None or process.is_dead:
+            return
+        async with self._impaired([machine]) as is_fair:
+            if is_fair:
+                self._note(f"pause {process.name}")
+                process.hold()
+                await self._last(0.1, 4.0)
+                self._note(f"resume {process.name}")
+                process.release()
+
+    async def _isolate(self) -> None:
+        machine = self._target()
+        self._note(f"isolate {machine.host}")
+        others = [other.host for other in self._cluster if other is not machine]
+        await self._cut([(machine.host, o) for o in others] + [(o, machine.host) for o in others])
+
+    async def _one_way(self) -> None:
+        one, other = self._pair()
+        self._note(f"cut {one.host} to {other.host}")
+        await self._cut([(one.host, other.host)])
+
+    async def _cut_from_clients(self) -> None:
+        machine = self._target()
+        self._note(f"cut {machine.host} from clients")
+        await self._cut([(machine.host, client) for client in self._clients])
+
+    async def _cut(self, ways: list[tuple[str, str]]) -> None:
+        wire = self._cluster.wire
+        for way in ways:
+            wire.cut(*way)
+        await self._last(0.2, 8.0)
+        for way in ways:
+            wire.heal(*way)
+
+    async def _cut_from_store(self) -> None:
+        machine = self._target()
+        self._note(f"cut {machine.host} from the store")
+        await self._cut_links([machine])
+
+    async def _store_outage(self) -> None:
+        self._note("the store is down")
+        await self._cut_links(list(self._cluster))
+
+    async def _cut_links(self, machines: list[Machine]) -> None:
+        async with self._impaired(machines) as is_fair:
+            if not is_fair:
+                return
+            for machine in machines:
+                machine.link.cut()
+            await self._last(0.2, 4.0)
+            for machine in machines:
+                machine.link.heal()
+
+    async def _slow_way(self) -> None:
+        one, other = self._pair()
+        self._note(f"{one.host} to {other.host} is slow")
+        way = (one.host, other.host)
+        self._cluster.wire.slow[way] = (0.02, 0.4)
+        await self._last()
+        self._cluster.wire.slow.pop(way, None)
+
+    async def _reset(self) -> None:
+        one, other = self._pair()
+        self._note(f"reset {one.host} {other.host}")
+        self._cluster.wire.reset(one.host, other.host)
+
+    async def _slow_disk(self) -> None:
+        machine = self._target()
+        async with self._impaired([machine]) as is_fair:
+            if is_fair:
+                self._note(f"disk of {machine.host} is slow")
+                machine.volume.slow_s = 0.3
+                await self._last()
+                machine.volume.slow_s = 0.0
+
+    async def _failing_disk(self) -> None:
+        machine = self._target()
+        if not self._monitor.may_leave(machine):
+            return
+        self._note(f"disk of {machine.host} fails")
+        # From now on nobody may rely on it: it does not use a log again whose disk failed under
+        # it, and is started anew.
+        self._monitor.stopped(machine, lost_power=False)
+        machine.volume.errors = 0.3
+        await self._last(0.1, 1.5)
+        machine.volume.errors = 0.0
+        self._monitor.stopped(machine, lost_power=False)
+        machine.kill()
+
+    async def _clock_jump(self) -> None:
+        machine = self._target()
+        self._note(f"clock of {machine.host} jumps")
+        machine.clock.offset_ms += self._random.choice((-1, 1)) * self._random.randrange(3_600_000)
+
+    async def _clean_restart(self) -> None:
+        machine = self._target()
+        async with self._impaired([machine]) as is_fair:
+            if is_fair:
+                self._note(f"restart {machine.host}")
+                machine.restart()
+                await asyncio.sleep(1.0)
+
+    async def _compact_store(self) -> None:
+        self._note("compact the store")
+        self._cluster.store.compact()

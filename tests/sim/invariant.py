@@ -1,0 +1,198 @@
+"""What must hold at every instant of a run, looked at from outside of the brokers.
+
+one leader        in a leader epoch, one broker leads: in the store, and by what brokers think
+epochs            a partition's leader epoch never goes back, and its ISR is never empty
+equal logs        below any replica's high watermark, all replicas' logs hold the same batches
+never back        a leader's high watermark does not move back
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.metadata.record import NO_LEADER, PARTITIONS, PartitionRecord, decode_partition
+from millstream.records.batch import scan
+from millstream.replication.partition import Partition
+from sim.client import TOPIC
+from sim.cluster import Cluster, Machine
+
+
+class _Batch(NamedTuple):
+    next_offset: int
+    leader_epoch: int
+    crc: int
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A broker that stopped uncleanly."""
+
+    #: How often it had been started by then.
+    starts: int = 0
+    #: Whether it left the ISR when it was started again.
+    has_left: bool = False
+    lost_power: bool = False
+
+
+class Monitor:
+    """Owns what was found out so far; `check` compares it with the present."""
+
+    def __init__(self, cluster: Cluster, violated: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._violated = violated
+        #: Who led, by partition and leader epoch.
+        self._leaders: dict[tuple[int, int], int] = {}
+        #: Committed batches, by partition and base offset.
+        self._committed: dict[tuple[int, int], _Batch] = {}
+        #: Up to where a process's log was compared, by process name and partition.
+        self._compared: dict[tuple[str, int], int] = {}
+        #: High watermark of leaders, by process name, partition and epoch.
+        self._high_watermarks: dict[tuple[str, int, int], int] = {}
+        self._epochs: dict[str, int] = {}
+        self._isrs: dict[str, tuple[int, ...]] = {}
+        #: By the partition's key, until they are back and in the ISR.
+        self._suspects: dict[tuple[str, int], _Suspect] = {}
+
+    # The store
+
+    async def watch_store(self) -> None:
+        """Look at every change that is ever made of a partition's record."""
+        connection = self._cluster.store.connect()
+        async for found in connection.watch(PARTITIONS, 1):
+            for event in found.events:
+                if event.value is not None:
+                    self._look_at_record(event.key, decode_partition(event.value))
+
+    def _look_at_record(self, key: str, record: PartitionRecord) -> None:
+        self._cluster.loop.note(f"store {key} {record.leader} {record.leader_epoch} {record.isr}")
+        if record.leader_epoch < self._epochs.get(key, 0):
+            self._violated(f"{key}: the leader epoch went back to {record.leader_epoch}")
+        self._epochs[key] = record.leader_epoch
+        if not record.isr:
+            self._violated(f"{key}: nobody is in sync")
+        if record.leader != NO_LEADER:
+            self._leads(int(key.rpartition("/")[2]), record.leader_epoch, record.leader)
+        before, self._isrs[key] = self._isrs.get(key, ()), record.isr
+        for machine in self._cluster:
+            suspect = self._suspects.get((key, machine.node_id))
+            if suspect is None:
+                continue
+            if machine.node_id not in record.isr:
+                was_started = machine.starts > suspect.starts
+                suspect.has_left |= machine.node_id in before and was_started
+            elif machine.is_ready:
+                del self._suspects[key, machine.node_id]
+            elif suspect.has_left:
+                self._violated(f"{key}: {machine.host} joins the ISR again before it is back")
+
+    def _leads(self, partition: int, epoch: int, broker_id: int) -> None:
+        leader = self._leaders.setdefault((partition, epoch), broker_id)
+        if leader != broker_id:
+            self._violated(
+                f"partition {partition}: brokers {leader} and {broker_id} lead in epoch {epoch}"
+            )
+
+    # Who may lose what
+
+    def may_lose_power(self, machine: Machine) -> bool:
+        """Whether somebody else in sync has everything and stays in sync meanwhile."""
+        return all(
+            self._has_sound_member(key, record, machine.node_id)
+            for key, record in self._cluster.records().items()
+        )
+
+    def may_leave(self, machine: Machine) -> bool:
+        """Whether it leaves no partition to those alone that have lost power.
+
+        A broker that is killed has everything, but can't know that and leaves the ISR; one that
+        is silent for long is taken out of it."""
+        return all(
+            self._has_sound_member(key, record, machine.node_id)
+            for key, record in self._cluster.records().items()
+            if any(self._has_lost_power(key, member) for member in record.isr)
+        )
+
+    @property
+    def has_power_been_lost(self) -> bool:
+        """Whether a broker that lost power is not back in sync everywhere."""
+        return any(suspect.lost_power for suspect in self._suspects.values())
+
+    def _has_lost_power(self, key: str, broker_id: int) -> bool:
+        suspect = self._suspects.get((key, broker_id))
+        return suspect is not None and suspect.lost_power
+
+    def _has_sound_member(self, key: str, record: PartitionRecord, but: int) -> bool:
+        return any(
+            member != but
+            and (key, member) not in self._suspects
+            and not self._cluster.machines[member].impairments
+            for member in record.isr
+        )
+
+    def stopped(self, machine: Machine, *, lost_power: bool) -> None:
+        """Take note of an unclean stop."""
+        for key in self._cluster.records():
+            suspect = self._suspects.setdefault((key, machine.node_id), _Suspect())
+            suspect.starts = machine.starts
+            suspect.has_left = False
+            suspect.lost_power |= lost_power
+
+    # The brokers
+
+    async def look_around(self, interval_s: float) -> None:
+        while True:
+            self.check()
+            await asyncio.sleep(interval_s)
+
+    def check(self) -> None:
+        for machine in self._cluster:
+            if machine.is_alive and machine.server is not None and machine.is_ready:
+                self._check_machine(machine)
+
+    def _check_machine(self, machine: Machine) -> None:
+        assert machine.process is not None
+        for partition in partitions_of(machine):
+            self._check_leader(machine.process.name, partition)
+            self._check_log(machine.process.name, partition)
+
+    def _check_leader(self, process: str, partition: Partition) -> None:
+        if not partition.is_leader:
+            return
+        number, epoch = partition.topic_partition.partition, partition.leader_epoch
+        self._leads(number, epoch, partition.broker_id)
+        before = self._high_watermarks.get((process, number, epoch), 0)
+        if partition.high_watermark < before:
+            self._violated(
+                f"partition {number}: the high watermark of {process}, which leads, went from "
+                f"{before} to {partition.high_watermark}"
+            )
+        self._high_watermarks[process, number, epoch] = partition.high_watermark
+
+    def _check_log(self, process: str, partition: Partition) -> None:
+        number, log = partition.topic_partition.partition, partition.log
+        start = self._compared.get((process, number), 0)
+        end = partition.high_watermark
+        if end <= start or not log.is_loaded:
+            return
+        data = log.read(start, 1 << 30, end, at_least_one=True).read()
+        for _, header in scan(data):
+            found = _Batch(header.next_offset, header.leader_epoch, header.crc)
+            known = self._committed.setdefault((number, header.base_offset), found)
+            if known != found:
+                self._violated(
+                    f"partition {number}: {process} has {found} at {header.base_offset}, below its "
+                    f"high watermark of {end}, where {known} was committed"
+                )
+            self._compared[process, number] = header.next_offset
+
+
+def partitions_of(machine: Machine) -> list[Partition]:
+    """The test topic's partitions on a machine."""
+    assert machine.server is not None
+    services = machine.server.services
+    if services is None:
+        return []
+    return [each for each in services.replicas if each.topic_partition.topic == TOPIC]

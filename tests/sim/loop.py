@@ -1,0 +1,206 @@
+"""An event loop on virtual time, shared by the processes of a simulated cluster.
+
+Time stands still while anything can run and jumps to the next timer when nothing can. Callbacks run
+in the order in which they were asked for, so a run depends on nothing but its seed. What would go
+to a thread runs in line; the caller is resumed after the time that it would have taken.
+
+A `Process` stands for one operating-system process. Everything that is started from its context
+belongs to it (tasks and callbacks inherit it), so that the loop can hold it up, as SIGSTOP or a
+blocking disk call would, or kill it: what belongs to a dead process never runs again, not even its
+`finally` blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import traceback
+import zlib
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+_T = TypeVar("_T")
+
+START_S: Final = 1000.0
+#: Callbacks without any time passing, after which a run is taken for stuck.
+_TURNS_MAX: Final = 200_000
+
+CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class StuckError(Exception):
+    """Nothing is left that could ever run, or time no longer passes."""
+
+
+class Trace:
+    """A digest of all that happened, to compare runs by; with `lines` also the text."""
+
+    __slots__ = ("digest", "lines")
+
+    def __init__(self, *, keeps_lines: bool = False) -> None:
+        self.digest = 0
+        self.lines: list[str] | None = [] if keeps_lines else None
+
+    def add(self, now: float, what: str) -> None:
+        line = f"{now:.6f} {what}"
+        self.digest = zlib.crc32(line.encode(), self.digest)
+        if self.lines is not None:
+            self.lines.append(line)
+
+
+class Process:
+    """One process: it runs, is held up for any number of reasons at once, or is dead."""
+
+    __slots__ = ("_holds", "_kept", "_loop", "_thread_s", "context", "is_dead", "name")
+
+    def __init__(self, loop: VirtualLoop, name: str) -> None:
+        self._loop = loop
+        self.name = name
+        self.is_dead = False
+        self._holds = 0
+        #: What became due while it was held up, in order.
+        self._kept: deque[asyncio.Handle] = deque()
+        #: Time that the work which runs in a thread's place takes; None outside of such work.
+        self._thread_s: float | None = None
+        self.context = contextvars.Context()
+        self.context.run(CURRENT.set, self)
+
+    @property
+    def is_halted(self) -> bool:
+        return self.is_dead or self._holds > 0
+
+    def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Run a coroutine in this process."""
+        return self._loop.create_task(work, context=self.context)
+
+    def hold(self) -> None:
+        self._holds += 1
+        self._loop.halted += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        self._loop.halted -= 1
+        if self._holds == 0 and not self.is_dead:
+            self._loop.requeue(self._kept)
+
+    def kill(self) -> None:
+        if not self.is_dead:
+            self.is_dead = True
+            self._loop.halted += 1
+
+    def keep(self, handle: asyncio.Handle) -> None:
+        # Also a dead one's: letting go of them would run finalizers in the middle of the run.
+        self._kept.append(handle)
+
+    def block(self, seconds: float) -> None:
+        """A call that takes so long: it holds up the process, or only the thread that makes it."""
+        if self._thread_s is not None:
+            self._thread_s += seconds
+        elif seconds > 0:
+            self.hold()
+            self._loop.call_later(seconds, self.release, context=self._loop.outside)
+
+    def run_as_thread(self, work: Callable[[], _T]) -> tuple[_T, float]:
+        """Do the work of a thread; also returns how long it blocked."""
+        before, self._thread_s = self._thread_s, 0.0
+        try:
+            return work(), self._thread_s
+        finally:
+            self._thread_s = before
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module's text. Errors that nobody handled are collected in `errors`."""
+
+    def __init__(self, trace: Trace | None = None) -> None:
+        super().__init__()
+        self._now = START_S
+        self._turns = 0
+        self.trace = trace or Trace()
+        #: Holds and deaths of all processes together; the common case is none.
+        self.halted = 0
+        #: The context of what belongs to no process: the network, the faults.
+        self.outside = contextvars.Context()
+        self.errors: list[str] = []
+        self.set_exception_handler(self._collect)
+
+    def time(self) -> float:
+        return self._now
+
+    def note(self, what: str) -> None:
+        self.trace.add(self._now, what)
+
+    def process(self, name: str) -> Process:
+        return Process(self, name)
+
+    def requeue(self, handles: deque[asyncio.Handle]) -> None:
+        self._ready.extend(handles)
+        handles.clear()
+
+    def _collect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.errors.append(f"{context.get('message')}: {error!r}")
+        if error is not None and self.trace.lines is not None:
+            self.trace.lines.extend(traceback.format_exception(error))
+
+    # What the base class leaves to its children
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled
+        if not ready:
+            while scheduled and scheduled[0]._cancelled:
+                heapq.heappop(scheduled)._scheduled = False
+            if not scheduled:
+                raise StuckError("nothing is left that could run")
+            if scheduled[0]._when > self._now:
+                self._now = scheduled[0]._when
+                self._turns = 0
+        while scheduled and scheduled[0]._when <= self._now:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            if not handle._cancelled:
+                ready.append(handle)
+        self._turns += len(ready)
+        if self._turns > _TURNS_MAX:
+            self._turns = 0
+            raise StuckError(f"time stands still at {self._now}")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            if self.halted:
+                process = handle._context.get(CURRENT)
+                if process is not None and process.is_halted:
+                    process.keep(handle)
+                    continue
+            handle._run()
+
+    def _process_events(self, event_list: object) -> None:
+        raise NotImplementedError
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that could wait in a selector."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., _T], *args: Any
+    ) -> asyncio.Future[_T]:
+        process = CURRENT.get()
+        future: asyncio.Future[_T] = self.create_future()
+        took_s = 0.0
+        try:
+            if process is None:
+                result = func(*args)
+            else:
+                result, took_s = process.run_as_thread(lambda: func(*args))
+        except Exception as error:  # noqa: BLE001 - it is the caller's, as from a thread
+            self.call_soon(_settle, future.set_exception, future, error)
+        else:
+            self.call_later(took_s, _settle, future.set_result, future, result)
+        return future
+
+
+def _settle(how: Callable[[Any], None], future: asyncio.Future[Any], outcome: Any) -> None:
+    if not future.done():
+        how(outcome)

@@ -1,0 +1,127 @@
+"""Known bugs to put into the broker, one at a time: the simulator must find each of them.
+
+Each takes one rule away that the design relies on, where the code has that rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from millstream.controller import departure
+from millstream.log.local_log import LocalLog
+from millstream.log.segment import Segment
+from millstream.metadata import record as records
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.record import PartitionRecord
+from millstream.metadata.store import Put
+from millstream.model.topic import TopicId
+from millstream.replication import isr
+from millstream.replication.follower_state import FollowerState
+from millstream.replication.isr import LeaderView
+from millstream.replication.partition import Partition
+
+
+def truncate_by_high_watermark() -> None:
+    """A follower of a new leader cuts its log at its own high watermark, as before KIP-101."""
+    become = Partition.become
+
+    def cut(self: Partition, state: PartitionRecord, high_watermark: int) -> None:
+        is_new_epoch = state.leader_epoch != self.state.leader_epoch
+        become(self, state, high_watermark)
+        if is_new_epoch and not self.is_leader and self.high_watermark < self.log.log_end_offset:
+            self.truncate(self.high_watermark)
+
+    Partition.become = cut  # type: ignore[method-assign]
+
+
+def acknowledge_early() -> None:
+    """A leader acknowledges what it has itself, whatever the others have."""
+    is_acknowledged = Partition.is_acknowledged
+
+    def is_here(self: Partition, offset: int, *, acks_all: bool) -> bool:
+        return is_acknowledged(self, offset, acks_all=False)
+
+    Partition.is_acknowledged = is_here  # type: ignore[method-assign]
+
+
+def accept_stale_leader() -> None:
+    """The store takes a change of the ISR from a leader that was deposed without knowing it."""
+
+    async def update(
+        self: Catalog,
+        topic_id: TopicId,
+        partition: int,
+        record: PartitionRecord,
+        expected_epoch: int,
+        registered: Mapping[int, int] | None = None,
+    ) -> PartitionRecord:
+        key = records.partition_key(topic_id, partition)
+        found = await self._store.get(key)
+        assert found is not None
+        present = records.decode_partition(found.value)
+        changed = PartitionRecord(
+            replicas=record.replicas,
+            leader=record.leader,
+            leader_epoch=max(record.leader_epoch, present.leader_epoch),
+            isr=record.isr,
+            partition_epoch=present.partition_epoch + 1,
+        )
+        await self.transact([], [Put(key, records.encode_partition(changed))])
+        return changed
+
+    Catalog.update_partition = update  # type: ignore[method-assign]
+
+
+def expand_early() -> None:
+    """A replica joins the ISR for what a fetch will bring it, not for what the next one shows."""
+
+    def is_in_sync(follower: FollowerState, leader: LeaderView) -> bool:
+        if follower.log_end_offset < 0:
+            return follower.is_caught_up(leader.log_end_offset, leader.now, leader.lag_s_max)
+        is_recent = leader.now - follower._fetched_at <= leader.lag_s_max
+        return is_recent and follower._leader_end_offset >= leader.high_watermark
+
+    def may_join(follower: FollowerState, leader: LeaderView) -> bool:
+        return (
+            follower.log_end_offset >= 0
+            and follower._leader_end_offset >= leader.epoch_start_offset
+            and isr.is_in_sync(follower, leader)
+            and isr.is_registered(follower, leader)
+        )
+
+    isr.is_in_sync = is_in_sync
+    isr.may_join = may_join
+
+
+def lose_epoch_at_roll() -> None:
+    """A new segment begins without the epoch that is under way: it seems to start there."""
+    roll = LocalLog.roll
+
+    def forget(self: LocalLog) -> Segment:
+        segments = len(self.segments)
+        segment = roll(self)
+        if len(self.segments) > segments and self.epochs.entries:
+            self.epochs.entries.pop()
+        return segment
+
+    LocalLog.roll = forget  # type: ignore[method-assign]
+
+
+def trust_unclean_restart() -> None:
+    """A broker stays in the ISR after a stop in which it may have lost records."""
+
+    async def trust(catalog: Catalog, broker_id: int) -> int:
+        return 0
+
+    departure.distrust = trust
+
+
+PLANTED: Final[dict[str, Callable[[], None]]] = {
+    "truncate-by-high-watermark": truncate_by_high_watermark,
+    "acknowledge-early": acknowledge_early,
+    "accept-stale-leader": accept_stale_leader,
+    "expand-early": expand_early,
+    "lose-epoch-at-roll": lose_epoch_at_roll,
+    "trust-unclean-restart": trust_unclean_restart,
+}
