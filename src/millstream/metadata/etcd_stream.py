@@ -50,7 +50,8 @@ class EtcdStream:
     async def _read(self) -> None:
         try:
             chunk = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            # The last is what aiohttp raises where the connection was lost before the read.
             raise UnavailableError("the watch was cut off") from error
         if not chunk:
             raise UnavailableError("etcd has ended the watch")
