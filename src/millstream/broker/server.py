@@ -433,6 +433,7 @@ class Server:
             self._environment.clock,
             options.controller_options(config),
         )
+        membership.registration.on_fenced = services.replicas.fence
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()

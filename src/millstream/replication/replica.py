@@ -10,9 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
+import msgspec
+
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord
+from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicId, TopicPartition
@@ -33,6 +36,7 @@ class Replicas:
         "_flusher",
         "_flushes_before_ack",
         "_image",
+        "_is_fenced",
         "_partitions",
         "on_drop",
         "on_truncate",
@@ -56,6 +60,7 @@ class Replicas:
         self._flusher = flusher
         self._flushes_before_ack = flushes_before_ack
         self._image = ClusterImage()
+        self._is_fenced = False
         self._partitions: dict[tuple[str, int], Partition] = {}
         #: Partitions to wake at the end of this turn of the loop.
         self._awake: list[Partition] = []
@@ -125,6 +130,21 @@ class Replicas:
         for topic in self._image.topics.values():
             self._configure(topic)
 
+    def fence(self, is_fenced: bool) -> None:
+        """While fenced, lead nothing that another broker could lead: one may do so already, and
+        this broker would be the last to hear of it."""
+        self._is_fenced = is_fenced
+        for partition in self._partitions.values():
+            state = self._image.partition(*partition.topic_partition)
+            if state is not None and partition.state != self._role(state):
+                partition.become(self._role(state), partition.high_watermark)
+
+    def _role(self, state: PartitionRecord) -> PartitionRecord:
+        """The partition's record as this broker may act on it."""
+        if self._is_fenced and state.leader == self._broker_id and len(state.replicas) > 1:
+            return msgspec.structs.replace(state, leader=NO_LEADER)
+        return state
+
     def config(self, topic: TopicRecord) -> TopicConfig:
         return TopicConfig.from_strings(topic.configs, self._defaults)
 
@@ -135,7 +155,7 @@ class Replicas:
                 self._open_one(topic, number, config)
 
     def _open_one(self, topic: TopicRecord, number: int, config: TopicConfig) -> None:
-        state = topic.partitions[number]
+        state = self._role(topic.partitions[number])
         topic_partition = TopicPartition(topic.name, number)
         log = self._directory.log(topic_partition, topic.topic_id, config)
         partition = Partition(
@@ -151,8 +171,8 @@ class Replicas:
                 self._drop(new.name, number)
             elif partition is None:
                 self._open_one(new, number, self.config(new))
-            elif partition.state != state:
-                partition.become(state, partition.high_watermark)
+            elif partition.state != self._role(state):
+                partition.become(self._role(state), partition.high_watermark)
         self._open(new, len(old.partitions))
 
     def _configure(self, topic: TopicRecord) -> None:

@@ -1,0 +1,47 @@
+"""All partitions of a broker: what it leads while it is fenced."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from harness.replica_home import ReplicaHome, picture
+
+TOPIC_ID = bytes(range(16))
+
+
+def test_a_fenced_broker_leads_only_what_nobody_else_can(tmp_path: Path) -> None:
+    shared = ("shared", TOPIC_ID, 1)
+
+    async def main() -> None:
+        home = ReplicaHome(tmp_path / "shared", picture(shared, isr=(1, 2)))
+        replicas = home.open_replicas()
+        assert replicas.find("shared", 0).is_leader
+        replicas.fence(True)
+        assert not replicas.find("shared", 0).is_leader
+        # News from before the fence must not bring it back.
+        home.follow_replicas(picture(shared, isr=(1, 2), epoch=1))
+        assert not replicas.find("shared", 0).is_leader
+        replicas.fence(False)
+        assert replicas.find("shared", 0).is_leader
+        assert replicas.find("shared", 0).leader_epoch == 1
+
+        alone = ReplicaHome(tmp_path / "alone", picture(("alone", TOPIC_ID, 1)))
+        replicas = alone.open_replicas()
+        replicas.fence(True)
+        assert replicas.find("alone", 0).is_leader
+
+    asyncio.run(main())
+
+
+def test_what_is_new_while_fenced_is_not_led_either(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = ReplicaHome(tmp_path, picture())
+        replicas = home.open_replicas()
+        replicas.fence(True)
+        home.follow_replicas(picture(("new", TOPIC_ID, 1), isr=(1, 2)))
+        assert not replicas.find("new", 0).is_leader
+        replicas.fence(False)
+        assert replicas.find("new", 0).is_leader
+
+    asyncio.run(main())
