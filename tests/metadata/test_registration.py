@@ -13,7 +13,7 @@ from millstream.env.clock import SystemClock
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.memory import DirectLink, MemoryConnection, MemoryStore
 from millstream.metadata.record import BrokerRecord
-from millstream.metadata.registration import Registration
+from millstream.metadata.registration import Registration, until_gone
 from millstream.metadata.sqlite import SqliteStore
 from millstream.metadata.store import UnavailableError, UncertainError
 from millstream.model.config import TopicConfig
@@ -210,3 +210,27 @@ def test_a_lease_that_ended_unseen_is_no_second_process() -> None:
         assert catalog.image.brokers[1] == again
 
     run_in_memory(scenario)
+
+
+def test_an_earlier_process_is_waited_for(tmp_path: Path) -> None:
+    async def scenario(store: SqliteStore, catalog: Catalog) -> None:
+        await until_gone(catalog, BROKER.node_id, 60_000)
+        lease = await store.grant(60_000)
+        await catalog.register_broker(BROKER, lease)
+        waiting = asyncio.create_task(until_gone(catalog, BROKER.node_id, 200))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await store.revoke(lease)
+        await waiting
+        assert BROKER.node_id not in catalog.image.brokers
+
+    run(tmp_path / "metadata.db", scenario)
+
+
+def test_an_earlier_process_that_lives_on_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    async def scenario(store: SqliteStore, catalog: Catalog) -> None:
+        await catalog.register_broker(BROKER, await store.grant(60_000))
+        await until_gone(catalog, BROKER.node_id, 20)
+        assert BROKER.node_id in catalog.image.brokers
+
+    run(tmp_path / "metadata.db", scenario)

@@ -45,8 +45,9 @@ SETTINGS: Final = {
 
 
 @functools.cache
-def _config(node_id: int) -> BrokerConfig:
+def _config(node_id: int, flushes_before_ack: bool) -> BrokerConfig:
     own = {
+        "log.flush.before.ack": str(flushes_before_ack).lower(),
         "node.id": str(node_id),
         "listeners": f"PLAINTEXT://{_host(node_id)}:{PORT}",
         "broker.rack": f"rack-{node_id}",
@@ -84,6 +85,7 @@ class Machine:
         self.host = _host(node_id)
         self.clock = SimClock(cluster.loop)
         self.volume = Volume(self.clock, cluster.random)
+        self.volume.prepare("data")
         self.link = SimLink(cluster.random)
         self.process: Process | None = None
         self.server: SimServer | None = None
@@ -126,7 +128,9 @@ class Machine:
             cluster.store.connect(self.link),
             has_threads=False,
         )
-        server = self.server = SimServer(_config(self.node_id), environment)
+        server = self.server = SimServer(
+            _config(self.node_id, cluster.flushes_before_ack), environment
+        )
         self._past.append(server)
         try:
             await server.start()
@@ -188,8 +192,12 @@ class Machine:
 class Cluster:
     """All machines, and the store that they share."""
 
-    def __init__(self, loop: VirtualLoop, seed: str, count: int) -> None:
+    def __init__(
+        self, loop: VirtualLoop, seed: str, count: int, *, flushes_before_ack: bool = False
+    ) -> None:
         self.loop = loop
+        #: Whether brokers acknowledge only what is on their disks.
+        self.flushes_before_ack = flushes_before_ack
         self.seed = seed
         self.random = Random(seed)
         self.outside = loop.process("outside")

@@ -121,6 +121,11 @@ class Volume:
         #: Longest time that a write or sync takes; the shortest is none.
         self.slow_s = 0.0
 
+    def prepare(self, name: str) -> None:
+        """Have a directory at the root from the start, as an operator makes it."""
+        self.root.entries[name] = _Directory()
+        self.root.sync()
+
     def lose_power(self) -> None:
         self.root.lose_power(self.random)
 

@@ -258,7 +258,8 @@ class Nemesis:
     async def _clock_jump(self) -> None:
         machine = self._target()
         self._note(f"clock of {machine.host} jumps")
-        machine.clock.offset_ms += self._random.choice((-1, 1)) * self._random.randrange(3_600_000)
+        # Within what a topic takes of records from the future: an hour.
+        machine.clock.offset_ms = self._random.randrange(-1_800_000, 1_800_000)
 
     async def _clean_restart(self) -> None:
         machine = self._target()

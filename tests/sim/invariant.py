@@ -98,8 +98,10 @@ class Monitor:
     # Who may lose what
 
     def may_lose_power(self, machine: Machine) -> bool:
-        """Whether somebody else in sync has everything and stays in sync meanwhile."""
-        return all(
+        """Whether somebody else in sync has everything and stays in sync meanwhile.
+
+        It does not matter where everything that was acknowledged is on disks."""
+        return self._cluster.flushes_before_ack or all(
             self._has_sound_member(key, record, machine.node_id)
             for key, record in self._cluster.records().items()
         )
@@ -138,7 +140,7 @@ class Monitor:
             suspect = self._suspects.setdefault((key, machine.node_id), _Suspect())
             suspect.starts = machine.starts
             suspect.has_left = False
-            suspect.lost_power |= lost_power
+            suspect.lost_power |= lost_power and not self._cluster.flushes_before_ack
 
     # The brokers
 

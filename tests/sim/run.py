@@ -64,7 +64,12 @@ class Run:
         random = Random(f"run {seed}")
         self._loop = loop
         self.history = History(PARTITIONS)
-        self.cluster = Cluster(loop, f"cluster {seed}", random.choice((3, 3, 3, 4, 5)))
+        self.cluster = Cluster(
+            loop,
+            f"cluster {seed}",
+            random.choice((3, 3, 3, 4, 5)),
+            flushes_before_ack=random.random() < 0.15,
+        )
         self._monitor = Monitor(self.cluster, self.history.violated)
         self._admin = Client(self.cluster, "admin", self.history)
         self._producers = [
@@ -100,7 +105,7 @@ class Run:
         for task in (*watching, *consuming, *producing):
             task.cancel()
         await asyncio.wait([*watching, *consuming, *producing])
-        self._raise_errors([*watching, *consuming, *producing])
+        self._note_errors([*watching, *consuming, *producing])
 
     async def _create_topic(self) -> None:
         brokers = list(self.cluster.machines)
@@ -111,7 +116,7 @@ class Run:
         placed = [self._random.sample(brokers, 3) for _ in range(PARTITIONS)]
         await self._admin.create_topic(placed, configs)
 
-    def _raise_errors(self, tasks: list[asyncio.Task[None]]) -> None:
+    def _note_errors(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
             if not task.cancelled() and task.exception() is not None:
                 self.history.violated(f"{task.get_name()} ended with {task.exception()!r}")
