@@ -23,6 +23,7 @@ from millstream.groups.shards import CoordinatorOptions
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import iterate_batches
+from millstream.replication.follower_state import FollowerFetch
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from millstream.wire.messages.join_group import JoinGroupRequest
@@ -261,7 +262,10 @@ def test_nothing_is_told_before_it_is_committed(tmp_path: Path) -> None:
         await turns()
         assert answers.got == {}
         partition = home.partition(partition_of("g", PARTITION_COUNT))
-        partition._follower_offsets = {2: partition.log.log_end_offset}
+        assert partition.leadership is not None
+        follower = partition.leadership.followers[2]
+        end_offset = partition.log.log_end_offset
+        follower.fetched(FollowerFetch(2, 1, end_offset, 0, 0.0), end_offset)
         partition.advance_high_watermark()
         assert answers.got == {"commit": None, "read": "an answer made of it"}
         coordinator.commit(commit_of("g", ("t", 0, 6)), answers.ticket("too late"))

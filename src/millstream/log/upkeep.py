@@ -230,7 +230,8 @@ class LogUpkeep:
             if self._removals:
                 wait_s = min(wait_s, max(self._removals[0][0] - self._clock.monotonic(), 0.0))
             try:
-                await asyncio.wait_for(self._removals_changed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._removals_changed.wait()
             except TimeoutError:
                 continue
 
