@@ -13,6 +13,7 @@ written. Killed at any instant before the marker, the next start recovers instea
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import importlib
 import logging
@@ -77,6 +78,12 @@ _log = logging.getLogger(__name__)
 CLOSE_S_MAX = 2.0
 #: Descriptors besides logs and clients: the store, HTTP, flushes in progress.
 SPARE_DESCRIPTORS = 1024
+#: Of glibc's mallopt: from which size on memory comes from the system and goes back at once, and
+#: how much may be unused before the rest goes back.
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+KEPT_BUFFER_BYTES_MAX = 32 * 1024 * 1024
+KEPT_BYTES_MAX = 64 * 1024 * 1024
 #: Leader epochs raised side by side after an unclean stop.
 EPOCHS_AT_ONCE = 256
 #: Requests leave no cycles behind, so collecting often finds nothing and costs latency.
@@ -518,6 +525,7 @@ async def _raise_leader_epoch(node_id: int, catalog: Catalog, name: str, number:
 def run(config: BrokerConfig) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
     _raise_descriptor_limit(config)
+    _keep_freed_memory()
     loop_factory = _loop_factory()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_serve(config))
@@ -537,6 +545,19 @@ def _raise_descriptor_limit(config: BrokerConfig) -> None:
             hard,
             wanted,
         )
+
+
+def _keep_freed_memory() -> None:
+    """Have the C library keep what Python frees, up to a bound, instead of giving it back.
+
+    Every Fetch needs a buffer of up to a few MiB for a moment. To ask the system for fresh, zeroed
+    pages each time costs a quarter of the throughput of a reader. Only glibc can be told."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return
+    mallopt(M_MMAP_THRESHOLD, KEPT_BUFFER_BYTES_MAX)
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
