@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -134,6 +135,21 @@ def test_strays_are_found_and_set_aside(home: LogHome) -> None:
     assert home.directory.strays() == []
     assert not (home.path / "other-topic-3").exists()
     assert len(home.directory.deleted_paths) == 1
+
+
+def test_a_topic_does_not_begin_with_the_offsets_of_a_deleted_one(home: LogHome) -> None:
+    home.open()
+    assert home.directory is not None
+    other = TopicPartition("other", 0)
+    append(home.directory.log(other, bytes(16), TopicConfig()))
+    home.stop(clean=True)
+    # Killed after a deletion, before the checkpoints say so.
+    shutil.rmtree(home.path / "other-0")
+    home.open()
+    home.directory.delete_strays()
+    log = home.directory.log(other, bytes(range(16)), TopicConfig())
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert append(log).base_offset == 0
 
 
 def test_recovery_reports_progress(home: LogHome) -> None:

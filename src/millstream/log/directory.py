@@ -253,12 +253,19 @@ class LogDirectory:
         return [self.storage.path / name for name in sorted(self._names)]
 
     def delete_strays(self) -> None:
+        """Once every log that there should be was asked for: drop what is left of others.
+
+        Also their offsets in the checkpoints, which are older than a deletion shortly before a
+        crash: a new topic of the same name must not begin with them."""
         for name in sorted(self._names):
             topic_partition = _parse_name(name)
             assert topic_partition is not None
             self._forget(topic_partition)
             self._set_aside(name)
         self._names.clear()
+        known = {*self._recovery_points, *self._log_starts, *self.high_watermarks}
+        for topic_partition in known - self._logs.keys():
+            self._forget(topic_partition)
 
     # Checkpoints and closing
 
