@@ -49,6 +49,13 @@ class Services:
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
 
+    @property
+    def controller_id(self) -> int:
+        """The controller, for clients; this broker while there is none, as it can do all that they
+        would ask of one."""
+        image = self.catalog.image
+        return image.controller if image.controller in image.brokers else self.config.node_id
+
 
 class CloseConnectionError(Exception):
     """Raised by a handler where the protocol's only answer is to hang up; the text says why."""

@@ -1,34 +1,27 @@
-"""Which partitions should go back to their preferred leaders. Pure."""
+"""Whether brokers lead the partitions of which they are the first replica. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
-from millstream.controller import election
-from millstream.metadata.image import ClusterImage
-from millstream.metadata.partition_change import PartitionChange
+from millstream.metadata.record import PartitionRecord
 
 
-def imbalance(image: ClusterImage) -> dict[int, float]:
-    """Of each broker: which share of the partitions that it should lead is led by others."""
-    preferred: Counter[int] = Counter()
-    elsewhere: Counter[int] = Counter()
-    for topic in image.topics.values():
-        for record in topic.partitions:
-            first = record.replicas[0]
-            preferred[first] += 1
-            elsewhere[first] += record.leader != first
-    return {broker: elsewhere[broker] / count for broker, count in preferred.items()}
+class LeaderTally:
+    """Counts, over the partitions added, which are not led by their preferred replica."""
 
+    __slots__ = ("_elsewhere", "_preferred")
 
-def to_preferred(image: ClusterImage, share_max: float) -> Iterator[PartitionChange]:
-    """Elections that bring every broker with more than `share_max` of imbalance back to balance."""
-    shares = imbalance(image)
-    for topic in image.topics.values():
-        for number, record in enumerate(topic.partitions):
-            if shares[record.replicas[0]] <= share_max:
-                continue
-            after = election.prefer(record, image.brokers)
-            if after is not None:
-                yield PartitionChange(topic.topic_id, number, record, after)
+    def __init__(self) -> None:
+        self._preferred: Counter[int] = Counter()
+        self._elsewhere: Counter[int] = Counter()
+
+    def add(self, record: PartitionRecord) -> None:
+        first = record.replicas[0]
+        self._preferred[first] += 1
+        self._elsewhere[first] += record.leader != first
+
+    def share(self, broker_id: int) -> float:
+        """Of the partitions that a broker should lead, how many others lead."""
+        count = self._preferred[broker_id]
+        return self._elsewhere[broker_id] / count if count else 0.0

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.controller import balance, election, reassignment
+from millstream.controller import election, reassignment
+from millstream.controller.balance import LeaderTally
 from millstream.env.clock import Clock
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 #: Rest after the store refused something.
 _RETRY_S: Final = 0.5
+#: Topics looked at between two turns of the loop.
+_TOPICS_PER_TURN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +179,15 @@ class Controller:
     async def _act(self) -> None:
         self._woken.clear()
         begin = self._clock.monotonic()
-        changes = list(self._due_changes())
+        changes = await self._due_changes()
         if changes:
             await self._make(changes)
             self.stats.last_election_s = self._clock.monotonic() - begin
         if self._options.balances_leaders and self._clock.monotonic() >= self._balance_at:
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
-            share = self._options.imbalance_share_max
-            await self._make(list(balance.to_preferred(self._catalog.image, share)))
+            await self._balance()
 
-    def _due_changes(self) -> Iterator[PartitionChange]:
+    async def _due_changes(self) -> list[PartitionChange]:
         image = self._catalog.image
         topics: Iterable[TopicRecord]
         if self._must_look_at_all:
@@ -195,12 +197,32 @@ class Controller:
             topics = [topic for topic in found if topic is not None]
         self._must_look_at_all = False
         self._to_look_at = set()
-        for topic in topics:
+        changes: list[PartitionChange] = []
+        async for topic in _in_turns(topics):
             unclean = self._is_unclean_allowed(topic)
             for number, record in enumerate(topic.partitions):
                 after = decide(record, image, unclean=unclean)
                 if after is not None:
-                    yield PartitionChange(topic.topic_id, number, record, after)
+                    changes.append(PartitionChange(topic.topic_id, number, record, after))
+        return changes
+
+    async def _balance(self) -> None:
+        """Bring brokers that lead too little of what they should back to it."""
+        image = self._catalog.image
+        if len(image.brokers) == 1:
+            return
+        tally = LeaderTally()
+        async for topic in _in_turns(image.topics.values()):
+            for record in topic.partitions:
+                tally.add(record)
+        changes: list[PartitionChange] = []
+        async for topic in _in_turns(image.topics.values()):
+            for number, record in enumerate(topic.partitions):
+                if tally.share(record.replicas[0]) > self._options.imbalance_share_max:
+                    after = election.prefer(record, image.brokers)
+                    if after is not None:
+                        changes.append(PartitionChange(topic.topic_id, number, record, after))
+        await self._make(changes)
 
     def _is_unclean_allowed(self, topic: TopicRecord) -> bool:
         text = topic.configs.get(UNCLEAN_ELECTION)
@@ -235,6 +257,14 @@ class Controller:
                 )
         if reassignment.is_under_way(before) and not reassignment.is_under_way(after):
             self.stats.reassignments_completed += 1
+
+
+async def _in_turns(topics: Iterable[TopicRecord]) -> AsyncIterator[TopicRecord]:
+    """Topics one by one, while others use the loop in between: there may be 100,000."""
+    for number, topic in enumerate(topics, 1):
+        yield topic
+        if number % _TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
 
 
 def decide(

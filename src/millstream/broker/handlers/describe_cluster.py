@@ -31,7 +31,7 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
         )
     services = context.services
     response = DescribeClusterResponse(
-        cluster_id=services.catalog.cluster_id, controller_id=services.config.node_id
+        cluster_id=services.catalog.cluster_id, controller_id=services.controller_id
     )
     for broker in services.catalog.image.brokers.values():
         endpoint = broker.endpoint(context.listener)

@@ -89,7 +89,7 @@ def _respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
     return MetadataResponse(
         brokers=brokers,
         cluster_id=services.catalog.cluster_id,
-        controller_id=services.config.node_id,
+        controller_id=services.controller_id,
         topics=topics,
     )
 

@@ -1,0 +1,135 @@
+"""The controller at work, on a store that two brokers share."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from millstream.controller import departure
+from millstream.controller.controller import Controller, ControllerOptions
+from millstream.env.clock import SystemClock
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.memory import MemoryStore
+from millstream.metadata.partition_change import PartitionChange, update_partitions
+from millstream.metadata.record import BrokerRecord, PartitionRecord
+from millstream.metadata.registration import Registration
+from millstream.metadata.topic_change import NewTopic
+from millstream.model.config import TopicConfig
+
+LEASE_MS = 60_000
+SECONDS_MAX = 20.0
+
+
+class Member:
+    """A broker as far as the metadata know it."""
+
+    catalog: Catalog
+    registration: Registration
+    controller: Controller
+
+    def __init__(self, broker_id: int, store: MemoryStore, interval_s: float) -> None:
+        self.broker_id = broker_id
+        self._store = store
+        self._options = ControllerOptions(balance_interval_s=interval_s, imbalance_share_max=0.0)
+
+    async def join(self) -> None:
+        connection = self._store.connect()
+        self.catalog = await Catalog.open(
+            connection, random=random.Random(self.broker_id), topic_defaults=TopicConfig()
+        )
+        broker = BrokerRecord(
+            node_id=self.broker_id, endpoints=(), incarnation=f"{random.random()}"
+        )
+        self.registration = Registration(self.catalog, connection, broker, LEASE_MS)
+        await self.registration.start()
+        self.controller = Controller(
+            self.broker_id, self.catalog, self.registration, SystemClock(), self._options
+        )
+        self.controller.start()
+
+    async def leave(self) -> None:
+        await self.controller.stop()
+        await self.registration.close()
+        await self.catalog.close()
+
+    @property
+    def partition(self) -> PartitionRecord:
+        found = self.catalog.image.partition("t", 0)
+        assert found is not None
+        return found
+
+    async def sees(self, condition: Callable[[], bool]) -> None:
+        """Wait for the image to show it."""
+        changed = asyncio.Event()
+        end = self.catalog.subscribe(lambda _image, _delta: changed.set())
+        async with asyncio.timeout(SECONDS_MAX):
+            while not condition():
+                changed.clear()
+                await changed.wait()
+        end()
+
+
+async def pair(interval_s: float = 3600.0) -> tuple[Member, Member]:
+    """Two brokers, the first of them the controller, and a partition that it leads."""
+    store = MemoryStore(SystemClock())
+    one, two = Member(1, store, interval_s), Member(2, store, interval_s)
+    await one.join()
+    await one.sees(lambda: one.catalog.image.controller == 1)
+    await two.join()
+    await two.catalog.create_topics([NewTopic("t", [(1, 2)])])
+    await one.sees(lambda: one.catalog.image.topic("t") is not None)
+    return one, two
+
+
+def test_the_next_controller_elects_for_the_one_that_died() -> None:
+    async def main() -> None:
+        one, two = await pair()
+        assert (two.partition.leader, two.partition.isr) == (1, (1, 2))
+        await one.leave()
+        await two.sees(lambda: two.partition.leader == 2)
+        assert two.catalog.image.controller == 2
+        assert (two.partition.isr, two.partition.leader_epoch) == ((2,), 1)
+        await two.leave()
+
+    asyncio.run(main())
+
+
+def test_leadership_goes_back_to_the_preferred_replica() -> None:
+    async def main() -> None:
+        one, two = await pair(interval_s=0.05)
+        await departure.hand_over(one.catalog, 1)
+        assert one.partition.leader == 2
+        # It is back in sync.
+        record = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=1, isr=(1, 2))
+        topic = one.catalog.image.topic("t")
+        assert topic is not None
+        await one.catalog.update_partition(topic.topic_id, 0, record, one.partition.partition_epoch)
+        await two.sees(lambda: two.partition.leader == 1)
+        assert two.partition.leader_epoch == 2
+        await two.leave()
+        await one.leave()
+
+    asyncio.run(main())
+
+
+def test_a_deposed_controller_changes_nothing() -> None:
+    async def main() -> None:
+        one, two = await pair()
+        guard = one.controller._guard
+        assert guard is not None
+        await one.controller.stop()
+        await one.registration.close()
+        await two.sees(lambda: two.partition.leader == 2)
+        topic = two.catalog.image.topic("t")
+        assert topic is not None
+        wrong = msgspec.structs.replace(two.partition, leader=1, leader_epoch=9)
+        change = PartitionChange(topic.topic_id, 0, two.partition, wrong)
+        assert await update_partitions(one.catalog, [change], guard) == [False]
+        assert await update_partitions(one.catalog, [change]) == [True]
+        await one.catalog.close()
+        await two.leave()
+
+    asyncio.run(main())
