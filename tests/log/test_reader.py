@@ -145,3 +145,34 @@ def test_rebuilt_indexes_leave_emptied_batches_out(new_home: NewHome) -> None:
     for path in home.log_path.parent.glob("*.*index"):
         path.unlink()
     assert home.open().max_timestamp_offset() == kept
+
+
+def test_a_held_range_outlives_its_descriptor_and_its_name(new_home: NewHome) -> None:
+    home = new_home(TopicConfig(segment_bytes=1200))
+    log = home.open()
+    for number in range(8):
+        append(log, make_batch(2, b"%03d" % number))
+    found = log.read(2, 300, log.log_end_offset, at_least_one=True)
+    stored = found.read()
+    held = found.held()
+    handle = log.segments[0].log
+    handle.close()
+    handle.path.unlink()
+    assert held.read() == stored
+    assert len(held) == len(stored)
+    del held
+    assert handle.file is None
+
+
+def test_the_end_offset_of_a_range_is_that_of_its_last_batch(new_home: NewHome) -> None:
+    home = new_home(TopicConfig(segment_bytes=1200, index_interval_bytes=150))
+    log = home.open()
+    for number in range(40):
+        append(log, make_batch(number % 3 + 1, b"%03d" % number))
+    for end_offset in (log.log_end_offset, 24):
+        offset = 0
+        while offset < end_offset:
+            found = log.read(offset, 250, end_offset, at_least_one=True)
+            *_, (_, last) = scan(found.read())
+            assert found.end_offset == last.next_offset
+            offset = found.end_offset

@@ -146,7 +146,7 @@ _TOPIC_COUNTERS: Final = (
     ("bytes_in", "received_bytes_total", "Bytes of record batches appended for producers."),
     ("bytes_out", "sent_bytes_total", "Bytes of record batches sent to consumers."),
     ("messages_in", "received_messages_total", "Records appended for producers."),
-    ("messages_out", "sent_messages_total", "Records sent to consumers."),
+    ("messages_out", "sent_messages_total", "Offsets sent to consumers."),
     ("failed_produces", "failed_produces_total", "Partitions of Produce requests refused."),
     ("failed_fetches", "failed_fetches_total", "Partitions of Fetch requests refused."),
 )

@@ -20,8 +20,8 @@ from typing import Any, cast
 from millstream.broker.context import CloseConnectionError, Context, Services
 from millstream.broker.deferred import Deferred
 from millstream.broker.dispatch import Api, ApiTable
-from millstream.env.disk import Buffer
 from millstream.net.connection import Connection
+from millstream.net.file_sender import Item
 from millstream.net.gate import Limits
 from millstream.wire.api import ApiKey
 from millstream.wire.framing import RequestHeader, frame_response, parse_request_header
@@ -45,7 +45,7 @@ class _Slot:
         self.started_at = 0.0
         self.local_s = 0.0
         self.deferred: Deferred | None = None
-        self.segments: list[Buffer] | None = None
+        self.segments: list[Item] | None = None
 
 
 class Session:
@@ -228,12 +228,11 @@ class Session:
         self._slots.clear()
 
 
-def _encode(slot: _Slot, response: Any) -> list[Buffer]:
+def _encode(slot: _Slot, response: Any) -> list[Item]:
     api, header = slot.api, slot.header
     version = header.api_version
     if not api.version_min <= version <= api.version_max:
         # ApiVersions: the client can't know our versions yet and reads version 0 then.
         version = 0
     body = api.response_codec(version).encode(response)
-    # Handlers read what they send before they answer, so every segment is in memory.
-    return cast("list[Buffer]", frame_response(api.key, version, header.correlation_id, body))
+    return cast("list[Item]", frame_response(api.key, version, header.correlation_id, body))

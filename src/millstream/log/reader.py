@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from millstream.env.disk import File
+from millstream.log.files import FileHandle
 from millstream.log.segment import Segment
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import (
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 COLD_READ_BYTES_MAX: Final = 2 << 20
 #: Headers are looked for in reads of this size: a little more than an index interval.
 _WALK_BYTES: Final = 4096 + HEADER_BYTES
+#: In place of an offset that only reading the batches would tell.
+UNKNOWN: Final = -1
 _VERIFIED_RANGES_MAX: Final = 64
 #: Offsets of a segment fit into an index entry.
 _RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
@@ -164,23 +167,26 @@ def _distrust_index(segment: Segment) -> None:
     rebuild_indexes(segment, _REBUILD_INTERVAL_BYTES)
 
 
-def range_end(segment: Segment, position: int, first_bytes: int, limit: int, bytes_max: int) -> int:
+def range_end(
+    segment: Segment, position: int, first_bytes: int, limit: int, bytes_max: int
+) -> tuple[int, int]:
     """Where whole batches from `position` on end so that they fit into `bytes_max`.
 
-    The first batch, of `first_bytes`, fits by assumption.
+    The first batch, of `first_bytes`, fits by assumption. Also returns the offset of the batch that
+    begins there, or UNKNOWN at the limit and before damage.
     """
     target = position + bytes_max
     if target >= limit:
-        return limit
+        return limit, UNKNOWN
     end = max(_start_before(segment, target), position + first_bytes)
     try:
         for start, header in walk(segment, end, limit):
             if start + header.size > target:
                 segment.remember(header.base_offset, start)
-                return start
+                return start, header.base_offset
     except DamagedLogError as damage:
-        return damage.position
-    return limit
+        return damage.position, UNKNOWN
+    return limit, UNKNOWN
 
 
 class Bounds(NamedTuple):
@@ -218,12 +224,14 @@ def read_range(
     limit = segment.size
     if bounds.end_offset < bounds.segment_end:
         limit = _position_of(segment, bounds.end_offset, interval)
-    end = position + first_bytes
+    end, end_offset = position + first_bytes, header.next_offset
     if first_bytes < bytes_max:
-        end = range_end(segment, position, first_bytes, limit, bytes_max)
+        end, end_offset = range_end(segment, position, first_bytes, limit, bytes_max)
+        if end == limit:
+            end_offset = min(bounds)
     if is_cold:
-        end = verify(segment, position, end, bounds.segment_end)
-    return LogSlice(segment, position, end - position)
+        end, end_offset = verify(segment, position, end, bounds.segment_end), UNKNOWN
+    return LogSlice(segment, position, end - position, end_offset)
 
 
 def _position_of(segment: Segment, end_offset: int, interval: int) -> int:
@@ -392,30 +400,61 @@ def resume(segment: Segment, interval: int) -> None:
 class LogSlice:
     """Whole batches as a byte range of a segment's file. Nothing is read until asked for.
 
-    `file` may be closed by the next turn of the event loop: whoever sends from it over time
-    duplicates the descriptor or asks again.
+    The file may be closed, and removed, by the next turn of the event loop: whoever sends from it
+    over time takes `held`.
     """
 
-    __slots__ = ("_length", "_segment", "position")
+    __slots__ = ("_length", "_segment", "end_offset", "position")
 
-    def __init__(self, segment: Segment | None, position: int, length: int) -> None:
+    def __init__(
+        self, segment: Segment | None, position: int, length: int, end_offset: int = UNKNOWN
+    ) -> None:
         self._segment = segment
+        self.position = position
+        self._length = length
+        #: The first offset after the range, or UNKNOWN.
+        self.end_offset = end_offset
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self) -> bytes:
+        if self._segment is None:
+            return b""
+        return read_exactly(self._segment.log.get(), self._length, self.position)
+
+    def held(self) -> HeldSlice:
+        """The same bytes for as long as the result lives. Not for an empty slice."""
+        assert self._segment is not None
+        handle = self._segment.log
+        handle.pin()
+        return HeldSlice(handle, self.position, self._length)
+
+
+class HeldSlice:
+    """A range of a file that stays open, whatever becomes of its name, while this object lives.
+
+    Takes over one pin of the handle.
+    """
+
+    __slots__ = ("_handle", "_length", "position")
+
+    def __init__(self, handle: FileHandle, position: int, length: int) -> None:
+        self._handle = handle
         self.position = position
         self._length = length
 
     def __len__(self) -> int:
         return self._length
 
-    @property
-    def file(self) -> File:
-        """The open file that holds the range. Not for an empty slice."""
-        assert self._segment is not None
-        return self._segment.log.get()
+    def fileno(self) -> int:
+        return self._handle.get().fileno()
 
     def read(self) -> bytes:
-        if self._segment is None:
-            return b""
-        return read_exactly(self._segment.log.get(), self._length, self.position)
+        return read_exactly(self._handle.get(), self._length, self.position)
+
+    def __del__(self) -> None:
+        self._handle.unpin()
 
 
 EMPTY_SLICE: Final = LogSlice(None, 0, 0)

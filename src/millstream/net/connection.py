@@ -3,12 +3,14 @@
 Owns the transport, the bytes of frames that are not whole yet, and the reasons for which reading is
 stopped. Knows nothing of what a frame means: each whole frame goes to `Handler.receive`, in order,
 as a view that is valid only during that call. All whole frames of one read are handled in one
-synchronous pass, and what was sent during the pass leaves in one write.
+synchronous pass, and what was sent during the pass leaves in one write. From the first answer with
+a file range on, answers leave through a `FileSender` instead of the transport.
 
 Reading stops, and the frames that were already read wait in `_backlog`, while any of these holds:
 
     HELD     the handler has as many requests in flight as it may (`hold`, `release`)
-    BLOCKED  the client does not read its answers (the transport's write buffer is full)
+    BLOCKED  the client does not read its answers (more than `WRITE_BUFFER_BYTES_MAX` wait), or
+             the transport has to be empty before a sender takes over
     MEMORY   a frame waits for memory (see `gate`)
 
 A client that sends a frame more slowly than `frame_ms_max` plus a modest rate allow, reads nothing
@@ -19,13 +21,17 @@ off by `check`, which the listener calls for every connection once a second.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Protocol, cast
 
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
+from millstream.net.file_sender import FileSender, Item, in_memory
 from millstream.net.gate import Gate
+
+_log = logging.getLogger(__name__)
 
 HELD = 1
 BLOCKED = 2
@@ -78,9 +84,11 @@ class Connection(asyncio.BufferedProtocol):
         "_on_lost",
         "_outgoing",
         "_paused",
+        "_sender",
         "_stopped",
         "_transport",
         "_unread_bytes",
+        "_wants_sender",
         "address",
         "received_at",
     )
@@ -110,7 +118,11 @@ class Connection(asyncio.BufferedProtocol):
         #: and only if this is not 0.
         self._stopped = 0
         self._paused = False
-        self._outgoing: list[Buffer] = []
+        self._outgoing: list[Item] = []
+        #: Takes the answers once there was a file range among them.
+        self._sender: FileSender | None = None
+        #: A range waits in `_outgoing` until the transport has sent what it has.
+        self._wants_sender = False
         self._in_pass = False
         self._closing = False
         self._close_reason = "client"
@@ -174,12 +186,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._blocked_since = None
-        self._go(BLOCKED)
+        if self._wants_sender:
+            self._take_over()
+        else:
+            self._go(BLOCKED)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost(self)
         handler, self._handler = self._handler, None
         self._transport = None
+        if self._sender is not None:
+            self._sender.close()
         if handler is None:
             return
         if self._stopped & MEMORY:
@@ -194,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # the handler's side
 
-    def send(self, segments: Sequence[Buffer]) -> None:
+    def send(self, segments: Sequence[Item]) -> None:
         """Queue an answer; it leaves at the end of the current pass, or at once outside of one."""
         self._outgoing.extend(segments)
         if not self._in_pass:
@@ -214,8 +231,8 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self._stop(HELD)
         self._flush()
-        if self._transport is not None:
-            self._transport.close()
+        if not self._wants_sender and (self._sender is None or not self._sender.unsent_bytes):
+            self._end()
 
     def abort(self, reason: str) -> None:
         """Close now; what was not sent is lost."""
@@ -245,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         since = self._blocked_since
         if since is None or self._transport is None:
             return False
-        unread_bytes = self._transport.get_write_buffer_size()
+        unread_bytes = self._unsent_bytes(self._transport)
         if unread_bytes != self._unread_bytes:
             self._unread_bytes = unread_bytes
             self._blocked_since = now
@@ -344,8 +361,63 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             transport.resume_reading()
 
+    # answers
+
     def _flush(self) -> None:
-        outgoing, self._outgoing = self._outgoing, []
-        if not outgoing or self._transport is None:
+        if self._wants_sender or self._transport is None:
             return
-        self._transport.writelines(outgoing)
+        outgoing, self._outgoing = self._outgoing, []
+        if not outgoing:
+            return
+        if self._sender is not None:
+            self._send_direct(self._sender, outgoing)
+        elif all(isinstance(item, bytes | bytearray | memoryview) for item in outgoing):
+            self._transport.writelines(cast("list[Buffer]", outgoing))
+        elif self._transport.get_extra_info("socket") is None:
+            self._transport.writelines(in_memory(outgoing))
+        else:
+            self._outgoing = outgoing
+            self._wants_sender = True
+            if self._transport.get_write_buffer_size():
+                # Calls `pause_writing` now, and `resume_writing` once everything has left.
+                self._transport.set_write_buffer_limits(high=0)
+            else:
+                self._take_over()
+
+    def _take_over(self) -> None:
+        """Answers leave through a sender from here on: the transport has nothing left to send."""
+        transport = cast("asyncio.Transport", self._transport)
+        descriptor = transport.get_extra_info("socket").fileno()
+        self._sender = FileSender(
+            asyncio.get_running_loop(), descriptor, self._drained, self._sending_failed
+        )
+        self._wants_sender = False
+        self._flush()
+        if not self._sender.unsent_bytes:
+            self._drained()
+
+    def _send_direct(self, sender: FileSender, outgoing: list[Item]) -> None:
+        sender.send(outgoing)
+        if sender.unsent_bytes > WRITE_BUFFER_BYTES_MAX and self._blocked_since is None:
+            self.pause_writing()
+
+    def _drained(self) -> None:
+        self._blocked_since = None
+        if self._closing:
+            self._end()
+        else:
+            self._go(BLOCKED)
+
+    def _sending_failed(self, error: OSError) -> None:
+        if not isinstance(error, ConnectionError):
+            _log.error("an answer to %s could not be sent: %s", self.address, str(error))
+        self.abort("client" if isinstance(error, ConnectionError) else "error")
+
+    def _end(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _unsent_bytes(self, transport: asyncio.Transport) -> int:
+        if self._sender is not None:
+            return self._sender.unsent_bytes
+        return transport.get_write_buffer_size()
