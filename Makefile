@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard src/millstream/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard src/millstream/*/*.pxd))
 
-.PHONY: help run test sim lint format bench soak scale wheel lock clean
+.PHONY: help run test retest sim lint format bench soak scale wheel lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -15,6 +15,9 @@ run: $(VENV)/.runtime ## start a broker on 127.0.0.1:9092 (data in ./millstream-
 test: $(VENV)/.dev ## set everything up and run the tests
 	@scripts/setup-test-tools
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak" $(ARGS)
+
+retest: $(VENV)/.dev ## the few test files that failed in the last `make test`, one after the other
+	files=$$(scripts/failed-test-files) && $(BIN)/pytest -m "not soak" $$files
 
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
 	PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)

@@ -65,7 +65,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         admission = Admission(home.coordinator, "x")
         decided = asyncio.Event()
         admission.ask(producer, [A], decided.set, adds=True)
-        await asyncio.wait_for(decided.wait(), 10)
+        await asyncio.wait_for(decided.wait(), 90)
         with pytest.raises(BrokerError) as caught:
             admission.check(PARTITION, producer)
         assert caught.value.code == ErrorCode.CONCURRENT_TRANSACTIONS

@@ -26,7 +26,7 @@ async def serving(metrics: Metrics | None = None) -> AsyncIterator[tuple[HttpSer
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await body()
 
     asyncio.run(main())

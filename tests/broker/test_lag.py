@@ -268,7 +268,7 @@ def test_logs_are_not_loaded_to_stay(tmp_path: Path) -> None:
         await world.commit("done", ("t", 0, 10))
         await world.close()
         world.begin()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while len(world.shards.serving()) < PARTITION_COUNT:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         log = world.partition_of("t").log

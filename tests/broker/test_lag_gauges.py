@@ -48,7 +48,7 @@ def commit(broker: BrokerProcess, group_id: str, *offsets: int) -> None:
 
 def scrape(broker: BrokerProcess) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     url = f"http://{broker.host}:{broker.http_port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text = answer.read().decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value

@@ -113,7 +113,7 @@ def test_following_ends_with_an_interrupt(ask: Run, filled: str, broker: str) ->
     assert ask("produce", filled, "new", "-p", "2").code == 0
     assert process.stdout.readline() == b"new\n"
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=20)
+    out, error = process.communicate(timeout=90)
     assert (process.returncode, out, error) == (0, b"", b"")
 
 

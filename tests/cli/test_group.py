@@ -314,7 +314,7 @@ def test_ctrl_c_commits_and_leaves(broker: str, ask: Run, filled: str) -> None:
         assert process.stdout is not None
         printed = {process.stdout.readline().decode().strip() for _ in range(11)}
         process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=20)
+        out, error = process.communicate(timeout=90)
     finally:
         process.kill()
     assert (process.returncode, out, error) == (0, b"", b"")

@@ -51,7 +51,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
             client.produce("nowhere at all", values_batch(b"refused"))
         wait_until(lambda: broker.metric("millstream_consumer_group_lag_records_sum"), "the lag")
         url = f"http://{broker.host}:{broker.http_port}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             text = answer.read().decode()
     found: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
     for family in text_string_to_metric_families(text):

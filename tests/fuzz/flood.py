@@ -29,7 +29,7 @@ class _Pipe:
     __slots__ = ("is_dropped", "opened_at", "rest", "sent_all", "socket")
 
     def __init__(self, address: tuple[str, int], data: bytes, is_dropped: bool) -> None:
-        self.socket = socket.create_connection(address, timeout=10)
+        self.socket = socket.create_connection(address, timeout=60)
         self.socket.setblocking(False)
         self.rest = memoryview(data)
         self.is_dropped = is_dropped

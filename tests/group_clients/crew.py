@@ -156,7 +156,7 @@ class Crew:
             commits = member.history.commits
             return len(commits) > count and commits[count].answered_at is not None
 
-        wait_until(is_answered, f"the commit of {member.name} to be answered", 30)
+        wait_until(is_answered, f"the commit of {member.name} to be answered", 90)
         commit = member.history.commits[count]
         assert commit.is_refused, f"{member.name} was fenced and could commit {commit.offsets}"
         after = self.committed()

@@ -57,7 +57,7 @@ class Feed:
         """The topic has more partitions now: write to those as well."""
 
         def is_known() -> bool:
-            found = self._producer.list_topics(self._topic, timeout=10).topics[self._topic]
+            found = self._producer.list_topics(self._topic, timeout=60).topics[self._topic]
             return len(found.partitions) >= partitions
 
         wait_until(is_known, f"{partitions} partitions")

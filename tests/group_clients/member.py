@@ -193,7 +193,7 @@ class Member:
             self.read()
             return self.history.holding_count > count
 
-        wait_until(is_holding, f"{self.name} to hold", 30)
+        wait_until(is_holding, f"{self.name} to hold", 90)
 
     def release(self) -> None:
         self.history.release_count = self.history.holding_count

@@ -68,7 +68,7 @@ def crash_in_between(broker: BrokerProcess, start: Start, commit: str) -> tuple[
             history = victim.history
             return history.committed == half and history.processed_count == RECORDS // 2
 
-        wait_until(is_half_done, "the first half", 30)
+        wait_until(is_half_done, "the first half", 90)
         victim.ask_to_hold()
         produce(broker, RECORDS // 2, RECORDS)
         victim.wait_for_hold()
@@ -81,7 +81,7 @@ def crash_in_between(broker: BrokerProcess, start: Start, commit: str) -> tuple[
             heir.read()
             return victim.history.committed | heir.history.committed == whole
 
-        wait_until(is_done, "the rest to be committed", 30)
+        wait_until(is_done, "the rest to be committed", 90)
         heir.end()
     return victim.history, heir.history
 

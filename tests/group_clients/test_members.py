@@ -21,7 +21,7 @@ from harness.broker_process import BrokerProcess
 from harness.seed import choose_seed
 
 QUICK = Plan(
-    members=3, partitions=6, records_per_second=100, session_ms=2500, settle_seconds_max=30
+    members=3, partitions=6, records_per_second=100, session_ms=2500, settle_seconds_max=90
 )
 FULL = Plan(
     members=8, partitions=24, records_per_second=300, session_ms=6000, settle_seconds_max=120

@@ -91,7 +91,7 @@ def settle(consumers: list[Consumer], shares: list[int]) -> None:
         owned = {each.partition for one in consumers for each in one.assignment()}
         return len(owned) == sum(shares)
 
-    wait_until(settled, f"shares of {shares}", 30)
+    wait_until(settled, f"shares of {shares}", 90)
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
@@ -134,11 +134,11 @@ def test_commits_survive_a_killed_broker_and_readers_go_on_from_there(
     broker.start()
     reader = member(broker, "surviving")
     try:
-        wait_until(lambda: seen.extend(poll([reader])) or len(seen) >= RECORDS, "the rest", 30)
+        wait_until(lambda: seen.extend(poll([reader])) or len(seen) >= RECORDS, "the rest", 90)
         assert sorted(seen) == list(range(RECORDS)), "everything once, nothing again"
         reader.commit(asynchronous=False)
         places = [TopicPartition("numbers", number) for number in range(PARTITIONS)]
-        assert {each.offset for each in reader.committed(places, timeout=20)} == {10}
+        assert {each.offset for each in reader.committed(places, timeout=60)} == {10}
     finally:
         reader.close()
 
@@ -236,7 +236,7 @@ def test_kafka_python_reads_and_commits_in_a_group(broker: BrokerProcess) -> Non
                 found.extend(int(record.value) for record in batch)
             return len(found) >= RECORDS
 
-        wait_until(enough, "all records", 30)
+        wait_until(enough, "all records", 90)
         assert sorted(found) == list(range(RECORDS))
         consumer.commit()
         assert [consumer.committed(each) for each in consumer.assignment()] == [10] * PARTITIONS

@@ -78,7 +78,7 @@ class EtcdMember:
 
     def status(self) -> dict[str, Any]:
         request = urllib.request.Request(f"{self.url}/v3/maintenance/status", data=b"{}")
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return dict(json.load(answer))
 
     def is_leader(self) -> bool:
@@ -155,7 +155,7 @@ class EtcdCluster:
         revision = self.members[0].status()["header"]["revision"]
         body = json.dumps({"revision": revision}).encode()
         request = urllib.request.Request(f"{self.members[0].url}/v3/kv/compaction", data=body)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             answer.read()
 
     def kill(self) -> None:

@@ -41,7 +41,7 @@ class RawProducer:
         self.sequences: dict[tuple[str, int], int] = {}
 
     def init(
-        self, version: int | None = None, timeout_ms: int = 60_000, seconds_max: float = 15.0
+        self, version: int | None = None, timeout_ms: int = 60_000, seconds_max: float = 60.0
     ) -> None:
         """Ask until the transaction before is out of the way."""
         deadline = time.monotonic() + seconds_max

@@ -587,7 +587,7 @@ def test_the_background_task_cleans_by_itself(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         setup.cleaner.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while not setup.cleaner.stats.runs:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         await setup.cleaner.stop()

@@ -22,7 +22,7 @@ OFTEN = UpkeepOptions(
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

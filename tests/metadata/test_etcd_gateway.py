@@ -71,7 +71,7 @@ def run(scenario: Callable[[EtcdGateway, Member, Member], Awaitable[None]]) -> N
         options = EtcdOptions(
             address=parse_etcd_address(text), attempt_ms_max=2000, call_ms_max=1000
         )
-        async with asyncio.timeout(30), first.running(), second.running():
+        async with asyncio.timeout(90), first.running(), second.running():
             gateway = EtcdGateway(options, SystemClock(), random.Random(1))
             gateway._current = 0
             try:

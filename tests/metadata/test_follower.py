@@ -82,7 +82,7 @@ def test_a_subscriber_that_raises_stops_the_catalog_loudly(
         catalog = await Catalog.open(store, random=random.Random(1), topic_defaults=TopicConfig())
         catalog.subscribe(subscriber)
         outcome = await store.transact([], [topic("a")])
-        error = await asyncio.wait_for(asyncio.shield(catalog.failed), 20)
+        error = await asyncio.wait_for(asyncio.shield(catalog.failed), 90)
         assert "bug in a subscriber" in str(error)
         with pytest.raises(StoreError, match="no longer kept up to date"):
             await catalog.reached(outcome.revision + 1)
@@ -117,7 +117,7 @@ def test_a_closed_store_ends_following_loudly(tmp_path: Path) -> None:
         waiting = asyncio.create_task(follower.reached(99))
         await asyncio.sleep(0)
         await store.close()
-        assert isinstance(await asyncio.wait_for(follower.failed, 20), StoreError)
+        assert isinstance(await asyncio.wait_for(follower.failed, 90), StoreError)
         with pytest.raises(StoreError):
             await waiting
         await follower.close()
@@ -150,7 +150,7 @@ def test_a_reload_waits_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch
         data.compact()
         link.failures = 3
         follower.start()
-        await asyncio.wait_for(follower.reached(last.revision), 20)
+        await asyncio.wait_for(follower.reached(last.revision), 90)
         assert set(follower.image.topics) == {"a", "b"}
         assert link.failures == 0
         await follower.close()

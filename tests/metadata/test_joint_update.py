@@ -60,7 +60,7 @@ async def scene() -> AsyncIterator[Scene]:
         registered = await catalog.register_broker(record)
     await catalog.create_topics([NewTopic("t", [[1, 2]] * COUNT, {})])
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             yield Scene(store, catalog, registered.epoch)
     finally:
         await catalog.close()

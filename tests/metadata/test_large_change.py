@@ -29,7 +29,7 @@ async def open_catalog(store: MemoryConnection) -> Catalog:
 
 def run(scenario: Callable[[MemoryStore, Catalog], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             data = MemoryStore(SystemClock(), changes_max=CHANGES_MAX)
             catalog = await open_catalog(data.connect())
             await catalog.register_broker(BROKER)

@@ -24,7 +24,7 @@ BROKER = BrokerRecord(node_id=1, endpoints=(), incarnation="i")
 
 def run(path: Path, scenario: Callable[[SqliteStore, Catalog], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             store = await SqliteStore.open(path, SystemClock())
             catalog = await Catalog.open(
                 store, random=random.Random(1), topic_defaults=TopicConfig()
@@ -116,7 +116,7 @@ def run_in_memory(
     scenario: Callable[[MemoryStore, MemoryConnection, Catalog, FaultyLink], Awaitable[None]],
 ) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             data, link = MemoryStore(SystemClock()), FaultyLink()
             store = data.connect(link)
             catalog = await Catalog.open(

@@ -68,7 +68,7 @@ class TestContract(StoreContract):
 
 def run(path: Path, scenario: Callable[[SqliteStore], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             store = await SqliteStore.open(path, SystemClock())
             try:
                 await scenario(store)

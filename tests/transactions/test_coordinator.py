@@ -57,7 +57,7 @@ async def loaded(home: CoordinatorHome) -> None:
     raise AssertionError("not loaded")
 
 
-async def until(condition: Callable[[], object], seconds_max: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> None:
     deadline = asyncio.get_running_loop().time() + seconds_max
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "it never came"

@@ -97,7 +97,7 @@ def quiet_end(client: RawClient, place: TopicPartition) -> int:
         end = client.list_offset(topic, LATEST, partition).offset
         return bool(stable_offset(client, topic, partition) == end)
 
-    wait_until(is_quiet, f"the end of every transaction in {topic}-{partition}", 30)
+    wait_until(is_quiet, f"the end of every transaction in {topic}-{partition}", 90)
     return int(client.list_offset(topic, LATEST, partition).offset)
 
 
