@@ -14,6 +14,7 @@ from harness.raw_transaction import (
     CLASSIC_END,
     CLASSIC_PRODUCE,
     GROUP,
+    TRANSACTION,
     RawProducer,
     committed_values,
     fetch_offset,
@@ -23,6 +24,7 @@ from harness.server_set import ServerSet
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.model.error import ErrorCode
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 from millstream.wire.messages.produce import ProduceRequest
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -214,6 +216,22 @@ def test_producer_ids_of_all_brokers_differ(scene: Scene) -> None:
     assert len(set(given)) == len(given)
     # From blocks of their own.
     assert len({producer_id // 1000 for producer_id in given}) == 3
+
+
+def test_internal_topics_wait_for_brokers(tmp_path: Path) -> None:
+    """Made with fewer replicas, they would have them for good."""
+    request = FindCoordinatorRequest(coordinator_keys=["x"], key_type=TRANSACTION)
+    with ServerSet(tmp_path, 2) as brokers, brokers.client(1) as client:
+        (row,) = client.call(request).coordinators
+        assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "replication factor of 3" in row.error_message
+        brokers.start(3)
+        find_coordinator(client, "x")
+        (row,) = client.call(request).coordinators
+        number = brokers.place(TRANSACTIONS_TOPIC, "x")
+        record = brokers.record(TRANSACTIONS_TOPIC, number)
+        assert len(record.replicas) == 3
+        assert row.node_id == record.leader
 
 
 def test_a_restart_of_the_coordinator_in_the_middle(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from millstream.broker.coordinators import Coordinators
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.lag import LagCollector
+from millstream.broker.listener_config import EMBEDDED_STORE
 from millstream.broker.membership import Membership
 from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
@@ -328,7 +329,12 @@ class Server:
                 environment.random,
             ),
             producer_ids=ProducerIds(catalog),
-            topics=TopicAdmin(catalog, config, environment.random),
+            topics=TopicAdmin(
+                catalog,
+                config,
+                environment.random,
+                is_alone=environment.store is None and config.metadata_store == EMBEDDED_STORE,
+            ),
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             desks=coordinators.desks,
@@ -381,6 +387,10 @@ class Server:
         if delta.broker_configs:
             self._reconfigure(services, image)
 
+    def _fence(self, services: Services, coordinators: Coordinators, is_fenced: bool) -> None:
+        services.replicas.fence(is_fenced)
+        coordinators.review()
+
     def _reconfigure(self, services: Services, image: ClusterImage) -> None:
         node_id = self._static_config.node_id
         try:
@@ -424,10 +434,11 @@ class Server:
             self._environment.clock,
             options.controller_options(config),
         )
-        membership.registration.on_fenced = services.replicas.fence
+        membership.registration.on_fenced = partial(self._fence, services, self._coordinators)
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()
+        services.replicas.has_lease = membership.registration.is_current
         self._watch(membership.registration.failed)
         services.exchange.start(services.catalog.image)
         self._undo.push_async_callback(services.exchange.stop)
