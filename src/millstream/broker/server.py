@@ -397,6 +397,12 @@ class Server:
         if delta.broker_configs:
             self._reconfigure(services, image)
 
+    def _fence(self, services: Services, is_fenced: bool) -> None:
+        """The broker may have been replaced, or is sure again that it was not."""
+        services.replicas.fence(is_fenced)
+        services.groups.shards.match(services.catalog.image)
+        services.transactions.shards.match(services.catalog.image)
+
     def _reconfigure(self, services: Services, image: ClusterImage) -> None:
         node_id = self._static_config.node_id
         try:
@@ -440,7 +446,8 @@ class Server:
             self._environment.clock,
             options.controller_options(config),
         )
-        membership.registration.on_fenced = services.replicas.fence
+        membership.registration.on_fenced = partial(self._fence, services)
+        services.check_lease = membership.registration.check
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()

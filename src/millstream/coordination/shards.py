@@ -2,9 +2,9 @@
 passes in them.
 
 Follows the cluster's metadata: a partition of the coordinator's topic that this broker comes to
-lead is loaded, and one that it no longer leads is closed. Shards are loaded one after the other by
-one task, in slices; an empty one is ready at once. One heap of timers and one timer of the loop
-serve all that live in them.
+lead is loaded, and one that it no longer leads, or may no longer, is closed. Shards are loaded one
+after the other by one task, in slices; an empty one is ready at once. One heap of timers and one
+timer of the loop serve all that live in them.
 
 What a shard holds, and what else goes on in the background, is the subclass's.
 """
@@ -102,7 +102,7 @@ class Shards(ABC, Generic[S]):
         """Begin to load what this broker leads. Metadata that comes later goes to `follow`."""
         work = [self._load_all(), *self._background()]
         self._tasks = [asyncio.create_task(each) for each in work]
-        self._match(image)
+        self.match(image)
 
     async def stop(self) -> None:
         """Answer everybody who waits, and end the background work."""
@@ -117,14 +117,15 @@ class Shards(ABC, Generic[S]):
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed. Called after the replicas have followed it."""
-        if self._is_stopped:
-            return
         touched = [*delta.created, *delta.deleted, *(new for _, new in delta.changed)]
         if any(topic.name == self.topic for topic in touched):
-            self._match(image)
+            self.match(image)
 
-    def _match(self, image: ClusterImage) -> None:
-        """Have a shard for each partition led here, loaded in the epoch that it is led in."""
+    def match(self, image: ClusterImage) -> None:
+        """Have a shard for each partition led here, loaded in the epoch that it is led in. Called
+        after the replicas were told what to lead."""
+        if self._is_stopped:
+            return
         topic = image.topic(self.topic)
         self._partition_count = 0 if topic is None else len(topic.partitions)
         led: dict[int, Partition] = {}
