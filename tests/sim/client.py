@@ -27,7 +27,7 @@ from sim.cluster import Cluster
 from sim.history import Acknowledged, History, Seen, Value
 
 TOPIC: Final = "events"
-_TIMEOUT_S: Final = 1.0
+_TIMEOUT_S: Final = 0.5
 _RETRY_S: Final = (0.02, 0.1)
 #: What a correct broker never answers to these clients.
 _IMPOSSIBLE: Final = (
@@ -140,7 +140,7 @@ class Producer(Client):
         self._sent = 0
         self.is_finishing = False
         #: Mean rest between requests.
-        self.rest_s = self.random.choice((0.08, 0.25, 0.6))
+        self.rest_s = self.random.choice((0.1, 0.2, 0.5))
 
     async def run(self) -> None:
         producer_id, epoch = await self._init()
@@ -173,7 +173,7 @@ class Producer(Client):
         while True:
             address, _ = await self.leader(self._partition)
             # The broker stamps the bytes that it gets, so each attempt has its own.
-            request = produce_request(TOPIC, bytearray(batch), self._partition, timeout_ms=800)
+            request = produce_request(TOPIC, bytearray(batch), self._partition, timeout_ms=400)
             try:
                 answer = await self.call(address, request, 12, ProduceResponse)
             except PeerError as error:
@@ -231,7 +231,7 @@ class Consumer(Client):
             partition_max_bytes=1 << 20,
         )
         topic = FetchRequest.Topic(topic=TOPIC, partitions=[row])
-        return FetchRequest(max_wait_ms=400, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+        return FetchRequest(max_wait_ms=250, min_bytes=1, max_bytes=1 << 20, topics=[topic])
 
     def _take(self, row: Any, epoch: int) -> None:
         if row.high_watermark < self._told.get(epoch, 0):

@@ -19,9 +19,9 @@ from sim.cluster import Cluster, Machine
 from sim.invariant import Monitor
 
 #: Mean time from one fault to the next.
-_GAP_S: Final = 0.7
+_GAP_S: Final = 0.35
 #: After a fault, until it is over for the others as well: a lease has run out or lives on.
-_NOTICED_S: Final = 2.0
+_NOTICED_S: Final = 1.1
 
 
 class Nemesis:
@@ -90,7 +90,7 @@ class Nemesis:
     def _note(self, what: str) -> None:
         self._cluster.loop.note(f"fault: {what}")
 
-    async def _last(self, low_s: float = 0.1, high_s: float = 3.0) -> None:
+    async def _last(self, low_s: float = 0.05, high_s: float = 1.6) -> None:
         """Short ones are as likely as long ones."""
         ratio = high_s / low_s
         await asyncio.sleep(low_s * ratio ** self._random.random())
@@ -137,7 +137,7 @@ class Nemesis:
         self._note(f"power of {machine.host} fails")
         self._monitor.stopped(machine, lost_power=True)
         machine.lose_power()
-        await self._last(0.05, 3.0)
+        await self._last(0.03, 1.5)
         machine.regain_power()
 
     async def _fall_behind(self) -> None:
@@ -154,13 +154,13 @@ class Nemesis:
         back = (leader.host, follower.host)
         wire.cut(*to)
         wire.cut(*back)
-        await asyncio.sleep(1.2 + self._random.random())
-        wire.slow[back] = (0.1, 0.5)
+        await asyncio.sleep(0.6 + self._random.random() * 0.5)
+        wire.slow[back] = (0.05, 0.25)
         wire.heal(*back)
         wire.heal(*to)
-        await asyncio.sleep(self._random.random() * 0.6)
+        await asyncio.sleep(self._random.random() * 0.3)
         self._stop(leader)
-        await self._last(0.1, 1.0)
+        await self._last(0.05, 0.5)
         wire.slow.pop(back, None)
 
     async def _pause(self) -> None:
@@ -172,7 +172,7 @@ class Nemesis:
             if is_fair:
                 self._note(f"pause {process.name}")
                 process.hold()
-                await self._last(0.1, 4.0)
+                await self._last(0.05, 2.0)
                 self._note(f"resume {process.name}")
                 process.release()
 
@@ -196,7 +196,7 @@ class Nemesis:
         wire = self._cluster.wire
         for way in ways:
             wire.cut(*way)
-        await self._last(0.2, 8.0)
+        await self._last(0.1, 4.0)
         for way in ways:
             wire.heal(*way)
 
@@ -215,7 +215,7 @@ class Nemesis:
                 return
             for machine in machines:
                 machine.link.cut()
-            await self._last(0.2, 4.0)
+            await self._last(0.1, 2.0)
             for machine in machines:
                 machine.link.heal()
 
@@ -223,7 +223,7 @@ class Nemesis:
         one, other = self._pair()
         self._note(f"{one.host} to {other.host} is slow")
         way = (one.host, other.host)
-        self._cluster.wire.slow[way] = (0.02, 0.4)
+        self._cluster.wire.slow[way] = (0.01, 0.2)
         await self._last()
         self._cluster.wire.slow.pop(way, None)
 
@@ -237,7 +237,7 @@ class Nemesis:
         async with self._impaired([machine]) as is_fair:
             if is_fair:
                 self._note(f"disk of {machine.host} is slow")
-                machine.volume.slow_s = 0.3
+                machine.volume.slow_s = 0.15
                 await self._last()
                 machine.volume.slow_s = 0.0
 
@@ -250,7 +250,7 @@ class Nemesis:
         # it, and is started anew.
         self._monitor.stopped(machine, lost_power=False)
         machine.volume.errors = 0.3
-        await self._last(0.1, 1.5)
+        await self._last(0.05, 0.8)
         machine.volume.errors = 0.0
         self._monitor.stopped(machine, lost_power=False)
         machine.kill()
@@ -267,7 +267,7 @@ class Nemesis:
             if is_fair:
                 self._note(f"restart {machine.host}")
                 machine.restart()
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(0.5)
 
     async def _compact_store(self) -> None:
         self._note("compact the store")

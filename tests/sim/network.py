@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from sim.loop import Process, VirtualLoop
 
 #: Time without acknowledgement after which a sender gives a connection up.
-RESET_S: Final = 6.0
+RESET_S: Final = 3.0
 DELAY_S: Final = (0.0002, 0.002)
 #: Share of writes that arrive in two pieces.
 _SPLIT_SHARE: Final = 0.05
@@ -291,7 +291,10 @@ class SimTransport(asyncio.Transport):
         if item == "reset":
             self._arrived.clear()
         self._arrived.append(item)
-        wire.loop.call_soon(self._take, context=self.process.context)
+        if self.process.is_halted:
+            wire.loop.call_soon(self._take, context=self.process.context)
+        else:
+            self.process.context.run(self._take)
 
     def _answer_lost(self) -> None:
         """Something came for a connection that is gone here."""

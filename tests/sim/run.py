@@ -74,7 +74,7 @@ class Run:
         self._admin = Client(self.cluster, "admin", self.history)
         self._producers = [
             Producer(self.cluster, number, number % PARTITIONS, self.history)
-            for number in range(random.choice((2, 3)))
+            for number in range(random.choice((2, 2, 3)))
         ]
         self._consumers = [
             Consumer(self.cluster, number, number, self.history) for number in range(PARTITIONS)
@@ -98,7 +98,7 @@ class Run:
         producing = [each.process.spawn(each.run()) for each in self._producers]
         consuming = [each.process.spawn(each.run()) for each in self._consumers]
         await self._nemesis.run()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         for producer in self._producers:
             producer.is_finishing = True
         await self._recover(producing)
