@@ -41,6 +41,12 @@ SETTINGS: Final = {
     "shutdown.drain.timeout.ms": "300",
     "leader.imbalance.check.interval.seconds": "2",
     "log.cleaner.enable": "false",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.segment.bytes": "2000",
+    "group.min.session.timeout.ms": "100",
+    "group.initial.rebalance.delay.ms": "50",
+    "offsets.commit.timeout.ms": "400",
 }
 #: What arrives is taken out before anybody else's turn, so one is enough for all brokers.
 _RECEIVE_BUFFER: Final = memoryview(bytearray(512 * 1024))
