@@ -86,6 +86,11 @@ class SimServer(Server):
         super().__init__(config, environment)
         self._gate.receive_buffer = _RECEIVE_BUFFER
 
+    @property
+    def lease(self) -> int | None:
+        """Of the broker's registration."""
+        return None if self._membership is None else self._membership.registration.lease
+
     def _settle_memory(self) -> None:
         """The collector is the whole simulation's."""
 

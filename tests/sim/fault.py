@@ -14,24 +14,37 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from typing import Final
 
-from millstream.metadata.record import CONTROLLER_KEY, decode_controller
+from millstream.metadata.record import (
+    CONTROLLER_KEY,
+    PARTITIONS,
+    TOPICS,
+    decode_controller,
+    decode_topic,
+)
+from sim.admin import Admin
 from sim.cluster import Cluster, Machine
 from sim.invariant import Monitor
 
 #: Mean time from one fault to the next.
-_GAP_S: Final = 0.35
+_GAP_S: Final = 0.2
 #: After a fault, until it is over for the others as well: a lease has run out or lives on.
 _NOTICED_S: Final = 1.1
 
 
 class Nemesis:
     def __init__(
-        self, cluster: Cluster, monitor: Monitor, random: Random, client_hosts: list[str]
+        self,
+        cluster: Cluster,
+        monitor: Monitor,
+        random: Random,
+        client_hosts: list[str],
+        admin: Admin,
     ) -> None:
         self._cluster = cluster
         self._monitor = monitor
         self._random = random
         self._clients = client_hosts
+        self._admin = admin
         #: How often each is drawn.
         self._faults: dict[Callable[[], Awaitable[None]], int] = {
             self._kill: 5,
@@ -50,11 +63,15 @@ class Nemesis:
             self._clock_jump: 1,
             self._clean_restart: 2,
             self._compact_store: 1,
+            self._lose_lease: 2,
+            self._repeat: 4,
+            self._reassign: 3,
+            self._elect: 2,
         }
 
     async def run(self) -> None:
         """Do harm; returns when all of it is undone."""
-        count = self._random.choice((1, 2, 2, 3, 3, 4, 5, 6))
+        count = self._random.choice((1, 2, 3, 3, 4, 4, 5, 6, 8))
         chosen = self._random.choices(list(self._faults), list(self._faults.values()), k=count)
         under_way = []
         for fault in chosen:
@@ -196,7 +213,7 @@ class Nemesis:
         wire = self._cluster.wire
         for way in ways:
             wire.cut(*way)
-        await self._last(0.1, 4.0)
+        await self._last(0.1, 2.0)
         for way in ways:
             wire.heal(*way)
 
@@ -272,3 +289,52 @@ class Nemesis:
     async def _compact_store(self) -> None:
         self._note("compact the store")
         self._cluster.store.compact()
+
+    async def _lose_lease(self) -> None:
+        machine = self._target()
+        lease = machine.server.lease if machine.server is not None else None
+        async with self._impaired([machine]) as is_fair:
+            if is_fair and lease is not None:
+                self._note(f"{machine.host} loses its lease")
+                self._cluster.store.revoke(lease)
+
+    async def _repeat(self) -> None:
+        """Requests come a second time, soon or late, from a broker or a client."""
+        target = self._target()
+        others = [machine.host for machine in self._cluster if machine is not target]
+        source = self._random.choice(others + self._clients)
+        for _ in range(self._random.choice((1, 2, 4))):
+            self._note(f"repeat what {source} sent to {target.host}")
+            # What was cut meanwhile is given up, as whoever repeats would.
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._cluster.wire.repeat(
+                        source, target.host, self._cluster.outside, self._random.random() * 0.3
+                    )
+
+    # Operators at work
+
+    async def _reassign(self) -> None:
+        topic, partition = self._partition()
+        brokers = list(self._cluster.machines)
+        replicas = self._random.sample(brokers, self._random.choice((2, 3, 3, 3)))
+        self._note(f"move {topic} {partition} to {replicas}")
+        await self._admin.process.spawn(self._admin.reassign(topic, partition, replicas))
+        await self._last(0.05, 0.8)
+        if self._random.random() < 0.3:
+            self._note(f"move {topic} {partition} back")
+            await self._admin.process.spawn(self._admin.reassign(topic, partition, None))
+
+    async def _elect(self) -> None:
+        topic, partition = self._partition()
+        self._note(f"elect for {topic} {partition}")
+        await self._admin.process.spawn(self._admin.elect(topic, partition))
+
+    def _partition(self) -> tuple[str, int]:
+        """Any partition of any topic."""
+        key = self._random.choice(list(self._cluster.records()))
+        topic_id, _, partition = key.removeprefix(PARTITIONS).partition("/")
+        for item in self._cluster.store.range(TOPICS).items:
+            if decode_topic(item.value).id == topic_id:
+                return item.key.removeprefix(TOPICS), int(partition)
+        raise AssertionError(f"{key} is of no topic")

@@ -1,4 +1,4 @@
-"""An idempotent producer with acks=all: one request under way, repeated until it is acknowledged."""
+"""An idempotent producer with acks=all: one request at a time, repeated until acknowledged."""
 
 from __future__ import annotations
 

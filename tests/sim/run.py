@@ -93,7 +93,9 @@ class Run:
             for number in range(PARTITIONS)
         ]
         hosts = [each.host for each in (*self._producers, *self._consumers, *self._members)]
-        self._nemesis = Nemesis(self.cluster, self._monitor, Random(f"faults {seed}"), hosts)
+        self._nemesis = Nemesis(
+            self.cluster, self._monitor, Random(f"faults {seed}"), hosts, self._admin
+        )
         self._random = random
         #: Of the partitions, once they were read to the end.
         self._ends: dict[int, int] = {}
