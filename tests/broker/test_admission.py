@@ -19,10 +19,19 @@ from millstream.transactions.state import End
 from transactions.coordinator_home import CoordinatorHome
 
 A = TopicPartition("a", 0)
-#: A partition in which nothing is open.
-PARTITION: Any = SimpleNamespace(
-    topic_partition=A, log=SimpleNamespace(has_open_transaction=lambda *_: False)
-)
+
+
+def partition_with(*, marker_offset: int = -1, leader_epoch: int = 0) -> Any:
+    """Of ten records, with nothing open, and with a marker of the producer or none."""
+    log = SimpleNamespace(
+        log_end_offset=10,
+        has_open_transaction=lambda *_: False,
+        has_marker_since=lambda _, offset: marker_offset >= offset,
+    )
+    return SimpleNamespace(topic_partition=A, leader_epoch=leader_epoch, log=log)
+
+
+PARTITION = partition_with()
 
 
 def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]) -> None:
@@ -47,9 +56,9 @@ def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]
 
 def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome, producer: Producer) -> None:
-        admission = Admission(home.coordinator, "x")
+        admission = Admission(lambda _: home.coordinator, "x")
         decided: list[bool] = []
-        admission.ask(producer, [A], lambda: decided.append(True), adds=True)
+        admission.ask(producer, [PARTITION], lambda: decided.append(True), adds=True)
         assert decided == []
         home.markers.sent[0][3].deliver(None)
         assert decided == [True]
@@ -62,30 +71,40 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(admission_module, "_ENDING_S_MAX", 0.01)
 
     async def body(home: CoordinatorHome, producer: Producer) -> None:
-        admission = Admission(home.coordinator, "x")
+        admission = Admission(lambda _: home.coordinator, "x")
         decided = asyncio.Event()
-        admission.ask(producer, [A], decided.set, adds=True)
+        admission.ask(producer, [PARTITION], decided.set, adds=True)
         await asyncio.wait_for(decided.wait(), 90)
         with pytest.raises(BrokerError) as caught:
             admission.check(PARTITION, producer)
         assert caught.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
         # Nothing is asked once more when they do arrive.
         home.markers.sent[0][3].deliver(None)
-        assert not home.coordinator.is_open("x", producer, A)
+        assert A not in home.coordinator.describe("x").partitions
 
     run(tmp_path, body)
 
 
-def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("then", "code"),
+    [
+        (partition_with(marker_offset=9), None),
+        (partition_with(marker_offset=10), ErrorCode.INVALID_TXN_STATE),
+        (partition_with(leader_epoch=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(
+    tmp_path: Path, then: Any, code: ErrorCode | None
+) -> None:
     async def body(home: CoordinatorHome, producer: Producer) -> None:
-        home.markers.answers_at_once = True
         home.markers.sent[0][3].deliver(None)
-        admission = Admission(home.coordinator, "x")
-        admission.ask(producer, [A], lambda: None, adds=True)
-        admission.check(PARTITION, producer)
-        home.coordinator.end("x", End(producer, False, 2), None, home.ticket("abort"))
+        admission = Admission(lambda _: home.coordinator, "x")
+        admission.ask(producer, [PARTITION], lambda: None, adds=True)
+        if code is None:
+            admission.check(then, producer)
+            return
         with pytest.raises(BrokerError) as caught:
-            admission.check(PARTITION, producer)
-        assert caught.value.code == ErrorCode.INVALID_TXN_STATE
+            admission.check(then, producer)
+        assert caught.value.code == code
 
     run(tmp_path, body)

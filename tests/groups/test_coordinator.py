@@ -517,6 +517,7 @@ async def settle(home: CoordinatorHome, producer: Producer, *, is_commit: bool) 
             producer,
             is_commit=is_commit,
             coordinator_epoch=0,
+            transaction_version=0,
             ticket=answers.ticket(str(index)),
         )
     await turns()

@@ -167,13 +167,17 @@ class RawClient:
     # Common requests
 
     def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, object] | None = None,
+        replication_factor: int = 1,
     ) -> bytes:
         """Create a topic that must not exist yet; returns its id."""
         topic = CreateTopicsRequest.Topic(
             name=name,
             num_partitions=partitions,
-            replication_factor=1,
+            replication_factor=replication_factor,
             configs=[
                 CreateTopicsRequest.Topic.Config(name=key, value=str(value))
                 for key, value in (configs or {}).items()

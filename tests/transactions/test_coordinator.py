@@ -93,7 +93,7 @@ def test_an_answer_waits_for_its_record_and_markers_for_the_decision(tmp_path: P
         await turns()
         assert home.answers["end"] == Producer(7, 1)
         sent = [(marker, partition) for marker, _, partition, _ in home.markers.sent]
-        assert sent == [(Marker(Producer(7, 1), True), each) for each in (A, B)]
+        assert sent == [(Marker(Producer(7, 1), True, 2), each) for each in (A, B)]
         home.markers.sent[0][3].deliver(None)
         await turns()
         assert state(home) is State.PREPARE_COMMIT
@@ -286,10 +286,6 @@ def test_what_is_flushed_is_answered_at_once(tmp_path: Path) -> None:
         assert "add" not in home.answers
         home.coordinator.flush("x")
         assert home.answers["add"] is None
-        assert home.coordinator.is_open("x", producer, A)
-        assert not home.coordinator.is_open("x", producer, B)
-        assert not home.coordinator.is_open("x", Producer(7, 1), A)
-        assert not home.coordinator.is_open("nobody", producer, A)
         home.coordinator.verify_partitions("x", producer, [A, B], home.ticket("verify"))
         assert home.answers["verify"] == {
             A: ErrorCode.NONE,

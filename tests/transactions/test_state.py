@@ -107,7 +107,7 @@ def test_while_it_ends_nothing_else_happens(commit: bool) -> None:
 def test_in_version_2_every_end_raises_the_epoch_and_markers_carry_it() -> None:
     transaction = ongoing()
     effects = end(transaction, commit=True, client=2)
-    assert effects.marker == Marker(Producer(7, 1), is_commit=True)
+    assert effects.marker == Marker(Producer(7, 1), is_commit=True, version=2)
     assert reply(effects) == Producer(7, 1)
 
 
@@ -162,7 +162,7 @@ def test_an_initialisation_aborts_first_and_then_raises_the_epoch_again() -> Non
     transaction = ongoing()
     effects = transaction.init_producer(20, TIMEOUT_MS, None, None, "t")
     assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert effects.marker == Marker(Producer(7, 1), is_commit=False)
+    assert effects.marker == Marker(Producer(7, 1), is_commit=False, version=2)
     for each in (A, B):
         transaction.marked(30, each)
     effects = transaction.init_producer(40, 5000, None, None, "t")
@@ -214,7 +214,7 @@ def test_when_epochs_are_used_up_an_end_takes_a_new_id() -> None:
     assert code == ErrorCode.CONCURRENT_TRANSACTIONS
     effects = end(transaction, commit=True, client=2, new_id=8)
     assert reply(effects) == Producer(8, 0)
-    assert effects.marker == Marker(Producer(7, LAST_EPOCH), is_commit=True)
+    assert effects.marker == Marker(Producer(7, LAST_EPOCH), is_commit=True, version=2)
     replayed = Transaction("bank", 2)
     value = decode_value(effects.records[0][1])
     assert value is not None

@@ -10,23 +10,24 @@ A producer of version 2 begins its next transaction as soon as the one before is
 markers may still be on their way. Then the coordinator is asked again when they have arrived, for a
 while: clients rest much longer before they retry.
 
-The coordinator's answer may have to wait; by then the transaction may have ended. So it is asked
-once more, of what it knows at that moment, when the batch is appended.
+The coordinator's answer may have to wait; by then the transaction may have ended, and its marker
+may have been written. So a batch is appended only if the partition is led in the same epoch as when
+the coordinator was asked, and has had no marker of the producer since.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.broker.context import Context
+from millstream.broker.remote_admission import Desk
 from millstream.coordination.effects import Producer
 from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
-from millstream.transactions.coordinator import Coordinator
 from millstream.transactions.state import BUMPING_VERSION
 
 _Codes = dict[TopicPartition, ErrorCode]
@@ -34,15 +35,26 @@ _Codes = dict[TopicPartition, ErrorCode]
 #: Longest wait for the markers of the transaction before.
 _ENDING_S_MAX: Final = 1.0
 
-#: The coordinator can't say just now.
+#: The coordinator can't say just now, or could not be asked.
 UNDECIDED: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_COORDINATOR,
+        # Its broker has not heard of a new topic yet.
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+
+
+class _Moment(NamedTuple):
+    """When the coordinator was asked about a partition, by the partition's own time."""
+
+    leader_epoch: int
+    end_offset: int
 
 
 class Admission:
@@ -50,20 +62,23 @@ class Admission:
 
     __slots__ = (
         "_codes",
-        "_has_waited",
+        "_find_desk",
         "_is_waived",
+        "_moments",
         "_producer",
         "_transactional_id",
-        "_transactions",
+        "_wait_until",
     )
 
-    def __init__(self, transactions: Coordinator, transactional_id: str) -> None:
-        self._transactions = transactions
+    def __init__(self, find_desk: Callable[[str], Desk], transactional_id: str) -> None:
+        self._find_desk = find_desk
         self._transactional_id = transactional_id
         self._producer = Producer(-1, -1)
         self._codes: _Codes = {}
+        self._moments: dict[TopicPartition, _Moment] = {}
         self._is_waived = False
-        self._has_waited = False
+        #: By the loop's clock; set when the transaction before is first found not to have ended.
+        self._wait_until: float | None = None
 
     def waive(self) -> None:
         """Admit everything: the broker is set not to ask."""
@@ -72,37 +87,47 @@ class Admission:
     def ask(
         self,
         producer: Producer,
-        partitions: Sequence[TopicPartition],
+        partitions: Sequence[Partition],
         then: Callable[[], None],
         *,
         adds: bool,
     ) -> None:
         """Have partitions admitted; `then` is called when that is decided, perhaps at once."""
         self._producer = producer
+        names = [each.topic_partition for each in partitions]
+        self._moments = {
+            each.topic_partition: _Moment(each.leader_epoch, each.log.log_end_offset)
+            for each in partitions
+        }
+        desk = self._find_desk(self._transactional_id)
 
         def decided(codes: _Codes | None) -> None:
-            self._codes = codes or dict.fromkeys(partitions, ErrorCode.NONE)
+            self._codes = codes or dict.fromkeys(names, ErrorCode.NONE)
             then()
 
         def refused(code: ErrorCode) -> None:
-            if code == ErrorCode.CONCURRENT_TRANSACTIONS and adds and not self._has_waited:
-                self._has_waited = True
-                self._after_ending(lambda: self.ask(producer, partitions, then, adds=adds))
+            if code == ErrorCode.CONCURRENT_TRANSACTIONS and adds and self._has_time():
+                self._after_ending(desk, lambda: self.ask(producer, partitions, then, adds=adds))
                 return
-            self._codes = dict.fromkeys(partitions, code)
+            self._codes = dict.fromkeys(names, code)
             then()
 
         ticket = Ticket(decided, refused)
-        transactions, transactional_id = self._transactions, self._transactional_id
+        transactional_id = self._transactional_id
         if adds:
-            transactions.add_partitions(
-                transactional_id, producer, partitions, BUMPING_VERSION, ticket
-            )
+            desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, ticket)
         else:
-            transactions.verify_partitions(transactional_id, producer, partitions, ticket)
-        transactions.flush(transactional_id)
+            desk.verify_partitions(transactional_id, producer, names, ticket)
+        desk.flush(transactional_id)
 
-    def _after_ending(self, ask_again: Callable[[], None]) -> None:
+    def _has_time(self) -> bool:
+        """Whether to wait (on) for the end of the transaction before."""
+        now = asyncio.get_running_loop().time()
+        if self._wait_until is None:
+            self._wait_until = now + _ENDING_S_MAX
+        return now < self._wait_until
+
+    def _after_ending(self, desk: Desk, ask_again: Callable[[], None]) -> None:
         """When the transaction before has ended, or it took too long."""
         is_done = False
 
@@ -113,8 +138,9 @@ class Admission:
                 timer.cancel()
                 ask_again()
 
-        timer = asyncio.get_running_loop().call_later(_ENDING_S_MAX, once)
-        self._transactions.when_ended(self._transactional_id, once)
+        assert self._wait_until is not None
+        timer = asyncio.get_running_loop().call_at(self._wait_until, once)
+        desk.when_ended(self._transactional_id, once)
 
     def check(self, partition: Partition, producer: Producer) -> None:
         """Raise unless a batch of the producer's transaction may be appended now."""
@@ -122,13 +148,21 @@ class Admission:
             return
         topic_partition = partition.topic_partition
         code = self._codes.get(topic_partition, ErrorCode.INVALID_TXN_STATE)
-        if code == ErrorCode.NONE and not (
-            producer == self._producer
-            and self._transactions.is_open(self._transactional_id, producer, topic_partition)
-        ):
-            code = ErrorCode.INVALID_TXN_STATE
+        if code == ErrorCode.NONE:
+            code = self._present_code(partition, producer)
         if code != ErrorCode.NONE:
             raise BrokerError(code, f"{topic_partition} is not part of the producer's transaction")
+
+    def _present_code(self, partition: Partition, producer: Producer) -> ErrorCode:
+        """For a partition that was admitted when the coordinator was asked."""
+        moment = self._moments[partition.topic_partition]
+        if partition.leader_epoch != moment.leader_epoch:
+            # What the leaders in between have written is not known: the producer is to ask again.
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        has_ended = partition.log.has_marker_since(producer.producer_id, moment.end_offset)
+        if has_ended or producer != self._producer:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE
 
 
 def is_verified(context: Context) -> bool:

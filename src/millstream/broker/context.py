@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.broker.fetch_session import FetchSessions
     from millstream.broker.marker import LocalMarkers
     from millstream.broker.producer_id import ProducerIds
+    from millstream.broker.remote_admission import Desks
     from millstream.broker.topic import TopicAdmin
 
 
@@ -44,6 +45,8 @@ class Services:
     topics: TopicAdmin
     groups: Coordinator
     transactions: TransactionCoordinator
+    #: Coordinators of transactions, on whichever broker.
+    desks: Desks
     #: Ends transactions in the partitions that this broker leads.
     markers: LocalMarkers
     #: Makes log start offsets, recovery points and high watermarks durable.

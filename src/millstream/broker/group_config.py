@@ -105,7 +105,11 @@ class GroupConfig:
         _INT, 50, "Partitions of the offsets topic when it is made.", minimum=1
     )
     offsets_topic_replication_factor: int = setting(
-        _SHORT, 3, "Replicas of it, or as many as there are brokers.", minimum=1
+        _SHORT,
+        3,
+        "Replicas of it. It is made once there are as many brokers; with the embedded metadata "
+        "store there is one.",
+        minimum=1,
     )
     offsets_topic_segment_bytes: int = setting(_INT, 100 * _MIB, "Size of its segments.", minimum=1)
     offsets_topic_compression_codec: int = setting(

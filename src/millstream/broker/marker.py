@@ -1,7 +1,7 @@
 """Transaction markers for partitions that this broker leads.
 
-Is the `MarkerSender` of the transaction coordinator, and does what WriteTxnMarkers asks for.
-Markers for the offsets topic go through the group coordinator, as they settle offsets.
+Does what a coordinator asks for, here or by WriteTxnMarkers. Markers for the offsets topic go
+through the group coordinator, as they settle offsets.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class LocalMarkers:
                 marker.producer,
                 is_commit=marker.is_commit,
                 coordinator_epoch=coordinator_epoch,
+                transaction_version=marker.version,
                 ticket=ticket,
             )
         else:
@@ -61,6 +62,7 @@ class LocalMarkers:
                 marker.producer.epoch,
                 commit=marker.is_commit,
                 coordinator_epoch=coordinator_epoch,
+                transaction_version=marker.version,
             )
         except BrokerError as error:
             ticket.fail(error.code)

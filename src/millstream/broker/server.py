@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from millstream.broker import gauges, group_override, lag_gauges, options
+from millstream.broker import gauges, lag_gauges, options
 from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
+from millstream.broker.coordinators import Coordinators
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.lag import LagCollector
-from millstream.broker.marker import LocalMarkers
+from millstream.broker.listener_config import EMBEDDED_STORE
 from millstream.broker.membership import Membership
 from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
@@ -46,8 +47,6 @@ from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
 from millstream.env.random import Random, system_random
-from millstream.groups.coordinator import Coordinator as GroupCoordinator
-from millstream.groups.shards import Shards as GroupShards
 from millstream.log.cleaner import Cleaner
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
@@ -66,8 +65,6 @@ from millstream.net.listener import Acceptor
 from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
-from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
-from millstream.transactions.shards import Shards as TransactionShards
 
 if TYPE_CHECKING:
     from millstream.broker.http import HttpServer
@@ -126,6 +123,7 @@ class Server:
         )
         self._http: HttpServer | None = None
         self._membership: Membership | None = None
+        self._coordinators: Coordinators | None = None
         self._gate = Gate(options.limits(config))
         self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
@@ -306,8 +304,7 @@ class Server:
         upkeep: LogUpkeep,
     ) -> Services:
         environment = self._environment
-        groups = self._start_groups(config, catalog, replicas)
-        markers = LocalMarkers(catalog, replicas, groups)
+        coordinators = self._start_coordinators(config, catalog, replicas)
         services = Services(
             config=config,
             clock=environment.clock,
@@ -332,13 +329,19 @@ class Server:
                 environment.random,
             ),
             producer_ids=ProducerIds(catalog),
-            topics=TopicAdmin(catalog, config, environment.random),
-            groups=groups,
-            transactions=self._start_transactions(config, catalog, replicas, markers),
-            markers=markers,
+            topics=TopicAdmin(
+                catalog,
+                config,
+                environment.random,
+                is_alone=environment.store is None and config.metadata_store == EMBEDDED_STORE,
+            ),
+            groups=coordinators.groups,
+            transactions=coordinators.transactions,
+            desks=coordinators.desks,
+            markers=coordinators.markers,
             checkpoint=upkeep.checkpoint,
         )
-        catalog.subscribe(partial(self._follow, services))
+        catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
         if config.http_address is not None and config.metrics_lag_interval_ms:
             self._start_lag(services)
@@ -356,46 +359,37 @@ class Server:
         self._undo.push_async_callback(lag.stop)
         lag_gauges.show_lag(self._metrics, lag)
 
-    def _start_groups(
+    def _start_coordinators(
         self, config: BrokerConfig, catalog: Catalog, replicas: Replicas
-    ) -> GroupCoordinator:
+    ) -> Coordinators:
         environment = self._environment
-        shards = GroupShards(
-            replicas, environment.clock, environment.random, options.coordinator_options(config)
+        coordinators = self._coordinators = Coordinators(
+            config,
+            catalog,
+            replicas,
+            clock=environment.clock,
+            network=environment.network,
+            random=environment.random,
         )
-        configs = catalog.image.group_configs
-        shards.configure(group_override.changes(configs, configs, config, shards.options.groups))
-        shards.start(catalog.image)
-        self._undo.push_async_callback(shards.stop)
-        return GroupCoordinator(shards)
+        coordinators.start(config, catalog.image)
+        self._undo.push_async_callback(coordinators.stop)
+        return coordinators
 
-    def _start_transactions(
-        self, config: BrokerConfig, catalog: Catalog, replicas: Replicas, markers: LocalMarkers
-    ) -> TransactionCoordinator:
-        shards = TransactionShards(
-            replicas, self._environment.clock, markers, options.transaction_options(config)
-        )
-        shards.start(catalog.image)
-        self._undo.push_async_callback(shards.stop)
-        return TransactionCoordinator(shards)
-
-    def _follow(self, services: Services, image: ClusterImage, delta: ImageDelta) -> None:
+    def _follow(
+        self, services: Services, coordinators: Coordinators, image: ClusterImage, delta: ImageDelta
+    ) -> None:
         """The metadata changed: apply it to everything here that depends on it."""
         services.replicas.follow(image, delta)
         services.exchange.follow(image, delta)
-        services.groups.shards.follow(image, delta)
-        services.transactions.shards.follow(image, delta)
+        coordinators.follow(services.config, image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
-        if delta.group_configs:
-            shards = services.groups.shards
-            shards.configure(
-                group_override.changes(
-                    image.group_configs, delta.group_configs, services.config, shards.options.groups
-                )
-            )
         if delta.broker_configs:
             self._reconfigure(services, image)
+
+    def _fence(self, services: Services, coordinators: Coordinators, is_fenced: bool) -> None:
+        services.replicas.fence(is_fenced)
+        coordinators.review()
 
     def _reconfigure(self, services: Services, image: ClusterImage) -> None:
         node_id = self._static_config.node_id
@@ -423,8 +417,8 @@ class Server:
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)
         # Before connections are closed: whoever waits for a coordinator is told to look elsewhere.
-        self._undo.push_async_callback(services.groups.shards.stop)
-        self._undo.push_async_callback(services.transactions.shards.stop)
+        assert self._coordinators is not None
+        self._undo.push_async_callback(self._coordinators.stop)
         membership = Membership(
             services.catalog,
             store,
@@ -440,10 +434,11 @@ class Server:
             self._environment.clock,
             options.controller_options(config),
         )
-        membership.registration.on_fenced = services.replicas.fence
+        membership.registration.on_fenced = partial(self._fence, services, self._coordinators)
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()
+        services.replicas.has_lease = membership.registration.is_current
         self._watch(membership.registration.failed)
         services.exchange.start(services.catalog.image)
         self._undo.push_async_callback(services.exchange.stop)

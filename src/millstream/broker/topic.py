@@ -32,10 +32,14 @@ def is_internal(name: str) -> bool:
 class TopicAdmin:
     """Creates topics and partitions. `config` is replaced when settings change at run time."""
 
-    __slots__ = ("_catalog", "_random", "config")
+    __slots__ = ("_catalog", "_is_alone", "_random", "config")
 
-    def __init__(self, catalog: Catalog, config: BrokerConfig, random: Random) -> None:
+    def __init__(
+        self, catalog: Catalog, config: BrokerConfig, random: Random, *, is_alone: bool
+    ) -> None:
         self._catalog = catalog
+        #: Whether there can't be other brokers, and so no more than one replica.
+        self._is_alone = is_alone
         self.config = config
         self._random = random
 
@@ -115,8 +119,9 @@ class TopicAdmin:
         )
 
     def _replicas_within(self, wanted: int) -> int:
-        """As many replicas as are wanted, or as there are brokers."""
-        return min(wanted, max(len(self._catalog.image.brokers), 1))
+        """As many replicas as are wanted. Among several brokers never fewer: the topic would keep
+        them for good, because some brokers were not up yet when somebody first asked."""
+        return 1 if self._is_alone else wanted
 
     def plan_growth(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None

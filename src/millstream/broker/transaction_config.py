@@ -42,7 +42,11 @@ class TransactionConfig(GroupConfig):
         _INT, 50, "Partitions of the transactions topic when it is made.", minimum=1
     )
     transaction_state_log_replication_factor: int = setting(
-        _SHORT, 3, "Replicas of it, or as many as there are brokers.", minimum=1
+        _SHORT,
+        3,
+        "Replicas of it. It is made once there are as many brokers; with the embedded metadata "
+        "store there is one.",
+        minimum=1,
     )
     transaction_state_log_min_isr: int = setting(
         _INT, 2, "In-sync replicas that it needs, or as many as it has.", minimum=1

@@ -257,6 +257,7 @@ def _defaults(brokers: int) -> list[str]:
     return [
         f"default.replication.factor={replicas}",
         f"offsets.topic.replication.factor={replicas}",
+        f"transaction.state.log.replication.factor={replicas}",
         f"min.insync.replicas={2 if replicas > 2 else 1}",
     ]
 

@@ -122,7 +122,14 @@ class Journal:
         for wait in list(self._waits):
             wait.fail(code)
 
-    def append_marker(self, producer: Producer, *, is_commit: bool, coordinator_epoch: int) -> None:
+    def append_marker(
+        self,
+        producer: Producer,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> None:
         """End a producer's transaction in this partition, after all that was asked for by now.
 
         Raises BrokerError if the marker can't be written; nothing is ahead of the log then."""
@@ -134,6 +141,7 @@ class Journal:
             producer.epoch,
             commit=is_commit,
             coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
         )
         self._end_offset = max(self._end_offset, appended.last_offset + 1)
 

@@ -1,7 +1,7 @@
 """Replaying a partition into its shard, in slices that leave the loop free.
 
-Reads up to the log's end as it is at the start: what a former leader had appended but not yet
-committed is this leader's to commit. Nobody else appends meanwhile.
+Reads up to the log's end as it is at the start, all of which is committed by then. Nobody appends
+meanwhile.
 """
 
 from __future__ import annotations

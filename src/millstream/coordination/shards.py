@@ -6,6 +6,13 @@ lead is loaded, and one that it no longer leads is closed. Shards are loaded one
 one task, in slices; an empty one is ready at once. One heap of timers and one timer of the loop
 serve all that live in them.
 
+A partition is loaded once all that it holds is committed. Before that this broker can't know what
+of it the coordinator before had told its clients, nor whether it will last.
+
+Nobody is served while this broker's lease may have run out: another may coordinate by then. That
+is asked at each request, as a process that was stopped for a while may serve before it notices. A
+partition without other replicas is nobody else's, lease or not.
+
 What a shard holds, and what else goes on in the background, is the subclass's.
 """
 
@@ -15,6 +22,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator
+from math import inf
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from millstream.coordination import loader
@@ -35,6 +43,9 @@ _log = logging.getLogger(__name__)
 _TIMERS_PER_TURN: Final = 100
 #: Rest before a partition whose log can't be read is tried again.
 _LOAD_RETRY_S: Final = 5.0
+#: A partition that can't be written twice in this time rests before it is loaded once more.
+_RELOADS_APART_S: Final = 5.0
+_RELOAD_REST_S: Final = 1.0
 
 S = TypeVar("S", bound=Shard)
 
@@ -44,6 +55,7 @@ class Shards(ABC, Generic[S]):
 
     __slots__ = (
         "_clock",
+        "_failed_at",
         "_is_stopped",
         "_loads",
         "_partition_count",
@@ -72,6 +84,8 @@ class Shards(ABC, Generic[S]):
         #: Shards to load, and the tasks that work in the background.
         self._loads: asyncio.Queue[S] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
+        #: When a partition could last not be written or read, by the monotonic clock.
+        self._failed_at: dict[int, float] = {}
         self._is_stopped = False
 
     # For the subclass
@@ -102,7 +116,8 @@ class Shards(ABC, Generic[S]):
         """Begin to load what this broker leads. Metadata that comes later goes to `follow`."""
         work = [self._load_all(), *self._background()]
         self._tasks = [asyncio.create_task(each) for each in work]
-        self._match(image)
+        self._count_partitions(image)
+        self.review()
 
     async def stop(self) -> None:
         """Answer everybody who waits, and end the background work."""
@@ -121,12 +136,19 @@ class Shards(ABC, Generic[S]):
             return
         touched = [*delta.created, *delta.deleted, *(new for _, new in delta.changed)]
         if any(topic.name == self.topic for topic in touched):
-            self._match(image)
+            self._count_partitions(image)
+            self.review()
 
-    def _match(self, image: ClusterImage) -> None:
-        """Have a shard for each partition led here, loaded in the epoch that it is led in."""
+    def _count_partitions(self, image: ClusterImage) -> None:
         topic = image.topic(self.topic)
         self._partition_count = 0 if topic is None else len(topic.partitions)
+
+    def review(self) -> None:
+        """Have a shard for each partition led here, loaded in the epoch that it is led in.
+
+        To be called when this broker leads others than before."""
+        if self._is_stopped:
+            return
         led: dict[int, Partition] = {}
         for index in range(self._partition_count):
             partition = self._replicas.get(self.topic, index)
@@ -139,7 +161,7 @@ class Shards(ABC, Generic[S]):
             if index not in self._shards:
                 self._open(index, partition)
 
-    def _open(self, index: int, partition: Partition) -> None:
+    def _open(self, index: int, partition: Partition, rest_s: float = 0.0) -> None:
         journal = Journal(
             partition,
             self._clock,
@@ -148,17 +170,39 @@ class Shards(ABC, Generic[S]):
         )
         shard = self._make(index, partition.leader_epoch, journal)
         self._shards[index] = shard
-        if partition.log.log_start_offset == partition.log.log_end_offset:
+        end_offset = partition.log.log_end_offset
+        if rest_s:
+            loop = asyncio.get_running_loop()
+            loop.call_later(rest_s, self._load_when_committed, shard, partition, end_offset)
+        else:
+            self._load_when_committed(shard, partition, end_offset)
+
+    def _load_when_committed(self, shard: S, partition: Partition, end_offset: int) -> None:
+        if self._shards.get(shard.index) is not shard:
+            return
+        if partition.high_watermark < end_offset:
+            # Also called back when too few replicas are left, or none follows this one any more.
+            partition.when_acknowledged(
+                end_offset,
+                lambda: self._load_when_committed(shard, partition, end_offset),
+                acks_all=True,
+            )
+        elif partition.log.log_start_offset == end_offset:
             shard.open(self.now_ms)
         else:
             self._loads.put_nowait(shard)
 
     def _reopen(self, shard: S, partition: Partition) -> None:
-        """Memory is ahead of the log: what the log says holds."""
-        if self._shards.get(shard.index) is shard:
-            self._close(shard.index, ErrorCode.NOT_COORDINATOR)
-            if partition.is_leader and not self._is_stopped:
-                self._open(shard.index, partition)
+        """Memory is ahead of the log, or the log can't be read: what the log says holds."""
+        index = shard.index
+        if self._shards.get(index) is not shard:
+            return
+        self._close(index, ErrorCode.NOT_COORDINATOR)
+        if partition.is_leader and not self._is_stopped:
+            now = self._clock.monotonic()
+            is_repeated = now - self._failed_at.get(index, -inf) < _RELOADS_APART_S
+            self._failed_at[index] = now
+            self._open(index, partition, _RELOAD_REST_S if is_repeated else 0.0)
 
     def _close(self, index: int, code: ErrorCode) -> None:
         shard = self._shards.pop(index)
@@ -235,13 +279,7 @@ class Shards(ABC, Generic[S]):
 
     def of(self, key: str) -> S:
         """The shard that serves a key; NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
-        shard = None
-        if self._partition_count:
-            shard = self._shards.get(self.index_of(key))
-        if shard is None:
-            raise BrokerError(ErrorCode.NOT_COORDINATOR)
-        shard.check_serving()
-        return shard
+        return self.at(self.index_of(key))
 
     def index_of(self, key: str) -> int:
         """The partition that a key lives in; NOT_COORDINATOR while there is no topic."""
@@ -252,13 +290,17 @@ class Shards(ABC, Generic[S]):
     def at(self, index: int) -> S:
         """The shard of one partition; raises as `of` does."""
         shard = self._shards.get(index)
-        if shard is None:
+        if shard is None or not (self._replicas.has_lease() or self._is_alone(index)):
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         shard.check_serving()
         return shard
 
+    def _is_alone(self, index: int) -> bool:
+        """Whether nobody else could coordinate what lives in a partition."""
+        partition = self._replicas.get(self.topic, index)
+        return partition is not None and len(partition.state.replicas) == 1
+
     def all(self) -> Iterator[S]:
-        """Every shard here. COORDINATOR_LOAD_IN_PROGRESS while one of them is not loaded."""
-        for shard in self._shards.values():
-            shard.check_serving()
-        yield from list(self._shards.values())
+        """Every shard here; raises as `of` does while one of them is not served."""
+        found = [self.at(index) for index in list(self._shards)]
+        yield from found

@@ -230,6 +230,7 @@ class Coordinator:
         *,
         is_commit: bool,
         coordinator_epoch: int,
+        transaction_version: int,
         ticket: Ticket,
     ) -> None:
         """End a producer's transaction in one partition of the offsets topic, and with it settle
@@ -240,7 +241,11 @@ class Coordinator:
             ticket.fail(error.code)
             return
         shard.end_transaction(
-            producer, is_commit=is_commit, coordinator_epoch=coordinator_epoch, ticket=ticket
+            producer,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+            ticket=ticket,
         )
 
     def offsets(

@@ -131,13 +131,22 @@ class Shard(shard.Shard):
         self._open_transactions.setdefault(producer_id, set()).add(group_id)
 
     def end_transaction(
-        self, producer: Producer, *, is_commit: bool, coordinator_epoch: int, ticket: Ticket
+        self,
+        producer: Producer,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        ticket: Ticket,
     ) -> None:
         """Write a producer's marker, and settle its offsets by it; the ticket gets None once the
         marker is committed."""
         try:
             self.journal.append_marker(
-                producer, is_commit=is_commit, coordinator_epoch=coordinator_epoch
+                producer,
+                is_commit=is_commit,
+                coordinator_epoch=coordinator_epoch,
+                transaction_version=transaction_version,
             )
         except BrokerError as error:
             ticket.fail(error.code)

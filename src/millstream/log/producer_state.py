@@ -56,6 +56,7 @@ class ProducerEntry:
         "epoch",
         "is_restored",
         "last_timestamp",
+        "marker_offset",
         "producer_id",
         "transaction_start",
     )
@@ -73,6 +74,8 @@ class ProducerEntry:
         self.coordinator_epoch = -1
         #: First offset of the open transaction, or -1.
         self.transaction_start = -1
+        #: Of the last marker that was seen, or -1. Not in snapshots.
+        self.marker_offset = -1
 
     @property
     def last_sequence(self) -> int:
@@ -198,6 +201,10 @@ class ProducerState:
         entry = self.entries.get(producer_id)
         return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
+    def has_marker_since(self, producer_id: int, offset: int) -> bool:
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.marker_offset >= offset
+
     def check_first(self, header: BatchHeader, offset: int) -> None:
         """Refuse a batch that can't begin a transaction of version 2.
 
@@ -260,6 +267,7 @@ class ProducerState:
         if marker is None:
             return None
         entry.coordinator_epoch = marker.coordinator_epoch
+        entry.marker_offset = offset
         start, entry.transaction_start = entry.transaction_start, -1
         if start < 0:
             return None

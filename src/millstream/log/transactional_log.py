@@ -42,6 +42,13 @@ class TransactionalLog(LocalLog):
         """Whether the producer has begun a transaction here, in that epoch, that has not ended."""
         return self.producer_state.has_open(producer_id, producer_epoch)
 
+    def has_marker_since(self, producer_id: int, offset: int) -> bool:
+        """Whether a transaction of the producer was ended here at `offset` or after it.
+
+        Of markers that were written while this process had the log open; older ones are not known.
+        """
+        return self.producer_state.has_marker_since(producer_id, offset)
+
     def check_first_batch(self, header: BatchHeader) -> None:
         """Refuse a batch that can't be the first of its transaction here.
 

@@ -111,6 +111,11 @@ class Registration:
                 return
             await asyncio.sleep(self._ttl_ms / 1000 / _ATTEMPTS_PER_LEASE)
 
+    def is_current(self) -> bool:
+        """Whether the lease can't have run out by now, whether or not that was noticed."""
+        left_s = self._left_s()
+        return left_s is not None and left_s > 0
+
     def deleted(self) -> None:
         """The registration is gone from the image: others take this broker for dead."""
         self._is_gone.set()

@@ -20,7 +20,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.transactions.shard import Shard
 from millstream.transactions.shards import Shards
-from millstream.transactions.state import End, State, Transaction
+from millstream.transactions.state import End, Transaction
 
 
 class Coordinator:
@@ -105,18 +105,6 @@ class Coordinator:
             ticket.fail(error.code)
             return
         shard.carry_out(transactional_id, Effects(replies=[(ticket, codes)]))
-
-    def is_open(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> bool:
-        """Whether a partition is part of the producer's transaction right now."""
-        try:
-            _, transaction = self._find(transactional_id)
-        except BrokerError:
-            return False
-        return (
-            transaction.state is State.ONGOING
-            and transaction.producer == producer
-            and partition in transaction.partitions
-        )
 
     def flush(self, transactional_id: str) -> None:
         """Write now what was asked for, instead of at the end of this turn of the loop: whoever

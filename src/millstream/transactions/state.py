@@ -82,6 +82,9 @@ class Marker(NamedTuple):
 
     producer: Producer
     is_commit: bool
+    #: The transaction version that the end was asked for in. From `BUMPING_VERSION` on the epoch is
+    #: a later one than that of the transaction's batches.
+    version: int = 0
 
 
 @dataclass(slots=True)
@@ -154,7 +157,7 @@ class Transaction:
         """The one that is being sent."""
         if self.state not in _PREPARED:
             return None
-        return Marker(self.producer, self.state is State.PREPARE_COMMIT)
+        return Marker(self.producer, self.state is State.PREPARE_COMMIT, self.client_version)
 
     # InitProducerId
 

@@ -24,7 +24,6 @@ from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
@@ -213,6 +212,7 @@ def _check_admission(
             "a batch of a transaction came without a transactional id",
         )
     producer = Producer(header.producer_id, header.producer_epoch)
+    partition.check_leader()
     try:
         admission.check(partition, producer)
         if context.version >= _ADDS_SINCE and not partition.log.has_open_transaction(*producer):
@@ -266,7 +266,7 @@ def _handle_transactional(
     if request.acks == ACKS_NONE:
         raise CloseConnectionError("transactions need acknowledgements")
     services = context.services
-    admission = Admission(services.transactions, transactional_id)
+    admission = Admission(services.desks.of, transactional_id)
     adds = context.version >= _ADDS_SINCE
     if not adds and not is_verified(context):
         admission.waive()
@@ -285,25 +285,25 @@ def _handle_transactional(
     return waiting.begin()
 
 
-def _unadmitted(
-    request: ProduceRequest, context: Context
-) -> tuple[set[Producer], list[TopicPartition]]:
+def _unadmitted(request: ProduceRequest, context: Context) -> tuple[set[Producer], list[Partition]]:
     """The partitions in which a transaction begins with this request, and whose it is."""
     replicas = context.services.replicas
     producers: set[Producer] = set()
-    partitions: list[TopicPartition] = []
+    partitions: list[Partition] = []
     for topic in request.topic_data:
         name = topic.name or replicas.topic_name(topic.topic_id) or ""
         for data in topic.partition_data:
             partition = replicas.get(name, data.index)
-            if partition is None or data.records is None or len(data.records) < HEADER_BYTES:
-                # Refused for this when it comes to appending.
+            if partition is None or not partition.is_leader:
+                # Refused for this when it comes to appending, and so is what is no batch.
+                continue
+            if data.records is None or len(data.records) < HEADER_BYTES:
                 continue
             header = read_header(data.records)
             producer = Producer(header.producer_id, header.producer_epoch)
             if header.is_transactional and not partition.log.has_open_transaction(*producer):
                 producers.add(producer)
-                partitions.append(partition.topic_partition)
+                partitions.append(partition)
     return producers, partitions
 
 

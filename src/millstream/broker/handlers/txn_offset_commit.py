@@ -71,12 +71,13 @@ def _begin(
     """Have the group's partition admitted to the transaction where that is due, then commit."""
     services = context.services
     producer = Producer(request.producer_id, request.producer_epoch)
-    admission = Admission(services.transactions, request.transactional_id)
+    admission = Admission(services.desks.of, request.transactional_id)
     try:
-        index = services.groups.shards.index_of(request.group_id)
+        # Nothing is added to a transaction for a group that is not served here.
+        index = services.groups.shards.of(request.group_id).index
         partition = services.replicas.find(OFFSETS_TOPIC, index)
-    except BrokerError:
-        ticket.fail(ErrorCode.NOT_COORDINATOR)
+    except BrokerError as error:
+        ticket.fail(error.code)
         return
 
     def then() -> None:
@@ -91,7 +92,7 @@ def _begin(
     if partition.log.has_open_transaction(*producer):
         then()
     else:
-        admission.ask(producer, [partition.topic_partition], then, adds=adds)
+        admission.ask(producer, [partition], then, adds=adds)
 
 
 def _admission_code(code: ErrorCode, context: Context) -> ErrorCode:

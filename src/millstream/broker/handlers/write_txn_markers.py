@@ -2,10 +2,15 @@
 
 Ends transactions in partitions that this broker leads: for a coordinator on another broker, or for
 an operator who aborts a transaction that its coordinator has lost. The answer leaves once the
-markers are committed.
+markers are committed; those that are not in time are told REQUEST_TIMED_OUT, as answers for other
+partitions would have to wait behind this one.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
 
 from millstream.broker.answer import Answer, Gathering
 from millstream.broker.context import Context
@@ -21,6 +26,8 @@ from millstream.wire.messages.write_txn_markers import (
 
 _Topic = WriteTxnMarkersResponse.Marker.Topic
 
+_COMMIT_S_MAX: Final = 2.0
+
 #: The group coordinator is not ready: to whoever sends markers, the partition's leader is not.
 _NOT_READY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,24 +39,35 @@ _NOT_READY = (
 def handle(request: WriteTxnMarkersRequest, context: Context) -> Answer:
     response = WriteTxnMarkersResponse()
     gathering = Gathering(response)
+    tickets: list[Ticket] = []
     for wanted in request.markers:
         row = WriteTxnMarkersResponse.Marker(producer_id=wanted.producer_id)
         response.markers.append(row)
         producer = Producer(wanted.producer_id, wanted.producer_epoch)
-        marker = Marker(producer, wanted.transaction_result)
+        marker = Marker(producer, wanted.transaction_result, wanted.transaction_version)
         for topic in wanted.topics:
             topic_row = _Topic(name=topic.name)
             row.topics.append(topic_row)
             for number in topic.partition_indexes:
                 partition_row = _Topic.Partition(partition_index=number)
                 topic_row.partitions.append(partition_row)
+                ticket = _ticket(partition_row, gathering)
+                tickets.append(ticket)
                 context.services.markers.send(
                     marker,
                     wanted.coordinator_epoch,
                     TopicPartition(topic.name, number),
-                    _ticket(partition_row, gathering),
+                    ticket,
                 )
-    return gathering.finish()
+    answer = gathering.finish()
+    if answer is not response:
+        asyncio.get_running_loop().call_later(_COMMIT_S_MAX, _time_out, tickets)
+    return answer
+
+
+def _time_out(tickets: Sequence[Ticket]) -> None:
+    for ticket in tickets:
+        ticket.fail(ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _ticket(row: _Topic.Partition, gathering: Gathering) -> Ticket:

@@ -1,0 +1,96 @@
+"""The coordinators of this broker, and its ways to those of others: built, connected, kept in step.
+
+Groups, transactions, the markers that end transactions, and the desks where they are admitted
+depend on each other and on nothing else of the broker but its partitions and metadata.
+"""
+
+from __future__ import annotations
+
+from millstream.broker import group_override, options
+from millstream.broker.config import BrokerConfig
+from millstream.broker.link import Links
+from millstream.broker.marker import LocalMarkers
+from millstream.broker.remote_admission import Desks, Question, Questions
+from millstream.broker.remote_marker import Deliveries, Delivery, Markers
+from millstream.env.clock import Clock
+from millstream.env.network import Network
+from millstream.env.random import Random
+from millstream.groups.coordinator import Coordinator as GroupCoordinator
+from millstream.groups.shards import Shards as GroupShards
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.replication.replica import Replicas
+from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
+from millstream.transactions.shards import Shards as TransactionShards
+
+
+class Coordinators:
+    """Run between `start` and `stop`. Event loop only."""
+
+    __slots__ = ("_admission_links", "_marker_links", "desks", "groups", "markers", "transactions")
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        catalog: Catalog,
+        replicas: Replicas,
+        *,
+        clock: Clock,
+        network: Network,
+        random: Random,
+    ) -> None:
+        node_id, image = config.node_id, catalog.image
+        listener, client_id = config.inter_broker_listener, f"broker-{node_id}"
+        # Markers wait for replicas, and admissions must not wait behind them.
+        self._admission_links: Links[Question] = Links(
+            Questions(), network, listener, client_id, image
+        )
+        self._marker_links: Links[Delivery] = Links(
+            Deliveries(), network, listener, client_id, image
+        )
+        self.groups = GroupCoordinator(
+            GroupShards(replicas, clock, random, options.coordinator_options(config))
+        )
+        #: For partitions of this broker.
+        self.markers = LocalMarkers(catalog, replicas, self.groups)
+        self.transactions = TransactionCoordinator(
+            TransactionShards(
+                replicas,
+                clock,
+                Markers(node_id, catalog, self.markers, self._marker_links),
+                options.transaction_options(config),
+            )
+        )
+        self.desks = Desks(node_id, catalog, self.transactions, self._admission_links)
+
+    def start(self, config: BrokerConfig, image: ClusterImage) -> None:
+        shards, configs = self.groups.shards, image.group_configs
+        shards.configure(group_override.changes(configs, configs, config, shards.options.groups))
+        shards.start(image)
+        self.transactions.shards.start(image)
+
+    def follow(self, config: BrokerConfig, image: ClusterImage, delta: ImageDelta) -> None:
+        """The metadata changed. To be called after the partitions have followed."""
+        self._admission_links.follow(image, delta)
+        self._marker_links.follow(image, delta)
+        shards = self.groups.shards
+        shards.follow(image, delta)
+        self.transactions.shards.follow(image, delta)
+        if delta.group_configs:
+            shards.configure(
+                group_override.changes(
+                    image.group_configs, delta.group_configs, config, shards.options.groups
+                )
+            )
+
+    def review(self) -> None:
+        """This broker leads others than before, though the metadata are the same."""
+        self.groups.shards.review()
+        self.transactions.shards.review()
+
+    async def stop(self) -> None:
+        """Whoever waits for a coordinator is told to look elsewhere. May be called twice."""
+        await self.transactions.shards.stop()
+        await self.groups.shards.stop()
+        self._admission_links.close()
+        self._marker_links.close()

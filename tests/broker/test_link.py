@@ -1,0 +1,227 @@
+"""Joining what many ask of another broker, and what becomes of it when that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from millstream.broker import link as link_module
+from millstream.broker.link import Conversation, Link, Links, known_code
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.record import BrokerRecord, Endpoint
+from millstream.model.error import ErrorCode
+from millstream.replication.peer import PeerError
+from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+ENDPOINT = Endpoint("PLAINTEXT", "nowhere", 9092)
+
+
+class Talk(Conversation[str]):
+    """A heartbeat's group id carries the items."""
+
+    version = 4
+    response = HeartbeatResponse
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+
+    def request(self, items: Sequence[str]) -> HeartbeatRequest:
+        return HeartbeatRequest(group_id=",".join(items))
+
+    def answer(self, items: Sequence[str], response: Any) -> None:
+        self.answers |= dict.fromkeys(items, response)
+
+    def fail(self, item: str, code: ErrorCode) -> None:
+        self.answers[item] = code
+
+
+class FakePeer:
+    """Stands for every connection that is made."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.sent: list[tuple[str, asyncio.Future[Any]]] = []
+        #: How often somebody connected.
+        self.connects = 0
+        self.is_reachable = True
+
+    async def connect(self, *_: object) -> FakePeer:
+        self.connects += 1
+        await asyncio.sleep(0)
+        if not self.is_reachable:
+            raise PeerError("nobody is there")
+        self.closed = False
+        return self
+
+    def send(self, request: HeartbeatRequest, *_: object) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.sent.append((request.group_id, future))
+        return future
+
+    def close(self) -> None:
+        self.closed = True
+        for _, future in self.sent:
+            if not future.done():
+                future.set_exception(PeerError("closed"))
+
+
+class World:
+    def __init__(self) -> None:
+        self.talk = Talk()
+        self.peer = FakePeer()
+        network: Any = None
+        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test")
+        self.links: Links[str] = Links(self.talk, network, "PLAINTEXT", "test", image(1))
+
+    @property
+    def requests(self) -> list[str]:
+        return [items for items, _ in self.peer.sent]
+
+
+def image(*broker_ids: int) -> ClusterImage:
+    brokers = {n: BrokerRecord(node_id=n, endpoints=(ENDPOINT,)) for n in broker_ids}
+    return ClusterImage(brokers=Map(brokers))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[World], Awaitable[None]]], None]:
+    def run_body(body: Callable[[World], Awaitable[None]]) -> None:
+        async def main() -> None:
+            world = World()
+            monkeypatch.setattr(link_module.Peer, "connect", world.peer.connect)
+            await body(world)
+            world.link.close()
+            world.links.close()
+
+        asyncio.run(main())
+
+    return run_body
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_items_of_one_turn_share_a_request_and_a_connection(run: Any) -> None:
+    async def body(world: World) -> None:
+        for item in "abc":
+            world.link.put(item)
+        await turns()
+        assert world.requests == ["a,b,c"]
+        world.link.put("d")
+        await turns()
+        assert world.requests == ["a,b,c", "d"]
+        for (_, future), answer in zip(world.peer.sent, ("first", "second"), strict=True):
+            future.set_result(answer)
+        await turns()
+        assert world.talk.answers == {"a": "first", "b": "first", "c": "first", "d": "second"}
+        assert world.peer.connects == 1
+
+    run(body)
+
+
+def test_items_gather_while_enough_requests_are_under_way(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_REQUESTS_MAX", 1)
+    monkeypatch.setattr(link_module, "_REQUEST_ITEMS_MAX", 2)
+
+    async def body(world: World) -> None:
+        for item in "abcde":
+            world.link.put(item)
+        await turns()
+        assert world.requests == ["a,b"]
+        world.peer.sent[0][1].set_result("done")
+        await turns()
+        assert world.requests == ["a,b", "c,d"]
+        world.peer.sent[1][1].set_result("done")
+        await turns()
+        assert world.requests == ["a,b", "c,d", "e"]
+
+    run(body)
+
+
+def test_what_can_t_be_delivered_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "_WAITING_MAX", 2)
+
+    async def body(world: World) -> None:
+        world.peer.is_reachable = False
+        for item in "abc":
+            world.link.put(item)
+        # One too many.
+        assert world.talk.answers == {"c": ErrorCode.NETWORK_EXCEPTION}
+        await turns()
+        assert world.talk.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
+        # The next one tries anew.
+        world.peer.is_reachable = True
+        world.link.put("d")
+        await turns()
+        assert world.requests == ["d"]
+        world.peer.close()
+        await turns()
+        assert world.talk.answers["d"] == ErrorCode.NETWORK_EXCEPTION
+        world.link.put("e")
+        await turns()
+        assert (world.requests, world.peer.connects) == (["d", "e"], 3)
+
+    run(body)
+
+
+def test_an_answer_that_does_not_come_ends_the_connection(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_ANSWER_S_MAX", 0.001)
+
+    async def body(world: World) -> None:
+        world.link.put("a")
+        deadline = asyncio.get_running_loop().time() + 60
+        while "a" not in world.talk.answers:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.001)
+        assert world.talk.answers["a"] == ErrorCode.NETWORK_EXCEPTION
+        assert world.peer.closed
+
+    run(body)
+
+
+def test_a_link_ends_when_it_is_closed(run: Any) -> None:
+    async def body(world: World) -> None:
+        world.link.put("a")
+        await turns()
+        world.link.put("b")
+        world.link.close()
+        await turns()
+        world.link.put("c")
+        assert world.talk.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
+        assert world.requests == ["a"]
+
+    run(body)
+
+
+def test_links_follow_the_metadata(run: Any) -> None:
+    async def body(world: World) -> None:
+        world.links.put(1, "a")
+        world.links.put(2, "b")
+        assert world.talk.answers == {"b": ErrorCode.NETWORK_EXCEPTION}
+        await turns()
+        assert world.requests == ["a"]
+        # It was restarted: what it was asked before is not answered.
+        after = image(1, 2)
+        world.links.follow(after, ImageDelta(brokers=dict(after.brokers)))
+        await turns()
+        assert world.talk.answers["a"] == ErrorCode.NETWORK_EXCEPTION
+        world.links.put(2, "c")
+        await turns()
+        assert world.requests == ["a", "c"]
+
+    run(body)
+
+
+def test_codes_of_newer_brokers() -> None:
+    assert known_code(3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert known_code(9999) == ErrorCode.UNKNOWN_SERVER_ERROR

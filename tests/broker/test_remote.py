@@ -1,0 +1,190 @@
+"""What is said to other brokers about transactions, and what their answers mean."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from millstream.broker.remote_admission import Desks, Question, Questions
+from millstream.broker.remote_marker import Deliveries, Delivery, Markers
+from millstream.coordination.effects import Producer
+from millstream.coordination.ticket import Ticket
+from millstream.metadata.image import ClusterImage
+from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
+from millstream.model.error import ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.state import Marker
+from millstream.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnResponse,
+    TxnTopicResult,
+)
+from millstream.wire.messages.write_txn_markers import WriteTxnMarkersResponse
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+OWN, OTHER = 1, 2
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.got: dict[str, Any] = {}
+
+    def ticket(self, name: str) -> Ticket:
+        def note(answer: Any) -> None:
+            self.got[name] = answer
+
+        return Ticket(note, note)
+
+
+class FakeLinks:
+    def __init__(self) -> None:
+        self.put_items: list[tuple[int, Any]] = []
+
+    def put(self, broker_id: int, item: Any) -> None:
+        self.put_items.append((broker_id, item))
+
+
+def catalog(topic: str, *leaders: int) -> Any:
+    partitions = tuple(
+        PartitionRecord(replicas=(OWN, OTHER), leader=leader, leader_epoch=0, isr=(OWN, OTHER))
+        for leader in leaders
+    )
+    record = TopicRecord(topic, bytes(16), partitions)
+    return SimpleNamespace(image=ClusterImage(topics=Map({topic: record})))
+
+
+def question(name: str, answers: Answers, *partitions: TopicPartition) -> Question:
+    return Question(name, Producer(7, 3), partitions, name == "adds", answers.ticket(name))
+
+
+def result(topic: str, **codes: int) -> TxnTopicResult:
+    rows = [
+        TxnTopicResult.Partition(partition_index=int(number[1:]), partition_error_code=code)
+        for number, code in codes.items()
+    ]
+    return TxnTopicResult(name=topic, results_by_partition=rows)
+
+
+def test_questions_about_many_transactions_are_one_request() -> None:
+    answers = Answers()
+    items = [question("adds", answers, A0, A1, B0), question("asks", answers, A0)]
+    request = Questions().request(items)
+    first, second = request.transactions
+    assert [(topic.name, topic.partitions) for topic in first.topics] == [("a", [0, 1]), ("b", [0])]
+    assert (first.verify_only, second.verify_only) == (False, True)
+    assert (first.producer_id, first.producer_epoch) == (7, 3)
+    rows = [
+        AddPartitionsToTxnResponse.Transaction(
+            transactional_id="adds", topic_results=[result("a", _0=0, _1=0), result("b", _0=0)]
+        ),
+        AddPartitionsToTxnResponse.Transaction(
+            transactional_id="asks", topic_results=[result("a", _0=48)]
+        ),
+    ]
+    Questions().answer(items, AddPartitionsToTxnResponse(results_by_transaction=rows))
+    assert answers.got == {
+        "adds": dict.fromkeys((A0, A1, B0), ErrorCode.NONE),
+        "asks": {A0: ErrorCode.INVALID_TXN_STATE},
+    }
+
+
+def test_answers_that_do_not_fit_are_no_answers() -> None:
+    answers = Answers()
+    items = [question("x", answers, A0), question("y", answers, B0)]
+    row = AddPartitionsToTxnResponse.Transaction(
+        transactional_id="x", topic_results=[result("b", _0=0)]
+    )
+    Questions().answer(items, AddPartitionsToTxnResponse(results_by_transaction=[row]))
+    assert answers.got == dict.fromkeys("xy", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def test_an_error_of_the_whole_is_everybodys() -> None:
+    answers = Answers()
+    items = [question("x", answers, A0)]
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    Questions().answer(items, AddPartitionsToTxnResponse(error_code=code))
+    assert answers.got == {"x": code}
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ({A0: ErrorCode.NONE, A1: ErrorCode.NONE}, None),
+        (dict.fromkeys((A0, A1), ErrorCode.NOT_COORDINATOR), ErrorCode.NOT_COORDINATOR),
+        ({A0: ErrorCode.NONE, A1: ErrorCode.INVALID_TXN_STATE}, None),
+    ],
+)
+def test_a_remote_desk_answers_as_the_own_one(
+    codes: dict[TopicPartition, ErrorCode], expected: ErrorCode | None
+) -> None:
+    links: Any = FakeLinks()
+    answers = Answers()
+    own: Any = None
+    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links).of("x")
+    desk.verify_partitions("x", Producer(7, 3), [A0, A1], answers.ticket("x"))
+    ((broker_id, item),) = links.put_items
+    assert broker_id == OTHER
+    item.ticket.deliver(codes)
+    assert answers.got["x"] == (codes if expected is None else expected)
+
+
+def test_who_coordinates() -> None:
+    links: Any = FakeLinks()
+    own: Any = object()
+    assert Desks(OWN, catalog(TRANSACTIONS_TOPIC, OWN), own, links).of("x") is own
+    for absent in (catalog(TRANSACTIONS_TOPIC, NO_LEADER), catalog("another")):
+        answers = Answers()
+        desk = Desks(OWN, absent, own, links).of("x")
+        desk.add_partitions("x", Producer(7, 3), [A0], 2, answers.ticket("x"))
+        assert answers.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert links.put_items == []
+
+
+def delivery(producer_id: int, partition: TopicPartition, answers: Answers) -> Delivery:
+    marker = Marker(Producer(producer_id, 4), True, 2)
+    return Delivery(marker, 9, partition, answers.ticket(f"{producer_id} {partition}"))
+
+
+def test_markers_for_a_broker_are_one_request() -> None:
+    answers = Answers()
+    items = [delivery(7, A0, answers), delivery(7, A1, answers), delivery(8, A0, answers)]
+    request = Deliveries().request(items)
+    first, second = request.markers
+    assert [(topic.name, topic.partition_indexes) for topic in first.topics] == [("a", [0, 1])]
+    assert (first.producer_id, first.producer_epoch, first.transaction_result) == (7, 4, True)
+    assert (first.coordinator_epoch, first.transaction_version) == (9, 2)
+    assert second.producer_id == 8
+    topic = WriteTxnMarkersResponse.Marker.Topic
+    rows = [
+        topic.Partition(partition_index=0),
+        topic.Partition(partition_index=1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    row = WriteTxnMarkersResponse.Marker(producer_id=7, topics=[topic(name="a", partitions=rows)])
+    Deliveries().answer(items, WriteTxnMarkersResponse(markers=[row]))
+    assert answers.got == {
+        "7 a-0": None,
+        # The other broker may not have heard of the topic yet: nothing is settled by it.
+        "7 a-1": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        "8 a-0": ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+
+
+def test_where_markers_go() -> None:
+    links: Any = FakeLinks()
+    sent: list[TopicPartition] = []
+    local: Any = SimpleNamespace(send=lambda _marker, _epoch, partition, _: sent.append(partition))
+    markers = Markers(OWN, catalog("a", OWN, OTHER, NO_LEADER), local, links)
+    answers = Answers()
+    marker = Marker(Producer(7, 4), True, 2)
+    for number in range(4):
+        markers.send(marker, 9, TopicPartition("a", number), answers.ticket(str(number)))
+    assert sent == [A0]
+    ((broker_id, item),) = links.put_items
+    assert (broker_id, item.partition, item.coordinator_epoch) == (OTHER, A1, 9)
+    assert answers.got == {
+        "2": ErrorCode.LEADER_NOT_AVAILABLE,
+        "3": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }

@@ -1,0 +1,190 @@
+"""Several whole brokers in one process: real servers, sockets and folders, one store in memory.
+
+They run on a loop of their own in a thread, so that a test talks to them as any client would:
+
+    with ServerSet(tmp_path) as brokers, brokers.client(2) as client:
+        client.create_topic("t")
+
+The test may play the controller (`lead`). A setting is given by its name with underscores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from harness.broker_process import wait_until
+from harness.log_home import UnsyncedDisk
+from harness.raw_client import RawClient
+from millstream.broker.config import BrokerConfig
+from millstream.broker.context import Services
+from millstream.broker.server import Environment, Server
+from millstream.coordination.placement import partition_of
+from millstream.env.clock import SystemClock
+from millstream.env.network import SystemNetwork
+from millstream.metadata.memory import MemoryStore
+from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.model.error import BrokerError
+
+T = TypeVar("T")
+HOST: Final = "127.0.0.1"
+CALL_S_MAX: Final = 60.0
+SETTINGS: Final = {
+    "listeners": f"PLAINTEXT://{HOST}:0",
+    "http.listen": "",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "replica.fetch.wait.max.ms": "200",
+    "replica.fetch.backoff.ms": "20",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.leader.rebalance.enable": "false",
+    "log.cleaner.enable": "false",
+    # Generous: nobody here is to be taken for dead because the machine is slow.
+    "broker.session.timeout.ms": "60000",
+}
+
+
+class _Server(Server):
+    services: Services
+
+    def _connect(self, *arguments: Any) -> Services:
+        self.services = super()._connect(*arguments)
+        return self.services
+
+    def _settle_memory(self) -> None:
+        """The collector is the tests'."""
+
+
+class ServerSet:
+    """`count` brokers, numbered from 1."""
+
+    def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
+        self._folder = folder
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        self._settings = {**SETTINGS, **given}
+        self._ids = range(1, count + 1)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.servers: dict[int, _Server] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._store = self.run(self._make_store())
+        for node_id in self._ids:
+            self.start(node_id)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for node_id in list(self.servers):
+            self.stop(node_id)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_S_MAX)
+        self._loop.close()
+
+    async def _make_store(self) -> MemoryStore:
+        return MemoryStore(SystemClock())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have something done on the brokers' loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S_MAX)
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """Look at something on the brokers' loop."""
+
+        async def look() -> T:
+            return question()
+
+        return self.run(look())
+
+    def start(self, node_id: int) -> None:
+        flags = {
+            "node.id": str(node_id),
+            "log.dir": str(self._folder / f"broker-{node_id}"),
+            **self._settings,
+        }
+
+        async def begin() -> _Server:
+            environment = Environment(
+                SystemClock(),
+                UnsyncedDisk(),
+                SystemNetwork(),
+                random.Random(node_id),
+                self._store.connect(),
+                has_threads=False,
+            )
+            server = _Server(BrokerConfig.load(flags=flags), environment)
+            await server.start()
+            return server
+
+        self.servers[node_id] = self.run(begin())
+
+    def stop(self, node_id: int) -> None:
+        """As an operator would."""
+        self.run(self.servers.pop(node_id).stop())
+
+    def services(self, node_id: int) -> Services:
+        return self.servers[node_id].services
+
+    def client(self, node_id: int) -> RawClient:
+        return RawClient(HOST, self.servers[node_id].ports["PLAINTEXT"])
+
+    # Metadata
+
+    def _topic(self, name: str) -> TopicRecord | None:
+        return next(iter(self.servers.values())).services.catalog.image.topic(name)
+
+    def record(self, topic: str, number: int = 0) -> PartitionRecord:
+        found = self.ask(lambda: self._topic(topic))
+        assert found is not None
+        return found.partitions[number]
+
+    def place(self, topic: str, key: str) -> int:
+        """The partition of an internal topic in which a key lives."""
+        found = self.ask(lambda: self._topic(topic))
+        assert found is not None
+        return partition_of(key, len(found.partitions))
+
+    def lead(self, topic: str, number: int, leader: int) -> None:
+        """Have a broker lead a partition, and return when all brokers know of it."""
+        wait_until(lambda: leader in self.record(topic, number).isr, f"{leader} to be in sync")
+        wait_until(lambda: self.run(self._lead(topic, number, leader)), "the election")
+        wait_until(
+            lambda: self.ask(lambda: self._all_follow(topic, number, leader)), "all to hear of it"
+        )
+
+    async def _lead(self, topic: str, number: int, leader: int) -> bool:
+        catalog = next(iter(self.servers.values())).services.catalog
+        found = catalog.image.topic(topic)
+        assert found is not None
+        record = found.partitions[number]
+        if record.leader == leader:
+            return True
+        changed = msgspec.structs.replace(
+            record, leader=leader, leader_epoch=record.leader_epoch + 1
+        )
+        try:
+            await catalog.update_partition(found.topic_id, number, changed, record.partition_epoch)
+        except BrokerError:
+            return False
+        return True
+
+    def _all_follow(self, topic: str, number: int, leader: int) -> bool:
+        return all(
+            (record := server.services.catalog.image.partition(topic, number)) is not None
+            and record.leader == leader
+            for server in self.servers.values()
+        )
