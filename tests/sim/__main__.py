@@ -93,6 +93,9 @@ def main() -> int:
 
 
 def _run_many(options: argparse.Namespace) -> int:
+    # What is made on first use, such as codecs, is then there for every batch.
+    run_seed(0)
+    gc.freeze()
     end = None if options.count is None else options.start + options.count
     done = acknowledged = failures = 0
     virtual_s, begin = 0.0, time.monotonic()

@@ -27,21 +27,29 @@ from sim.store import SimLink
 
 PORT: Final = 9092
 #: Rest of the keeper before it starts a broker again.
-_RESTART_S: Final = 0.3
+_RESTART_S: Final = 0.15
 SETTINGS: Final = {
     "log.dir": "/data",
     "http.listen": "",
-    "broker.session.timeout.ms": "1500",
-    "replica.lag.time.max.ms": "1200",
-    "replica.fetch.wait.max.ms": "400",
-    "replica.fetch.backoff.ms": "200",
-    "replica.socket.timeout.ms": "1500",
-    "replica.high.watermark.checkpoint.interval.ms": "1000",
-    "log.flush.offset.checkpoint.interval.ms": "1000",
-    "shutdown.drain.timeout.ms": "500",
-    "leader.imbalance.check.interval.seconds": "5",
+    "broker.session.timeout.ms": "800",
+    "replica.lag.time.max.ms": "600",
+    "replica.fetch.wait.max.ms": "250",
+    "replica.fetch.backoff.ms": "100",
+    "replica.socket.timeout.ms": "800",
+    "replica.high.watermark.checkpoint.interval.ms": "600",
+    "log.flush.offset.checkpoint.interval.ms": "600",
+    "shutdown.drain.timeout.ms": "300",
+    "leader.imbalance.check.interval.seconds": "2",
     "log.cleaner.enable": "false",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.segment.bytes": "2000",
+    "group.min.session.timeout.ms": "100",
+    "group.initial.rebalance.delay.ms": "50",
+    "offsets.commit.timeout.ms": "400",
 }
+#: What arrives is taken out before anybody else's turn, so one is enough for all brokers.
+_RECEIVE_BUFFER: Final = memoryview(bytearray(512 * 1024))
 
 
 @functools.cache
@@ -73,6 +81,15 @@ class SimServer(Server):
         storage = directory.storage
         storage.options = dataclasses.replace(storage.options, close_threads=1)
         return directory
+
+    def __init__(self, config: BrokerConfig, environment: Environment) -> None:
+        super().__init__(config, environment)
+        self._gate.receive_buffer = _RECEIVE_BUFFER
+
+    @property
+    def lease(self) -> int | None:
+        """Of the broker's registration."""
+        return None if self._membership is None else self._membership.registration.lease
 
     def _settle_memory(self) -> None:
         """The collector is the whole simulation's."""

@@ -14,24 +14,37 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from typing import Final
 
-from millstream.metadata.record import CONTROLLER_KEY, decode_controller
+from millstream.metadata.record import (
+    CONTROLLER_KEY,
+    PARTITIONS,
+    TOPICS,
+    decode_controller,
+    decode_topic,
+)
+from sim.admin import Admin
 from sim.cluster import Cluster, Machine
 from sim.invariant import Monitor
 
 #: Mean time from one fault to the next.
-_GAP_S: Final = 0.7
+_GAP_S: Final = 0.2
 #: After a fault, until it is over for the others as well: a lease has run out or lives on.
-_NOTICED_S: Final = 2.0
+_NOTICED_S: Final = 1.1
 
 
 class Nemesis:
     def __init__(
-        self, cluster: Cluster, monitor: Monitor, random: Random, client_hosts: list[str]
+        self,
+        cluster: Cluster,
+        monitor: Monitor,
+        random: Random,
+        client_hosts: list[str],
+        admin: Admin,
     ) -> None:
         self._cluster = cluster
         self._monitor = monitor
         self._random = random
         self._clients = client_hosts
+        self._admin = admin
         #: How often each is drawn.
         self._faults: dict[Callable[[], Awaitable[None]], int] = {
             self._kill: 5,
@@ -50,11 +63,15 @@ class Nemesis:
             self._clock_jump: 1,
             self._clean_restart: 2,
             self._compact_store: 1,
+            self._lose_lease: 2,
+            self._repeat: 4,
+            self._reassign: 3,
+            self._elect: 2,
         }
 
     async def run(self) -> None:
         """Do harm; returns when all of it is undone."""
-        count = self._random.choice((1, 2, 2, 3, 3, 4, 5, 6))
+        count = self._random.choice((1, 2, 3, 3, 4, 4, 5, 6, 8))
         chosen = self._random.choices(list(self._faults), list(self._faults.values()), k=count)
         under_way = []
         for fault in chosen:
@@ -90,7 +107,7 @@ class Nemesis:
     def _note(self, what: str) -> None:
         self._cluster.loop.note(f"fault: {what}")
 
-    async def _last(self, low_s: float = 0.1, high_s: float = 3.0) -> None:
+    async def _last(self, low_s: float = 0.05, high_s: float = 1.6) -> None:
         """Short ones are as likely as long ones."""
         ratio = high_s / low_s
         await asyncio.sleep(low_s * ratio ** self._random.random())
@@ -137,7 +154,7 @@ class Nemesis:
         self._note(f"power of {machine.host} fails")
         self._monitor.stopped(machine, lost_power=True)
         machine.lose_power()
-        await self._last(0.05, 3.0)
+        await self._last(0.03, 1.5)
         machine.regain_power()
 
     async def _fall_behind(self) -> None:
@@ -154,13 +171,13 @@ class Nemesis:
         back = (leader.host, follower.host)
         wire.cut(*to)
         wire.cut(*back)
-        await asyncio.sleep(1.2 + self._random.random())
-        wire.slow[back] = (0.1, 0.5)
+        await asyncio.sleep(0.6 + self._random.random() * 0.5)
+        wire.slow[back] = (0.05, 0.25)
         wire.heal(*back)
         wire.heal(*to)
-        await asyncio.sleep(self._random.random() * 0.6)
+        await asyncio.sleep(self._random.random() * 0.3)
         self._stop(leader)
-        await self._last(0.1, 1.0)
+        await self._last(0.05, 0.5)
         wire.slow.pop(back, None)
 
     async def _pause(self) -> None:
@@ -172,7 +189,7 @@ class Nemesis:
             if is_fair:
                 self._note(f"pause {process.name}")
                 process.hold()
-                await self._last(0.1, 4.0)
+                await self._last(0.05, 2.0)
                 self._note(f"resume {process.name}")
                 process.release()
 
@@ -196,7 +213,7 @@ class Nemesis:
         wire = self._cluster.wire
         for way in ways:
             wire.cut(*way)
-        await self._last(0.2, 8.0)
+        await self._last(0.1, 2.0)
         for way in ways:
             wire.heal(*way)
 
@@ -215,7 +232,7 @@ class Nemesis:
                 return
             for machine in machines:
                 machine.link.cut()
-            await self._last(0.2, 4.0)
+            await self._last(0.1, 2.0)
             for machine in machines:
                 machine.link.heal()
 
@@ -223,7 +240,7 @@ class Nemesis:
         one, other = self._pair()
         self._note(f"{one.host} to {other.host} is slow")
         way = (one.host, other.host)
-        self._cluster.wire.slow[way] = (0.02, 0.4)
+        self._cluster.wire.slow[way] = (0.01, 0.2)
         await self._last()
         self._cluster.wire.slow.pop(way, None)
 
@@ -237,7 +254,7 @@ class Nemesis:
         async with self._impaired([machine]) as is_fair:
             if is_fair:
                 self._note(f"disk of {machine.host} is slow")
-                machine.volume.slow_s = 0.3
+                machine.volume.slow_s = 0.15
                 await self._last()
                 machine.volume.slow_s = 0.0
 
@@ -250,7 +267,7 @@ class Nemesis:
         # it, and is started anew.
         self._monitor.stopped(machine, lost_power=False)
         machine.volume.errors = 0.3
-        await self._last(0.1, 1.5)
+        await self._last(0.05, 0.8)
         machine.volume.errors = 0.0
         self._monitor.stopped(machine, lost_power=False)
         machine.kill()
@@ -267,8 +284,57 @@ class Nemesis:
             if is_fair:
                 self._note(f"restart {machine.host}")
                 machine.restart()
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(0.5)
 
     async def _compact_store(self) -> None:
         self._note("compact the store")
         self._cluster.store.compact()
+
+    async def _lose_lease(self) -> None:
+        machine = self._target()
+        lease = machine.server.lease if machine.server is not None else None
+        async with self._impaired([machine]) as is_fair:
+            if is_fair and lease is not None:
+                self._note(f"{machine.host} loses its lease")
+                self._cluster.store.revoke(lease)
+
+    async def _repeat(self) -> None:
+        """Requests come a second time, soon or late, from a broker or a client."""
+        target = self._target()
+        others = [machine.host for machine in self._cluster if machine is not target]
+        source = self._random.choice(others + self._clients)
+        for _ in range(self._random.choice((1, 2, 4))):
+            self._note(f"repeat what {source} sent to {target.host}")
+            # What was cut meanwhile is given up, as whoever repeats would.
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._cluster.wire.repeat(
+                        source, target.host, self._cluster.outside, self._random.random() * 0.3
+                    )
+
+    # Operators at work
+
+    async def _reassign(self) -> None:
+        topic, partition = self._partition()
+        brokers = list(self._cluster.machines)
+        replicas = self._random.sample(brokers, self._random.choice((2, 3, 3, 3)))
+        self._note(f"move {topic} {partition} to {replicas}")
+        await self._admin.process.spawn(self._admin.reassign(topic, partition, replicas))
+        await self._last(0.05, 0.8)
+        if self._random.random() < 0.3:
+            self._note(f"move {topic} {partition} back")
+            await self._admin.process.spawn(self._admin.reassign(topic, partition, None))
+
+    async def _elect(self) -> None:
+        topic, partition = self._partition()
+        self._note(f"elect for {topic} {partition}")
+        await self._admin.process.spawn(self._admin.elect(topic, partition))
+
+    def _partition(self) -> tuple[str, int]:
+        """Any partition of any topic."""
+        key = self._random.choice(list(self._cluster.records()))
+        topic_id, _, partition = key.removeprefix(PARTITIONS).partition("/")
+        for item in self._cluster.store.range(TOPICS).items:
+            if decode_topic(item.value).id == topic_id:
+                return item.key.removeprefix(TOPICS), int(partition)
+        raise AssertionError(f"{key} is of no topic")

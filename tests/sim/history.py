@@ -1,104 +1,102 @@
 """What clients of one run did and saw, and whether that can be.
 
-For every partition, with the log as it was read at the end:
-
-    kept         what was acknowledged is there, at the offset that was told
-    once         no value is there twice
-    in order     the values of each producer are there in the order in which it sent them
-    seen         every record that a consumer saw is there at that offset, and it skipped none
-    never back   while a leader's epoch lasts, no reader is told a smaller high watermark
+Clients write down operations while a run lasts; `harness.checker` searches them for what must never
+happen. Besides that: offsets that a group committed never go back, and anything that a client knows
+at once to be wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from harness.checker import check
+from harness.history import Operation, Outcome, Send, Step
 
-class Value(NamedTuple):
-    """What a record holds: which producer's how-manieth it is."""
-
-    producer: int
-    number: int
-
-    def encode(self) -> bytes:
-        return b"%d:%d" % self
-
-    @classmethod
-    def decode(cls, data: bytes) -> Value:
-        producer, _, number = data.partition(b":")
-        return cls(int(producer), int(number))
-
-
-class Acknowledged(NamedTuple):
-    value: Value
-    offset: int
-
-
-class Seen(NamedTuple):
-    """A record as a consumer got it."""
-
-    offset: int
-    value: Value
+_NS_PER_S = 1_000_000_000
 
 
 @dataclass(slots=True)
-class PartitionHistory:
-    acknowledged: list[Acknowledged] = field(default_factory=list)
-    #: What each consumer saw, in order.
-    seen: dict[int, list[Seen]] = field(default_factory=dict)
-    #: The log at the end, from the first offset on.
-    final: list[Seen] = field(default_factory=list)
+class Pending:
+    """An operation that was begun; of its sends nobody knows yet what became of them."""
+
+    process: str
+    number: int
+    begin_ns: int
+    planned: list[Send]
 
 
+@dataclass(slots=True)
+class _Commit:
+    at_s: float
+    offset: int
+
+
+@dataclass(slots=True)
 class History:
     """Filled by the clients while a run lasts."""
 
-    def __init__(self, partition_count: int) -> None:
-        self.partitions = [PartitionHistory() for _ in range(partition_count)]
-        #: What was wrong at once.
-        self.violations: list[str] = []
-        #: Whether the logs could be read at the end.
-        self.is_complete = False
+    #: The simulation's time.
+    time: Callable[[], float]
+    operations: list[Operation] = field(default_factory=list)
+    #: What was wrong at once.
+    violations: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    _begun: int = 0
+    _pending: dict[int, Pending] = field(default_factory=dict)
+    #: By group and partition, in the order in which the group was told.
+    _commits: dict[tuple[str, int], list[_Commit]] = field(default_factory=dict)
 
     def violated(self, what: str) -> None:
         self.violations.append(what)
 
+    def begin(self, process: str, planned: Sequence[Send] = ()) -> Pending:
+        """An operation begins; all that it may ever send is `planned`."""
+        self._begun += 1
+        pending = Pending(process, self._begun, self._now_ns(), list(planned))
+        self._pending[pending.number] = pending
+        return pending
+
+    def end(self, pending: Pending, outcome: Outcome, steps: Sequence[Step]) -> None:
+        del self._pending[pending.number]
+        self.operations.append(
+            Operation(
+                pending.process,
+                pending.number,
+                outcome,
+                pending.begin_ns,
+                self._now_ns(),
+                list(steps),
+            )
+        )
+        if outcome is Outcome.OK:
+            self.acknowledged += sum(isinstance(step, Send) for step in steps)
+
+    def _now_ns(self) -> int:
+        return round(self.time() * _NS_PER_S)
+
+    # Committed offsets
+
+    def committed(self, group: str, partition: int, offset: int) -> None:
+        """A group was told that its offset is kept."""
+        self._commits.setdefault((group, partition), []).append(_Commit(self.time(), offset))
+
+    def check_fetched(
+        self, who: str, group: str, partition: int, offset: int, since_s: float
+    ) -> None:
+        """Somebody who became the partition's owner after `since_s` was told this offset."""
+        commits = self._commits.get((group, partition), ())
+        known = max((each.offset for each in commits if each.at_s < since_s), default=-1)
+        if offset < known:
+            self.violated(
+                f"{who} was told that group {group} is at {offset} of partition {partition}, "
+                f"after {known} was committed"
+            )
+
     def check(self) -> list[str]:
         """All that is wrong with the run."""
-        found = list(self.violations)
-        if not self.is_complete:
-            return found
-        for number, partition in enumerate(self.partitions):
-            found += [f"partition {number}: {what}" for what in check_partition(partition)]
-        return found
-
-
-def check_partition(partition: PartitionHistory) -> list[str]:
-    found = []
-    offsets = [record.offset for record in partition.final]
-    if offsets != list(range(len(offsets))):
-        found.append(f"offsets at the end are not a sequence from 0: {offsets}")
-    at = {record.offset: record.value for record in partition.final}
-    for value, offset in partition.acknowledged:
-        if at.get(offset) != value:
-            found.append(f"{value} was acknowledged at {offset}, where {at.get(offset)} is now")
-    last: dict[int, int] = {}
-    for offset, value in partition.final:
-        if value.number <= last.get(value.producer, -1):
-            found.append(f"{value} at {offset} comes after number {last[value.producer]}")
-        last[value.producer] = value.number
-    for consumer, seen in partition.seen.items():
-        found += [f"consumer {consumer}: {what}" for what in _check_seen(seen, at)]
-    return found
-
-
-def _check_seen(seen: list[Seen], at: dict[int, Value]) -> list[str]:
-    found = []
-    for expected, (offset, value) in enumerate(seen):
-        if offset != expected:
-            found.append(f"saw {offset} where {expected} was next")
-            break
-        if at.get(offset) != value:
-            found.append(f"saw {value} at {offset}, where {at.get(offset)} is now")
-    return found
+        unknown = [
+            Operation(each.process, each.number, Outcome.INFO, each.begin_ns, None, [*each.planned])
+            for each in self._pending.values()
+        ]
+        return self.violations + [str(found) for found in check(self.operations + unknown)]

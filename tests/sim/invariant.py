@@ -2,8 +2,11 @@
 
 one leader        in a leader epoch, one broker leads: in the store, and by what brokers think
 epochs            a partition's leader epoch never goes back, and its ISR is never empty
-equal logs        below any replica's high watermark, all replicas' logs hold the same batches
-never back        a leader's high watermark does not move back
+equal logs        below any replica's high watermark, all replicas' logs hold the same batches, one
+                  after the other
+never back        neither a leader's high watermark nor a group's committed offset moves back
+
+This goes for all topics, the brokers' own included.
 """
 
 from __future__ import annotations
@@ -13,11 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from millstream.metadata.record import NO_LEADER, PARTITIONS, PartitionRecord, decode_partition
+from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.metadata.record import (
+    NO_LEADER,
+    PARTITIONS,
+    PartitionRecord,
+    decode_partition,
+    partition_key,
+)
 from millstream.records.batch import scan
 from millstream.replication.partition import Partition
-from sim.client import TOPIC
 from sim.cluster import Cluster, Machine
+from sim.offset_order import OffsetOrder
 
 
 class _Batch(NamedTuple):
@@ -43,14 +53,16 @@ class Monitor:
     def __init__(self, cluster: Cluster, violated: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._violated = violated
+        # Partitions go by their keys in the store.
         #: Who led, by partition and leader epoch.
-        self._leaders: dict[tuple[int, int], int] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
         #: Committed batches, by partition and base offset.
-        self._committed: dict[tuple[int, int], _Batch] = {}
+        self._committed: dict[tuple[str, int], _Batch] = {}
         #: Up to where a process's log was compared, by process name and partition.
-        self._compared: dict[tuple[str, int], int] = {}
+        self._compared: dict[tuple[str, str], int] = {}
         #: High watermark of leaders, by process name, partition and epoch.
-        self._high_watermarks: dict[tuple[str, int, int], int] = {}
+        self._high_watermarks: dict[tuple[str, str, int], int] = {}
+        self._offset_orders: dict[str, OffsetOrder] = {}
         self._epochs: dict[str, int] = {}
         self._isrs: dict[str, tuple[int, ...]] = {}
         #: By the partition's key, until they are back and in the ISR.
@@ -74,7 +86,7 @@ class Monitor:
         if not record.isr:
             self._violated(f"{key}: nobody is in sync")
         if record.leader != NO_LEADER:
-            self._leads(int(key.rpartition("/")[2]), record.leader_epoch, record.leader)
+            self._leads(key, record.leader_epoch, record.leader)
         before, self._isrs[key] = self._isrs.get(key, ()), record.isr
         for machine in self._cluster:
             suspect = self._suspects.get((key, machine.node_id))
@@ -88,12 +100,10 @@ class Monitor:
             elif suspect.has_left:
                 self._violated(f"{key}: {machine.host} joins the ISR again before it is back")
 
-    def _leads(self, partition: int, epoch: int, broker_id: int) -> None:
-        leader = self._leaders.setdefault((partition, epoch), broker_id)
+    def _leads(self, key: str, epoch: int, broker_id: int) -> None:
+        leader = self._leaders.setdefault((key, epoch), broker_id)
         if leader != broker_id:
-            self._violated(
-                f"partition {partition}: brokers {leader} and {broker_id} lead in epoch {epoch}"
-            )
+            self._violated(f"{key}: brokers {leader} and {broker_id} lead in epoch {epoch}")
 
     # Who may lose what
 
@@ -157,44 +167,50 @@ class Monitor:
     def _check_machine(self, machine: Machine) -> None:
         assert machine.process is not None
         for partition in partitions_of(machine):
-            self._check_leader(machine.process.name, partition)
-            self._check_log(machine.process.name, partition)
+            key = partition_key(partition.log.topic_id, partition.topic_partition.partition)
+            self._check_leader(machine.process.name, key, partition)
+            self._check_log(machine.process.name, key, partition)
 
-    def _check_leader(self, process: str, partition: Partition) -> None:
+    def _check_leader(self, process: str, key: str, partition: Partition) -> None:
         if not partition.is_leader:
             return
-        number, epoch = partition.topic_partition.partition, partition.leader_epoch
-        self._leads(number, epoch, partition.broker_id)
-        before = self._high_watermarks.get((process, number, epoch), 0)
+        epoch = partition.leader_epoch
+        self._leads(key, epoch, partition.broker_id)
+        before = self._high_watermarks.get((process, key, epoch), 0)
         if partition.high_watermark < before:
             self._violated(
-                f"partition {number}: the high watermark of {process}, which leads, went from "
+                f"{key}: the high watermark of {process}, which leads, went from "
                 f"{before} to {partition.high_watermark}"
             )
-        self._high_watermarks[process, number, epoch] = partition.high_watermark
+        self._high_watermarks[process, key, epoch] = partition.high_watermark
 
-    def _check_log(self, process: str, partition: Partition) -> None:
-        number, log = partition.topic_partition.partition, partition.log
-        start = self._compared.get((process, number), 0)
+    def _check_log(self, process: str, key: str, partition: Partition) -> None:
+        log = partition.log
+        start = self._compared.get((process, key), 0)
         end = partition.high_watermark
         if end <= start or not log.is_loaded:
             return
         data = log.read(start, 1 << 30, end, at_least_one=True).read()
-        for _, header in scan(data):
+        for position, header in scan(data):
             found = _Batch(header.next_offset, header.leader_epoch, header.crc)
-            known = self._committed.setdefault((number, header.base_offset), found)
-            if known != found:
+            if header.base_offset > start:
+                self._violated(f"{key}: {process} has nothing from {start} to {header.base_offset}")
+            known = self._committed.get((key, header.base_offset))
+            if known is None:
+                self._committed[key, header.base_offset] = found
+                if partition.topic_partition.topic == OFFSETS_TOPIC:
+                    order = self._offset_orders.setdefault(key, OffsetOrder(self._violated))
+                    order.take(data, header, position)
+            elif known != found:
                 self._violated(
-                    f"partition {number}: {process} has {found} at {header.base_offset}, below its "
+                    f"{key}: {process} has {found} at {header.base_offset}, below its "
                     f"high watermark of {end}, where {known} was committed"
                 )
-            self._compared[process, number] = header.next_offset
+            start = self._compared[process, key] = header.next_offset
 
 
 def partitions_of(machine: Machine) -> list[Partition]:
-    """The test topic's partitions on a machine."""
+    """All of a machine's replicas."""
     assert machine.server is not None
     services = machine.server.services
-    if services is None:
-        return []
-    return [each for each in services.replicas if each.topic_partition.topic == TOPIC]
+    return [] if services is None else list(services.replicas)

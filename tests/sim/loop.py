@@ -19,6 +19,7 @@ import traceback
 import zlib
 from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
@@ -61,7 +62,7 @@ class Process:
         self.is_dead = False
         self._holds = 0
         #: What became due while it was held up, in order.
-        self._kept: deque[asyncio.Handle] = deque()
+        self._kept: deque[_Handle] = deque()
         #: Time that the work which runs in a thread's place takes; None outside of such work.
         self._thread_s: float | None = None
         self.context = contextvars.Context()
@@ -90,7 +91,7 @@ class Process:
             self.is_dead = True
             self._loop.halted += 1
 
-    def keep(self, handle: asyncio.Handle) -> None:
+    def keep(self, handle: _Handle) -> None:
         # Also a dead one's: letting go of them would run finalizers in the middle of the run.
         self._kept.append(handle)
 
@@ -111,6 +112,37 @@ class Process:
             self._thread_s = before
 
 
+class _Handle(asyncio.Handle):
+    """A callback to run, or to forget: it is also its own timer."""
+
+    __slots__ = ("_when",)
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        when: float = 0.0,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._when = when
+
+    def when(self) -> float:
+        return self._when
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = _nothing
+        self._args = ()
+
+
+def _nothing() -> None:
+    """In place of what was cancelled, which must not be kept alive."""
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module's text. Errors that nobody handled are collected in `errors`."""
 
@@ -118,6 +150,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = START_S
         self._turns = 0
+        self._ready: deque[_Handle] = deque()
+        #: A heap; those of one moment in the order of asking.
+        self._timers: list[tuple[float, int, _Handle]] = []
+        self._order = count()
         self.trace = trace or Trace()
         #: Holds and deaths of all processes together; the common case is none.
         self.halted = 0
@@ -135,7 +171,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def process(self, name: str) -> Process:
         return Process(self, name)
 
-    def requeue(self, handles: deque[asyncio.Handle]) -> None:
+    def requeue(self, handles: deque[_Handle]) -> None:
         self._ready.extend(handles)
         handles.clear()
 
@@ -145,23 +181,52 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if error is not None and self.trace.lines is not None:
             self.trace.lines.extend(traceback.format_exception(error))
 
-    # What the base class leaves to its children
+    # What the base class does with checks and comparisons that a run can't afford
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> _Handle:
+        handle = _Handle(callback, args, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> _Handle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> _Handle:
+        handle = _Handle(callback, args, context, when)
+        heapq.heappush(self._timers, (when, next(self._order), handle))
+        return handle
+
+    # What it leaves to its children
 
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled
+        ready, timers = self._ready, self._timers
         if not ready:
-            while scheduled and scheduled[0]._cancelled:
-                heapq.heappop(scheduled)._scheduled = False
-            if not scheduled:
+            while timers and timers[0][2]._cancelled:
+                heapq.heappop(timers)
+            if not timers:
                 raise StuckError("nothing is left that could run")
-            if scheduled[0]._when > self._now:
-                self._now = scheduled[0]._when
+            if timers[0][0] > self._now:
+                self._now = timers[0][0]
                 self._turns = 0
-        while scheduled and scheduled[0]._when <= self._now:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            if not handle._cancelled:
-                ready.append(handle)
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
         self._turns += len(ready)
         if self._turns > _TURNS_MAX:
             self._turns = 0
@@ -170,12 +235,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
+            context = handle._context
             if self.halted:
-                process = handle._context.get(CURRENT)
+                process = context.get(CURRENT)
                 if process is not None and process.is_halted:
                     process.keep(handle)
                     continue
-            handle._run()
+            try:
+                context.run(handle._callback, *handle._args)
+            except Exception as error:  # noqa: BLE001 - nobody handled it: it is reported
+                what = getattr(handle._callback, "__qualname__", "a callback")
+                self.call_exception_handler({"message": what, "exception": error})
 
     def _process_events(self, event_list: object) -> None:
         raise NotImplementedError

@@ -7,8 +7,8 @@ only the acknowledgements of the other side are lost. Connecting needs both ways
 dies has its connections reset at once; a machine that loses power says nothing, and resets what
 still comes for its former connections once it is up again.
 
-Nothing is ever duplicated here: TCP does not. Duplicates come from clients that repeat a request
-whose answer was lost.
+TCP does not duplicate, but what sits in between may: `Wire.repeat` sends a request once more, on a
+connection of its own. Clients that repeat a request whose answer was lost do the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,24 @@ from itertools import count
 from random import Random
 from typing import Any, Final, Literal, TypeAlias, cast
 
+from millstream.wire.api import ApiKey
 from sim.loop import Process, VirtualLoop
 
 #: Time without acknowledgement after which a sender gives a connection up.
-RESET_S: Final = 6.0
+RESET_S: Final = 1.5
 DELAY_S: Final = (0.0002, 0.002)
 #: Share of writes that arrive in two pieces.
 _SPLIT_SHARE: Final = 0.05
 _HIGH_BYTES: Final = 64 * 1024
+
+_UNREPEATABLE: Final = (
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+)
+#: Requests of one way that are remembered, to be repeated.
+_REMEMBERED: Final = 6
 
 Factory: TypeAlias = Callable[[], asyncio.BufferedProtocol]
 _Item: TypeAlias = "bytes | Literal['fin', 'reset']"
@@ -55,6 +65,8 @@ class Wire:
         #: Ways that are slower than others: their delays.
         self.slow: dict[tuple[str, str], tuple[float, float]] = {}
         self._opened: list[asyncio.Future[None]] = []
+        #: The last that was sent each way by who had connected: the port, and the bytes.
+        self.sent: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}
 
     def network(self, host: str, process: Process) -> SimNetwork:
         self.hosts.setdefault(host, _Host())
@@ -81,6 +93,20 @@ class Wire:
             if (end.host, end.peer_host) == (source, target):
                 end.peer.arrive("reset")
                 end.arrive("reset")
+
+    async def repeat(self, source: str, target: str, process: Process, hold_s: float) -> None:
+        """Send one of the last requests again, and let nobody have the answer.
+
+        Raises OSError where nobody listens any more."""
+        sent = [each for each in self.sent.get((source, target), ()) if _is_repeatable(each[1])]
+        if not sent:
+            return
+        port, data = self.random.choice(sent)
+        transport = await SimNetwork(self, source, process).connect(target, port, _Sink)
+        self.loop.note(f"repeat {source} {target} {len(data)} {zlib.crc32(data):08x}")
+        transport.write(data)
+        await asyncio.sleep(hold_s)
+        transport.abort()
 
     def end_process(self, process: Process) -> None:
         """A process died: its host closes its sockets."""
@@ -138,6 +164,22 @@ class Wire:
             await asyncio.sleep(self.delay_s(source, target) + self.random.random() * 0.2)
 
 
+class _Sink(asyncio.BufferedProtocol):
+    """Throws away what it gets."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(4096)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+
+def _is_repeatable(data: bytes) -> bool:
+    """Not what means something else when it comes again later, whoever sends it: offsets that a
+    group commits, and the end of a transaction whose producer keeps its epoch."""
+    return int.from_bytes(data[4:6]) not in _UNREPEATABLE
+
+
 class SimListener:
     """One process's listening socket."""
 
@@ -188,7 +230,7 @@ class SimNetwork:
         await wire.passage(host, self._host)
         if not is_accepted or listener is None or listener.process.is_dead:
             raise ConnectionRefusedError(111, f"nobody listens at {host}:{port}")
-        near = SimTransport(wire, self._host, host, self._process)
+        near = SimTransport(wire, self._host, host, self._process, port)
         far = SimTransport(wire, host, self._host, listener.process)
         near.peer, far.peer = far, near
         wire.loop.note(f"connect {self._host} {host}:{port} as {near.number}")
@@ -203,9 +245,13 @@ class SimTransport(asyncio.Transport):
 
     peer: SimTransport
 
-    def __init__(self, wire: Wire, host: str, peer_host: str, process: Process) -> None:
+    def __init__(
+        self, wire: Wire, host: str, peer_host: str, process: Process, port: int | None = None
+    ) -> None:
         super().__init__()
         self._wire = wire
+        #: To which this end has connected.
+        self._port = port
         self.host = host
         self.peer_host = peer_host
         self.process = process
@@ -244,6 +290,10 @@ class SimTransport(asyncio.Transport):
             return
         data = b"".join(list_of_data)
         self._unread_bytes += len(data)
+        if self._port is not None:
+            self._wire.sent.setdefault(
+                (self.host, self.peer_host), deque(maxlen=_REMEMBERED)
+            ).append((self._port, data))
         if len(data) > 1 and self._wire.random.random() < _SPLIT_SHARE:
             middle = self._wire.random.randrange(1, len(data))
             self.transmit(data[:middle])
@@ -291,7 +341,10 @@ class SimTransport(asyncio.Transport):
         if item == "reset":
             self._arrived.clear()
         self._arrived.append(item)
-        wire.loop.call_soon(self._take, context=self.process.context)
+        if self.process.is_halted:
+            wire.loop.call_soon(self._take, context=self.process.context)
+        else:
+            self.process.context.run(self._take)
 
     def _answer_lost(self) -> None:
         """Something came for a connection that is gone here."""

@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from sim.client import Client, Consumer, Producer
+from millstream.model.topic import TopicPartition
+from millstream.replication.peer import PeerError
+from sim.admin import Admin
+from sim.client import GROUP_KEY
 from sim.cluster import Cluster
 from sim.fault import Nemesis
 from sim.history import History
 from sim.invariant import Monitor, partitions_of
 from sim.loop import StuckError, Trace, VirtualLoop
+from sim.member import GROUP, Member, RefusedError
+from sim.producer import Producer
+from sim.reader import Consumer
 
 #: Until the cluster is whole again after the last fault, and everybody has read everything.
 RECOVERY_S_MAX: Final = 30.0
@@ -53,7 +59,7 @@ def run_seed(seed: int, *, keeps_lines: bool = False) -> Outcome:
         seed,
         loop.trace.digest,
         violations,
-        sum(len(each.acknowledged) for each in run.history.partitions),
+        run.history.acknowledged,
         loop.time() - begin,
         loop.trace.lines or [],
     )
@@ -63,7 +69,7 @@ class Run:
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         random = Random(f"run {seed}")
         self._loop = loop
-        self.history = History(PARTITIONS)
+        self.history = History(loop.time)
         self.cluster = Cluster(
             loop,
             f"cluster {seed}",
@@ -71,17 +77,28 @@ class Run:
             flushes_before_ack=random.random() < 0.15,
         )
         self._monitor = Monitor(self.cluster, self.history.violated)
-        self._admin = Client(self.cluster, "admin", self.history)
+        self._admin = Admin(self.cluster, "admin", self.history)
         self._producers = [
             Producer(self.cluster, number, number % PARTITIONS, self.history)
-            for number in range(random.choice((2, 3)))
+            for number in range(random.choice((1, 2, 2)))
+        ]
+        self._members = [
+            Member(self.cluster, number, range(PARTITIONS), self.history)
+            for number in range(random.choice((0, 1, 2, 2)))
         ]
         self._consumers = [
-            Consumer(self.cluster, number, number, self.history) for number in range(PARTITIONS)
+            Consumer(
+                self.cluster, f"consumer-{number}", number, self.history, committed=number == 0
+            )
+            for number in range(PARTITIONS)
         ]
-        hosts = [client.host for client in (*self._producers, *self._consumers)]
-        self._nemesis = Nemesis(self.cluster, self._monitor, Random(f"faults {seed}"), hosts)
+        hosts = [each.host for each in (*self._producers, *self._consumers, *self._members)]
+        self._nemesis = Nemesis(
+            self.cluster, self._monitor, Random(f"faults {seed}"), hosts, self._admin
+        )
         self._random = random
+        #: Of the partitions, once they were read to the end.
+        self._ends: dict[int, int] = {}
 
     async def main(self) -> None:
         cluster = self.cluster
@@ -90,15 +107,15 @@ class Run:
         if not await self._until(lambda: all(each.is_ready for each in cluster), _START_S_MAX):
             self.history.violated("the cluster did not start")
             return
-        await self._admin.process.spawn(self._create_topic())
+        await self._admin.process.spawn(self._create_topics())
         watching = [
             cluster.outside.spawn(self._monitor.watch_store()),
             cluster.outside.spawn(self._monitor.look_around(_LOOK_S)),
         ]
         producing = [each.process.spawn(each.run()) for each in self._producers]
-        consuming = [each.process.spawn(each.run()) for each in self._consumers]
+        consuming = [each.process.spawn(each.run()) for each in (*self._consumers, *self._members)]
         await self._nemesis.run()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         for producer in self._producers:
             producer.is_finishing = True
         await self._recover(producing)
@@ -107,7 +124,7 @@ class Run:
         await asyncio.wait([*watching, *consuming, *producing])
         self._note_errors([*watching, *consuming, *producing])
 
-    async def _create_topic(self) -> None:
+    async def _create_topics(self) -> None:
         brokers = list(self.cluster.machines)
         configs = {
             "min.insync.replicas": "2",
@@ -115,6 +132,8 @@ class Run:
         }
         placed = [self._random.sample(brokers, 3) for _ in range(PARTITIONS)]
         await self._admin.create_topic(placed, configs)
+        if self._members:
+            await self._admin.coordinator(GROUP_KEY, GROUP)
 
     def _note_errors(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -135,20 +154,41 @@ class Run:
             )
             return
         for number in range(PARTITIONS):
-            reader = Consumer(self.cluster, 100 + number, number, self.history)
-            await asyncio.wait_for(reader.process.spawn(reader.read_on(until_end=True)), 10)
-            self.history.partitions[number].final = reader.seen
-        self.history.is_complete = True
-        ends = {number: self.history.partitions[number].final for number in range(PARTITIONS)}
+            reader = Consumer(
+                self.cluster, f"reader-{number}", number, self.history, committed=True
+            )
+            await asyncio.wait_for(reader.process.spawn(reader.read_to_end()), 10)
+            self._ends[number] = reader.position
         if not await self._until(
-            lambda: all(
-                consumer.position == len(ends[number])
-                for number, consumer in enumerate(self._consumers)
-            ),
+            lambda: all(each.position == self._ends[each.partition] for each in self._consumers),
             RECOVERY_S_MAX,
         ):
             self.history.violated("consumers do not reach the end")
+        if self._members:
+            await self._await_group()
         self._monitor.check()
+
+    async def _await_group(self) -> None:
+        """Until the group has committed everything."""
+        observer = Member(self.cluster, 100, range(PARTITIONS), self.history)
+        await observer.process.spawn(self._observe(observer))
+
+    async def _observe(self, observer: Member) -> None:
+        deadline = self._loop.time() + RECOVERY_S_MAX
+        found: dict[int, int] = {}
+        while self._loop.time() < deadline:
+            begin = self._loop.time()
+            try:
+                found = await observer.committed(list(self._ends))
+            except (PeerError, RefusedError) as error:
+                observer.forget_coordinator(GROUP_KEY, GROUP)
+                observer.note(f"can't see the group: {error}")
+            for number, offset in found.items():
+                self.history.check_fetched(observer.name, GROUP, number, offset, begin)
+            if all(found.get(number, -1) >= end for number, end in self._ends.items() if end):
+                return
+            await observer.rest()
+        self.history.violated(f"the group is at {found} of {self._ends}")
 
     def _is_whole(self) -> bool:
         """Whether every broker serves and every partition is in sync, to the end, everywhere."""
@@ -158,12 +198,11 @@ class Run:
         for record in cluster.records().values():
             if record.leader < 0 or set(record.isr) != set(record.replicas):
                 return False
-        ends: dict[int, set[int]] = {}
+        ends: dict[TopicPartition, set[int]] = {}
         for machine in cluster:
             for partition in partitions_of(machine):
-                number = partition.topic_partition.partition
                 offsets = (partition.log.log_end_offset, partition.high_watermark)
-                ends.setdefault(number, set()).update(offsets)
+                ends.setdefault(partition.topic_partition, set()).update(offsets)
         return all(len(found) == 1 for found in ends.values())
 
     def _state(self, producing: list[asyncio.Task[None]]) -> str:
@@ -171,7 +210,7 @@ class Run:
         lines = [
             f"{machine.host} ready={machine.is_ready} alive={machine.is_alive} "
             + " ".join(
-                f"{p.topic_partition.partition}:{p.high_watermark}/{p.log.log_end_offset}"
+                f"{p.topic_partition}:{p.high_watermark}/{p.log.log_end_offset}"
                 for p in (partitions_of(machine) if machine.server is not None else ())
             )
             for machine in self.cluster

@@ -10,7 +10,7 @@ from millstream.metadata.store import UnavailableError, UncertainError
 
 _DELAY_S: Final = (0.0005, 0.004)
 #: What a client of the store waits before it gives up.
-_TIMEOUT_S: Final = 0.6
+_TIMEOUT_S: Final = 0.3
 
 
 class SimLink:

@@ -12,9 +12,9 @@ import pytest
 from sim.planted import PLANTED
 
 _TESTS = Path(__file__).parent.parent
-#: As many as fit into the default suite's time, in parts so that workers can share them.
-_PART = 100
-_PARTS = 5
+#: In parts so that workers can share them.
+_PART = 200
+_PARTS = 10
 _SOAK = 2000
 
 

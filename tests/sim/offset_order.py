@@ -1,0 +1,58 @@
+"""Committed offsets as the offsets topic's log tells them: no group's ever goes back.
+
+Takes the committed batches of the topic in their order. Offsets of a transaction count when it is
+committed, unless a later commit has overtaken them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millstream.groups.record import OffsetCommitKey, OffsetCommitValue, decode_key, decode_value
+from millstream.records.batch import BatchHeader
+from millstream.records.control import read_marker
+from millstream.records.record import decode_records
+
+_BYTES_MAX = 1 << 20
+#: Group, topic, partition.
+_Place = tuple[str, str, int]
+
+
+class OffsetOrder:
+    """Of one partition of the offsets topic."""
+
+    def __init__(self, violated: Callable[[str], None]) -> None:
+        self._violated = violated
+        #: Offset, and where in the log it was committed.
+        self._offsets: dict[_Place, tuple[int, int]] = {}
+        self._pending: dict[int, list[tuple[_Place, int, int]]] = {}
+
+    def take(self, data: bytes, header: BatchHeader, position: int) -> None:
+        if header.is_control:
+            marker = read_marker(data, header, position)
+            pending = self._pending.pop(header.producer_id, [])
+            if marker is not None and marker.is_commit:
+                for found in pending:
+                    self._commit(*found)
+            return
+        for record in decode_records(data, _BYTES_MAX, position):
+            key = decode_key(record.key or b"")
+            if not isinstance(key, OffsetCommitKey):
+                continue
+            place = (key.group_id, key.topic, key.partition)
+            value = decode_value(key, record.value)
+            if not isinstance(value, OffsetCommitValue):
+                self._violated(f"the offset of {place} was forgotten")
+            elif header.is_transactional:
+                pending = self._pending.setdefault(header.producer_id, [])
+                pending.append((place, value.offset, record.offset))
+            else:
+                self._commit(place, value.offset, record.offset)
+
+    def _commit(self, place: _Place, offset: int, at: int) -> None:
+        known, known_at = self._offsets.get(place, (0, -1))
+        if at < known_at:
+            return
+        if offset < known:
+            self._violated(f"the committed offset of {place} went from {known} to {offset}")
+        self._offsets[place] = (offset, at)
