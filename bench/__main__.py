@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 from bench import api_versions, cluster_rows, rows
@@ -91,7 +92,7 @@ def run_section(suite: Suite, section: Section, broker: Target, plan: Plan, repo
         begin = time.monotonic()
         try:
             figures = case.measure(broker, plan)
-        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        except (RuntimeError, OSError, KafkaException, subprocess.TimeoutExpired) as error:
             report.failures.append(f"{broker.name}, {case.name}: {error}")
             console.print(f"  [red]{case.name} failed[/red]: {str(error)[:300]}", highlight=False)
             continue

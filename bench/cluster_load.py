@@ -11,7 +11,6 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -134,22 +133,18 @@ class Observer:
         )
 
 
-@contextmanager
-def watermarks(cluster: Cluster, topic: str, partitions: int) -> Iterator[Any]:
-    """Gives a function that tells how many records of a topic are committed."""
+def committed_records(cluster: Cluster, topic: str, partitions: int) -> int:
+    """How many records of a topic are committed. Asked by a client of its own, which has no idea
+    yet of who leads."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "watermarks", **QUIET}
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "committed-records", **QUIET}
     )
-
-    def committed() -> int:
+    try:
         return sum(
             consumer.get_watermark_offsets(
-                confluent_kafka.TopicPartition(topic, number), timeout=20
+                confluent_kafka.TopicPartition(topic, number), timeout=LISTEN_SECONDS_MAX
             )[1]
             for number in range(partitions)
         )
-
-    try:
-        yield committed
     finally:
         consumer.close()

@@ -11,6 +11,7 @@ scale      very many partitions: start, memory, idle CPU, and a broker killed
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import subprocess
@@ -24,7 +25,7 @@ from confluent_kafka import admin
 from bench import rows, tools
 from bench.case import Bar, Case, Figure, Plan, Section, Suite
 from bench.cluster import CLUSTERS, SCALE_START_SECONDS_MAX, Cluster, wait_until
-from bench.cluster_load import Observer, SteadyProducer, watermarks
+from bench.cluster_load import Observer, SteadyProducer, committed_records
 
 FAILOVER_RATE = 100
 FAILOVER_SECONDS_MAX = 60.0
@@ -197,21 +198,19 @@ def measure_catch_up(cluster: Cluster, plan: Plan) -> list[Figure]:
     observer = Observer(cluster)
     observer.wait_until_whole([topic])
     load = tools.producer_load(cluster, topic, MANY, RECORD_BYTES, acks="all")
-    with watermarks(cluster, topic, CATCH_UP_PARTITIONS) as committed:
-        with running(load):
-            time.sleep(plan.warm_up_seconds * 2)
-            before = rate_of(committed, lambda: time.sleep(RATE_SECONDS))
-        away = list(cluster.nodes.values())[-1]
-        away.stop()
-        fill(cluster, topic, size)
-        with running(load):
-            time.sleep(plan.warm_up_seconds * 2)
-            away.start()
-            begin = time.monotonic()
-            during = rate_of(
-                committed, lambda: observer.wait_until_whole([topic], CATCH_UP_SECONDS_MAX)
-            )
-            seconds = time.monotonic() - begin
+    count = functools.partial(committed_records, cluster, topic, CATCH_UP_PARTITIONS)
+    with running(load):
+        time.sleep(plan.warm_up_seconds * 2)
+        before = rate_of(count, lambda: time.sleep(RATE_SECONDS))
+    away = list(cluster.nodes.values())[-1]
+    away.stop()
+    fill(cluster, topic, size)
+    with running(load):
+        time.sleep(plan.warm_up_seconds * 2)
+        away.start()
+        begin = time.monotonic()
+        during = rate_of(count, lambda: observer.wait_until_whole([topic], CATCH_UP_SECONDS_MAX))
+        seconds = time.monotonic() - begin
     tools.delete_topics(cluster, topic)
     return [
         Figure(CATCH_UP, during / before * 100, "%", higher_is_better=True),
@@ -294,7 +293,14 @@ def is_whole(observer: Observer, plan: Plan) -> bool:
 
 
 def kill_one(cluster: Cluster, observer: Observer, plan: Plan) -> tuple[int, float]:
-    """How many partitions a broker led, and the seconds until others lead all of them."""
+    """How many partitions a broker led, and the seconds until others lead all of them.
+
+    Leadership is spread evenly first: who stopped last leads all after a start."""
+    tools.java(
+        "org.apache.kafka.tools.LeaderElectionCommand",
+        *("--bootstrap-server", cluster.bootstrap),
+        *("--election-type", "PREFERRED", "--all-topic-partitions"),
+    )
     victim = min(cluster.nodes)
     count = sum(each.leader == victim for each in observer.partitions())
 
