@@ -65,7 +65,7 @@ class BrokerConfig(ReplicationConfig):
         _STRING, None, "Where the broker stands; replicas are spread over racks."
     )
     broker_session_timeout_ms: int = setting(
-        _INT, 9000, "Silence after which the cluster takes the broker for dead.", minimum=100
+        _INT, 3000, "Silence after which the cluster takes the broker for dead.", minimum=100
     )
     log_dir: str = setting(_STRING, "./millstream-data", "Directory of all data.")
     log_dirs: tuple[str, ...] | None = setting(

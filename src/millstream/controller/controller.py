@@ -219,7 +219,7 @@ class Controller:
         async for topic in _in_turns(image.topics.values()):
             for number, record in enumerate(topic.partitions):
                 if tally.share(record.replicas[0]) > self._options.imbalance_share_max:
-                    after = election.prefer(record, image.brokers)
+                    after = election.prefer(record, image.eligible)
                     if after is not None:
                         changes.append(PartitionChange(topic.topic_id, number, record, after))
         await self._make(changes)
@@ -271,6 +271,8 @@ def decide(
     record: PartitionRecord, image: ClusterImage, *, unclean: bool
 ) -> PartitionRecord | None:
     """What the controller would make of a partition's record, or None if it is right."""
-    settled = election.settle(record, image.brokers, unclean=unclean) or record
-    finished = reassignment.complete(settled, image.brokers) or settled
+    settled = (
+        election.settle(record, image.brokers, unclean=unclean, leaving=image.leaving) or record
+    )
+    finished = reassignment.complete(settled, image.eligible) or settled
     return None if finished is record else finished

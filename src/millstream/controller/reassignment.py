@@ -23,13 +23,13 @@ _ONLY_NEW: Final = "only replicas that the reassignment added are in sync; bring
 
 
 def begin(
-    record: PartitionRecord, wanted: Sequence[int], alive: Collection[int]
+    record: PartitionRecord, wanted: Sequence[int], eligible: Collection[int]
 ) -> PartitionRecord | None:
     """Start, or aim anew; None if the partition is where it should be and stays there.
 
     INVALID_REPLICA_ASSIGNMENT if the wanted replicas can't be."""
     target = tuple(wanted)
-    _check(target, record, alive)
+    _check(target, record, eligible)
     original = _original(record)
     adding = tuple(replica for replica in target if replica not in original)
     removing = tuple(replica for replica in original if replica not in target)
@@ -42,12 +42,12 @@ def begin(
         record, replicas=target + kept, adding=adding, removing=removing, isr=isr
     )
     changed = _with_leader_inside(changed)
-    finished = complete(changed, alive) or changed
+    finished = complete(changed, eligible) or changed
     return None if finished == record else finished
 
 
-def complete(record: PartitionRecord, alive: Container[int]) -> PartitionRecord | None:
-    """The end of it, once every wanted replica is in sync; None before that."""
+def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:
+    """The end of it, once every wanted replica is in sync and one of them can lead; None before."""
     if not record.adding and not record.removing:
         return None
     target = tuple(replica for replica in record.replicas if replica not in record.removing)
@@ -56,7 +56,9 @@ def complete(record: PartitionRecord, alive: Container[int]) -> PartitionRecord 
     isr = tuple(replica for replica in record.isr if replica in target)
     leader, epoch = record.leader, record.leader_epoch
     if leader not in target:
-        leader = next((replica for replica in target if replica in alive), NO_LEADER)
+        leader = next((replica for replica in target if replica in eligible), NO_LEADER)
+        if leader == NO_LEADER:
+            return None
         epoch += 1
     return msgspec.structs.replace(
         record,
@@ -102,7 +104,7 @@ def _with_leader_inside(record: PartitionRecord) -> PartitionRecord:
     return msgspec.structs.replace(record, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1)
 
 
-def _check(target: tuple[int, ...], record: PartitionRecord, alive: Collection[int]) -> None:
+def _check(target: tuple[int, ...], record: PartitionRecord, eligible: Collection[int]) -> None:
     if not target:
         raise _refused("a partition needs at least one replica")
     if len(set(target)) != len(target):
@@ -111,10 +113,12 @@ def _check(target: tuple[int, ...], record: PartitionRecord, alive: Collection[i
     if negative:
         raise _refused(f"there can be no broker {negative[0]}")
     unknown = [
-        replica for replica in target if replica not in alive and replica not in record.replicas
+        replica for replica in target if replica not in eligible and replica not in record.replicas
     ]
     if unknown:
-        raise _refused(f"broker {unknown[0]} is not alive, so it can't take a replica")
+        raise _refused(
+            f"broker {unknown[0]} is not alive, or about to stop, so it can't take a replica"
+        )
 
 
 def _refused(reason: str) -> BrokerError:

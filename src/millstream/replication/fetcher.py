@@ -265,7 +265,8 @@ class Fetcher:
 
     def _apply_row(self, followed: Followed, row: _Row) -> int:
         """Bring one partition on; returns how much was appended."""
-        before = followed.partition.log.log_end_offset
+        log = followed.partition.log
+        end_before, start_before = log.log_end_offset, log.log_start_offset
         size = 0
         try:
             if row.error_code:
@@ -283,9 +284,11 @@ class Fetcher:
             self._delay(followed, self._rest_s(followed.failures))
             return size
         followed.failures = 0
-        if followed.partition.log.log_end_offset != before:
+        if log.log_end_offset != end_before:
             self._session.moved(followed)
             self._hold_back(followed, size)
+        elif log.log_start_offset != start_before:
+            self._session.moved(followed)
         return size
 
     def _append(self, partition: Partition, row: _Row) -> int:

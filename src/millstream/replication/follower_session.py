@@ -12,7 +12,8 @@ States of a partition in a session:
     quiet    the follower has been told everything there is to tell
     sent     records or an error were sent; nothing more is until the follower names it again
 
-Records wake a waiting fetch; a high watermark alone goes along with the next answer. A request that
+Records and a new log start wake a waiting fetch; a high watermark alone goes along with the next
+answer. A request that
 comes while another one waits makes that one answer at once: that is how a follower adds partitions
 without waiting for the end of a long poll.
 
@@ -104,6 +105,13 @@ class _Entry:
         self.is_sent = False
         self.told_high_watermark = self.told_log_start_offset = -1
 
+    @property
+    def has_new_start(self) -> bool:
+        """Whether the log starts later than the follower knows: somebody may wait for all replicas
+        to follow."""
+        known = max(self.told_log_start_offset, self.position.log_start_offset)
+        return self.partition is not None and known < self.partition.log.log_start_offset
+
     def more_appended(self) -> None:
         self._session.touch(self, has_records=True)
 
@@ -194,7 +202,8 @@ class FollowerSession:
             self._due[entry] = None
             self._note_caught_up(entry)
         # An error is due at once as well; it shows as a partition that is no longer led.
-        is_urgent = has_records or entry.partition is None or entry.partition.leadership is None
+        is_lost = entry.partition is None or entry.partition.leadership is None
+        is_urgent = has_records or is_lost or entry.has_new_start
         if is_urgent and self._callback is not None and not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             asyncio.get_running_loop().call_soon(self._wake)
@@ -257,6 +266,7 @@ class FollowerSession:
             gathered += len(records)
             remaining = max(remaining - len(records), 0)
             is_urgent = is_urgent or row.error_code != 0 or row.diverging_epoch is not None
+            is_urgent = is_urgent or entry.has_new_start
             found.append((entry, row, records))
         if not is_final and not is_urgent and gathered < limits.bytes_min:
             return None
