@@ -37,7 +37,7 @@ from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 from millstream.replication.serving import Position
 from millstream.replication.stats import ReplicationStats
-from millstream.replication.throttle import Throttle
+from millstream.replication.throttle import ReplicaLimit, Throttle
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 _Key: TypeAlias = tuple[TopicId, int]
@@ -53,7 +53,7 @@ class Leader(NamedTuple):
     isr: IsrChanges
     clock: Clock
     stats: ReplicationStats
-    throttle: Throttle
+    limit: ReplicaLimit
 
 
 class Limits(NamedTuple):
@@ -304,17 +304,16 @@ class FollowerSession:
         )
         self._leader.isr.fetched(partition, fetch)
 
-    def _is_throttled(self, partition: Partition, now: float) -> bool:
-        throttle = self._leader.throttle
-        return (
-            throttle.is_exceeded(now)
-            and self.broker_id not in partition.state.isr
-            and throttle.covers(
-                partition.log.config.leader_replication_throttled_replicas,
-                partition.topic_partition.partition,
-                self.broker_id,
-            )
+    def _throttles(self, partition: Partition) -> list[Throttle]:
+        return self._leader.limit.of(
+            partition.state,
+            partition.log.config.leader_replication_throttled_replicas,
+            partition.topic_partition.partition,
+            self.broker_id,
         )
+
+    def _is_throttled(self, partition: Partition, now: float) -> bool:
+        return any(throttle.is_exceeded(now) for throttle in self._throttles(partition))
 
     def _describe_failure(self, row: _Row, error: BrokerError, partition: Partition | None) -> None:
         row.error_code = error.code
@@ -365,10 +364,7 @@ class FollowerSession:
         return has_news
 
     def _count(self, entry: _Entry, size: int) -> None:
-        leader = self._leader
-        leader.stats.bytes_out += size
-        partition = entry.partition
-        if partition is not None and self.broker_id not in partition.state.isr:
-            replicas = partition.log.config.leader_replication_throttled_replicas
-            if leader.throttle.covers(replicas, entry.key[1], self.broker_id):
-                leader.throttle.add(size, leader.clock.monotonic())
+        self._leader.stats.bytes_out += size
+        if entry.partition is not None:
+            for throttle in self._throttles(entry.partition):
+                throttle.add(size, self._leader.clock.monotonic())
