@@ -153,6 +153,19 @@ class BrokerProcess:
             process.kill()
             process.wait()
 
+    def tell_to_stop(self) -> None:
+        """Ask it to stop, without waiting for that."""
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGTERM)
+
+    def pause(self) -> None:
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Ask it to stop; fail unless it ends in time with exit code 0."""
         process, self._process = self._process, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from harness.raw_client import values_batch
 from harness.replica_set import ReplicaSet, run, until
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.record import leaving_key
+from millstream.metadata.store import Delete, Put
 from millstream.model.error import ErrorCode
 from millstream.records.batch import check_produced
 from millstream.replication.partition import Partition
@@ -376,5 +379,48 @@ def test_followers_serve_no_consumers_unless_they_are_told_to(tmp_path: Path) ->
             assert row.records
             row = await brokers.fetch("t", 0, at=2, rack="rack-2")
             assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario())
+
+
+def test_records_are_deleted_when_every_in_sync_replica_has_moved_its_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, **LONG_POLL) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            for number in range(5):
+                await brokers.produce("t", b"%d" % number)
+            row = await brokers.delete_records("t", 3)
+            assert (row.error_code, row.low_watermark) == (0, 3)
+            assert [brokers[n].partition("t").log.log_start_offset for n in (1, 2, 3)] == [3] * 3
+            await brokers[3].exchange.stop()
+            row = await brokers.delete_records("t", 4, timeout_ms=200)
+            assert (row.error_code, row.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 3)
+            # Whoever is not in sync is not waited for.
+            waiting = asyncio.create_task(brokers.delete_records("t", 5, timeout_ms=60_000))
+            await until(
+                lambda: brokers[2].partition("t").log.log_start_offset == 5, "the other replica"
+            )
+            assert not waiting.done()
+            await brokers.change("t", isr=(1, 2))
+            assert (await waiting).low_watermark == 5
+
+    run(scenario())
+
+
+def test_a_broker_that_leaves_is_not_taken_back_into_the_isr(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers[2].catalog.transact([], [Put(leaving_key(2), b"{}")])
+            await brokers.change("t", isr=(1,))
+            await brokers.until_isr("t", {1, 3})
+            await brokers.produce("t", b"a")
+            await brokers.until_equal("t", [1, 2, 3])
+            await brokers.produce("t", b"b")
+            await brokers.until_equal("t", [1, 2, 3])
+            assert set(brokers.record("t").isr) == {1, 3}
+            await brokers[2].catalog.transact([], [Delete(leaving_key(2))])
+            await brokers.produce("t", b"c")
+            await brokers.until_isr("t", {1, 2, 3})
 
     run(scenario())

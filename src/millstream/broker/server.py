@@ -406,9 +406,7 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
-        services.exchange.set_rates(
-            config.leader_replication_throttled_rate, config.follower_replication_throttled_rate
-        )
+        services.exchange.set_rates(options.replication_rates(config))
         self._gate.limits = options.limits(config)
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:

@@ -208,9 +208,7 @@ def _connect(
 ) -> tuple[Connection, AdminClient]:
     """A client that has reached a broker, so that the request itself cannot hang on that."""
     connection = Connection(servers, properties, timeout)
-    admin = connection.admin()
-    connection.reach(admin)
-    return connection, admin
+    return connection, connection.reach()[0]
 
 
 def _alter_configs(

@@ -38,7 +38,7 @@ from millstream.replication.peer import Peer, PeerError
 from millstream.replication.replica import Replicas
 from millstream.replication.source_session import FetchLimits, Followed, Key, SourceSession
 from millstream.replication.stats import ReplicationStats
-from millstream.replication.throttle import Throttle
+from millstream.replication.throttle import ReplicaLimit
 from millstream.replication.truncation import EpochEnd, truncation_offset
 from millstream.wire.messages.fetch import FetchResponse
 
@@ -86,7 +86,7 @@ class Follower:
     replicas: Replicas
     options: FetcherOptions
     stats: ReplicationStats
-    throttle: Throttle
+    limit: ReplicaLimit
     #: Of the present registration.
     broker_epoch: int = -1
 
@@ -265,7 +265,8 @@ class Fetcher:
 
     def _apply_row(self, followed: Followed, row: _Row) -> int:
         """Bring one partition on; returns how much was appended."""
-        before = followed.partition.log.log_end_offset
+        log = followed.partition.log
+        end_before, start_before = log.log_end_offset, log.log_start_offset
         size = 0
         try:
             if row.error_code:
@@ -283,9 +284,11 @@ class Fetcher:
             self._delay(followed, self._rest_s(followed.failures))
             return size
         followed.failures = 0
-        if followed.partition.log.log_end_offset != before:
+        if log.log_end_offset != end_before:
             self._session.moved(followed)
             self._hold_back(followed, size)
+        elif log.log_start_offset != start_before:
+            self._session.moved(followed)
         return size
 
     def _append(self, partition: Partition, row: _Row) -> int:
@@ -334,15 +337,18 @@ class Fetcher:
     def _hold_back(self, followed: Followed, size: int) -> None:
         """Let a replica that is throttled wait for its turn."""
         follower, partition = self._follower, followed.partition
-        if follower.broker_id in partition.state.isr or not follower.throttle.covers(
+        throttles = follower.limit.of(
+            partition.state,
             partition.log.config.follower_replication_throttled_replicas,
             partition.topic_partition.partition,
             follower.broker_id,
-        ):
+        )
+        if not throttles:
             return
         now = follower.clock.monotonic()
-        follower.throttle.add(size, now)
-        wait_s = follower.throttle.wait_s(now)
+        for throttle in throttles:
+            throttle.add(size, now)
+        wait_s = max(throttle.wait_s(now) for throttle in throttles)
         if wait_s:
             self._delay(followed, wait_s)
 
