@@ -74,9 +74,6 @@ class SimServer(Server):
         storage.options = dataclasses.replace(storage.options, close_threads=1)
         return directory
 
-    def _settle_memory(self) -> None:
-        """The collector is the whole simulation's."""
-
 
 class Machine:
     def __init__(self, cluster: Cluster, node_id: int) -> None:
