@@ -136,6 +136,8 @@ class Server:
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         #: The bound port of each listener, by name.
         self.ports: dict[str, int] = {}
+        #: The broker's parts, from when clients are served.
+        self.services: Services | None = None
 
     async def start(self) -> None:
         """Return when clients are served. Raises OSError, ConfigError, DirectoryInUseError or
@@ -178,7 +180,7 @@ class Server:
         upkeep = self._start_upkeep(config, directory, flusher, replicas)
         services = self._connect(config, directory, catalog, replicas, upkeep)
         await self._listen(services, store)
-        self._settle_memory()
+        self.services = services
         await self._start_http(config)
         if self._http is not None:
             self._http.ready()
@@ -466,18 +468,16 @@ class Server:
             await asyncio.wait(self._requests, timeout=drain_s_max)
         await self._undo.aclose()
 
+    def drop_connections(self) -> None:
+        """Cut all clients off, as a broken network does. They may connect again at once."""
+        self._acceptor.abort_connections("dropped")
+
     async def _close_connections(self) -> None:
         self._acceptor.close_connections()
         await self._acceptor.drained(CLOSE_S_MAX)
 
     def _partition_metrics(self, topic: str, partition: int) -> tuple[Counters, Latency]:
         return self._metrics.topic(topic), self._metrics.produce_ack(topic, partition)
-
-    def _settle_memory(self) -> None:
-        """What was built by now lives as long as the broker: keep the collector away from it."""
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: Catalog) -> None:
@@ -521,8 +521,7 @@ def run(config: BrokerConfig) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
     _raise_descriptor_limit(config)
     _keep_freed_memory()
-    loop_factory = _loop_factory()
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(config))
 
 
@@ -555,7 +554,15 @@ def _keep_freed_memory() -> None:
     mallopt(M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _settle_memory() -> None:
+    """What was built by now lives as long as the process: keep the collector away from it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the fastest event loop there is; None for asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -571,6 +578,7 @@ async def _serve(config: BrokerConfig) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
     await server.start()
+    _settle_memory()
     waiting = asyncio.ensure_future(told.wait())
     waits: set[asyncio.Future[Any]] = {waiting, server.failed}
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
