@@ -217,7 +217,7 @@ def test_a_replica_that_has_caught_up_is_waited_for_until_it_joins_or_falls_behi
 
 def returned(leadership: Leadership, follower: int, offset: int, end: int, now: float) -> None:
     """A fetch from a broker that has registered anew, which the leader knows."""
-    known = view(leadership, end, end, now)._replace(alive={2: 100, 3: 100, follower: 200})
+    known = view(leadership, end, end, now)._replace(eligible={2: 100, 3: 100, follower: 200})
     assert leadership.fetched(FollowerFetch(follower, 200, offset, 0, now), known)
 
 
