@@ -44,6 +44,8 @@ SETTINGS: Final = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.segment.bytes": "2000",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.segment.bytes": "2000",
     "group.min.session.timeout.ms": "100",
     "group.initial.rebalance.delay.ms": "50",
     "offsets.commit.timeout.ms": "400",
