@@ -208,6 +208,7 @@ class Run:
             try:
                 found = await observer.committed(list(self._ends))
             except (PeerError, RefusedError) as error:
+                found = {}
                 observer.forget_coordinator(GROUP_KEY, GROUP)
                 observer.note(f"can't see the group: {error}")
             for number, offset in found.items():
