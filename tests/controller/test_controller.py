@@ -43,7 +43,7 @@ class Member:
         broker = BrokerRecord(
             node_id=self.broker_id, endpoints=(), incarnation=f"{random.random()}"
         )
-        self.registration = Registration(self.catalog, connection, broker, LEASE_MS)
+        self.registration = Registration(self.catalog, connection, broker, LEASE_MS, SystemClock())
         await self.registration.start()
         self.controller = Controller(
             self.broker_id, self.catalog, self.registration, SystemClock(), self._options

@@ -94,32 +94,17 @@ def test_a_fenced_broker_coordinates_nothing_that_others_could(tmp_path: Path) -
         home.follow(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
         home.replicas.fence(True)
-        home.shards.review()
+        home.shards.match(home.image)
         assert home.answers["x"] == ErrorCode.NOT_COORDINATOR
         assert code_of(home) == ErrorCode.NOT_COORDINATOR
         home.replicas.fence(False)
-        home.shards.review()
+        home.shards.match(home.image)
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         home.follow(home.picture(isr=(1,), epoch=1))
         await loaded(home)
         assert code_of(home) == ErrorCode.NONE
         home.replicas.fence(True)
-        home.shards.review()
-        assert code_of(home) == ErrorCode.NONE
-
-    run(tmp_path, body)
-
-
-def test_a_lease_that_ran_out_unnoticed_counts(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
-        home.replicas.has_lease = lambda: False
-        assert code_of(home) == ErrorCode.NONE
-        assert list(home.shards.all())
-        home.follow(home.picture(isr=(1, 2), epoch=1))
-        assert code_of(home) == ErrorCode.NOT_COORDINATOR
-        with pytest.raises(BrokerError):
-            list(home.shards.all())
-        home.replicas.has_lease = lambda: True
+        home.shards.match(home.image)
         assert code_of(home) == ErrorCode.NONE
 
     run(tmp_path, body)

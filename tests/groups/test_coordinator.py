@@ -578,3 +578,27 @@ def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
         assert offset_of(home.coordinator, "g", "t", 0) == 10
 
     run(tmp_path, body)
+
+
+def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket())
+        await turns()
+        home.follow(home.picture(isr=(1, 2), epoch=1))
+        await loaded(home)
+        assert offset_of(home.coordinator, "g", "t", 0) == 5
+        home.replicas.fence(True)
+        home.shards.match(home.image)
+        with pytest.raises(BrokerError) as refused:
+            home.coordinator.offsets("g")
+        assert refused.value.code == ErrorCode.NOT_COORDINATOR
+        home.replicas.fence(False)
+        home.shards.match(home.image)
+        with pytest.raises(BrokerError) as refused:
+            home.coordinator.offsets("g")
+        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await loaded(home)
+        assert offset_of(home.coordinator, "g", "t", 0) == 5
+
+    run(tmp_path, body)

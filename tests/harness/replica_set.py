@@ -144,6 +144,7 @@ class Node:
             exchange=self.exchange,
             apis=cast("ApiTable", api_table(self._metrics)),
             fetch_sessions=FetchSessions(10, clock, random.Random(self.id)),
+            check_lease=lambda: None,
         )
         gate = Gate(options.limits(self.config))
         self._acceptor = Acceptor(self.network, clock, gate)

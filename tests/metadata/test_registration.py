@@ -54,7 +54,7 @@ async def changes_of_broker(catalog: Catalog, count: int) -> list[bool]:
 
 def test_registered_until_closed(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
-        registration = Registration(catalog, store, BROKER, 60_000)
+        registration = Registration(catalog, store, BROKER, 60_000, SystemClock())
         await registration.start()
         assert catalog.image.brokers[1].incarnation == "i"
         leaving = asyncio.create_task(changes_of_broker(catalog, 1))
@@ -69,7 +69,7 @@ def test_registered_until_closed(tmp_path: Path) -> None:
 
 def test_a_lost_lease_is_taken_again(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
-        registration = Registration(catalog, store, BROKER, 300)
+        registration = Registration(catalog, store, BROKER, 300, SystemClock())
         await registration.start()
         first = catalog.image.brokers[1].epoch
         changes = asyncio.create_task(changes_of_broker(catalog, 2))
@@ -84,7 +84,7 @@ def test_a_lost_lease_is_taken_again(tmp_path: Path) -> None:
 
 def test_a_closed_store_is_told(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
-        registration = Registration(catalog, store, BROKER, 60)
+        registration = Registration(catalog, store, BROKER, 60, SystemClock())
         await registration.start()
         await store.close()
         assert await registration.failed is not None
@@ -135,10 +135,10 @@ def test_a_second_process_is_refused_while_the_first_lives() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
-        first = Registration(catalog, store, BROKER, 200)
+        first = Registration(catalog, store, BROKER, 200, SystemClock())
         await first.start()
         epoch = catalog.image.brokers[1].epoch
-        second = Registration(catalog, store, OTHER, 200)
+        second = Registration(catalog, store, OTHER, 200, SystemClock())
         with pytest.raises(BrokerError) as raised:
             await second.start()
         assert raised.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -154,7 +154,7 @@ def test_a_dead_process_s_lease_is_waited_for(caplog: pytest.LogCaptureFixture) 
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
         await catalog.register_broker(OTHER, await store.grant(200))
-        registration = Registration(catalog, store, BROKER, 200)
+        registration = Registration(catalog, store, BROKER, 200, SystemClock())
         await registration.start()
         assert catalog.image.brokers[1].incarnation == "i"
         await registration.close()
@@ -167,7 +167,7 @@ def test_a_store_that_is_away_is_waited_for() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
-        registration = Registration(catalog, store, BROKER, 100)
+        registration = Registration(catalog, store, BROKER, 100, SystemClock())
         await registration.start()
         first = catalog.image.brokers[1].epoch
         gone = asyncio.create_task(changes_of_broker(catalog, 2))
@@ -188,7 +188,7 @@ def test_a_registration_whose_answer_was_lost_is_made_again() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
-        registration = Registration(catalog, store, BROKER, 200)
+        registration = Registration(catalog, store, BROKER, 200, SystemClock())
         link.answers_to_lose = 2
         await registration.start()
         assert catalog.image.brokers[1].incarnation == "i"
@@ -234,3 +234,33 @@ def test_an_earlier_process_that_lives_on_is_not_waited_for_for_ever(tmp_path: P
         assert BROKER.node_id in catalog.image.brokers
 
     run(tmp_path / "metadata.db", scenario)
+
+
+class _LeapingClock(SystemClock):
+    """A clock that goes on while the process does not."""
+
+    leap_s = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return SystemClock.monotonic() + self.leap_s
+
+
+def test_a_process_that_was_stopped_is_fenced_before_it_acts() -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        clock = _LeapingClock()
+        registration = Registration(catalog, store, BROKER, 60_000, clock)
+        told: list[bool] = []
+        registration.on_fenced = told.append
+        await registration.start()
+        clock.leap_s = 30
+        registration.check()
+        assert told == [False]
+        clock.leap_s = 60
+        registration.check()
+        registration.check()
+        assert told == [False, True]
+        await registration.close()
+
+    run_in_memory(scenario)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import wait_until
 from transactions_clients.actor import connection, reader_settings
 from transactions_clients.processor import Processor, Reached
 from transactions_clients.program import Program
@@ -26,10 +26,21 @@ FINISH_SECONDS_MAX = 120.0
 Place: TypeAlias = tuple[int, int]
 
 
+class Broker(Protocol):
+    """What is killed, and serves again some time after `start`."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
 class Work:
     """Inputs, the processor at work on them, and the ends it comes to."""
 
-    def __init__(self, broker: BrokerProcess, program: Program, folder: Path) -> None:
+    def __init__(self, broker: Broker, program: Program, folder: Path) -> None:
         self._broker = broker
         self._program = program
         self._folder = folder

@@ -51,6 +51,8 @@ class Services:
     markers: LocalMarkers
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
+    #: Stops this broker from leading anything if others may have replaced it; cheap.
+    check_lease: Callable[[], None] = lambda: None
 
     @property
     def controller_id(self) -> int:

@@ -83,11 +83,6 @@ class Coordinators:
                 )
             )
 
-    def review(self) -> None:
-        """This broker leads others than before, though the metadata are the same."""
-        self.groups.shards.review()
-        self.transactions.shards.review()
-
     async def stop(self) -> None:
         """Whoever waits for a coordinator is told to look elsewhere. May be called twice."""
         await self.transactions.shards.stop()

@@ -35,7 +35,8 @@ from millstream.wire.schema import Message
 _log = logging.getLogger(__name__)
 
 _CONNECT_S_MAX: Final = 2.0
-_ANSWER_S_MAX: Final = 5.0
+#: Longer than other brokers wait for their replicas, after which they answer.
+_ANSWER_S_MAX: Final = 10.0
 _WAITING_MAX: Final = 20_000
 _REQUEST_ITEMS_MAX: Final = 1000
 _REQUESTS_MAX: Final = 4

@@ -57,7 +57,7 @@ class Membership:
         self._store = store
         self._record = record
         self._network = network
-        self.registration = Registration(catalog, store, record, session_timeout_ms)
+        self.registration = Registration(catalog, store, record, session_timeout_ms, clock)
         self.controller = Controller(record.node_id, catalog, self.registration, clock, options)
         self._probes: dict[int, Probe] = {}
         self._expulsions: set[asyncio.Task[None]] = set()

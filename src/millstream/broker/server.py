@@ -387,9 +387,11 @@ class Server:
         if delta.broker_configs:
             self._reconfigure(services, image)
 
-    def _fence(self, services: Services, coordinators: Coordinators, is_fenced: bool) -> None:
+    def _fence(self, services: Services, is_fenced: bool) -> None:
+        """The broker may have been replaced, or is sure again that it was not."""
         services.replicas.fence(is_fenced)
-        coordinators.review()
+        services.groups.shards.match(services.catalog.image)
+        services.transactions.shards.match(services.catalog.image)
 
     def _reconfigure(self, services: Services, image: ClusterImage) -> None:
         node_id = self._static_config.node_id
@@ -434,11 +436,11 @@ class Server:
             self._environment.clock,
             options.controller_options(config),
         )
-        membership.registration.on_fenced = partial(self._fence, services, self._coordinators)
+        membership.registration.on_fenced = partial(self._fence, services)
+        services.check_lease = membership.registration.check
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()
-        services.replicas.has_lease = membership.registration.is_current
         self._watch(membership.registration.failed)
         services.exchange.start(services.catalog.image)
         self._undo.push_async_callback(services.exchange.stop)

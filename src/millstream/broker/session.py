@@ -96,6 +96,7 @@ class Session:
             raise ValueError(f"a request of {len(frame)} bytes for {api.key.name}")
         slot = _Slot(api, header, self._connection.received_at)
         slot.started_at = self._clock.monotonic()
+        self._services.check_lease()
         version = header.api_version
         if not api.version_min <= version <= api.version_max:
             if api.key != ApiKey.API_VERSIONS:

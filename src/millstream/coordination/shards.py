@@ -2,16 +2,12 @@
 passes in them.
 
 Follows the cluster's metadata: a partition of the coordinator's topic that this broker comes to
-lead is loaded, and one that it no longer leads is closed. Shards are loaded one after the other by
-one task, in slices; an empty one is ready at once. One heap of timers and one timer of the loop
-serve all that live in them.
+lead is loaded, and one that it no longer leads, or may no longer, is closed. Shards are loaded one
+after the other by one task, in slices; an empty one is ready at once. One heap of timers and one
+timer of the loop serve all that live in them.
 
 A partition is loaded once all that it holds is committed. Before that this broker can't know what
 of it the coordinator before had told its clients, nor whether it will last.
-
-Nobody is served while this broker's lease may have run out: another may coordinate by then. That
-is asked at each request, as a process that was stopped for a while may serve before it notices. A
-partition without other replicas is nobody else's, lease or not.
 
 What a shard holds, and what else goes on in the background, is the subclass's.
 """
@@ -116,8 +112,7 @@ class Shards(ABC, Generic[S]):
         """Begin to load what this broker leads. Metadata that comes later goes to `follow`."""
         work = [self._load_all(), *self._background()]
         self._tasks = [asyncio.create_task(each) for each in work]
-        self._count_partitions(image)
-        self.review()
+        self.match(image)
 
     async def stop(self) -> None:
         """Answer everybody who waits, and end the background work."""
@@ -132,23 +127,17 @@ class Shards(ABC, Generic[S]):
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed. Called after the replicas have followed it."""
-        if self._is_stopped:
-            return
         touched = [*delta.created, *delta.deleted, *(new for _, new in delta.changed)]
         if any(topic.name == self.topic for topic in touched):
-            self._count_partitions(image)
-            self.review()
+            self.match(image)
 
-    def _count_partitions(self, image: ClusterImage) -> None:
-        topic = image.topic(self.topic)
-        self._partition_count = 0 if topic is None else len(topic.partitions)
-
-    def review(self) -> None:
-        """Have a shard for each partition led here, loaded in the epoch that it is led in.
-
-        To be called when this broker leads others than before."""
+    def match(self, image: ClusterImage) -> None:
+        """Have a shard for each partition led here, loaded in the epoch that it is led in. Called
+        after the replicas were told what to lead."""
         if self._is_stopped:
             return
+        topic = image.topic(self.topic)
+        self._partition_count = 0 if topic is None else len(topic.partitions)
         led: dict[int, Partition] = {}
         for index in range(self._partition_count):
             partition = self._replicas.get(self.topic, index)
@@ -290,17 +279,13 @@ class Shards(ABC, Generic[S]):
     def at(self, index: int) -> S:
         """The shard of one partition; raises as `of` does."""
         shard = self._shards.get(index)
-        if shard is None or not (self._replicas.has_lease() or self._is_alone(index)):
+        if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         shard.check_serving()
         return shard
 
-    def _is_alone(self, index: int) -> bool:
-        """Whether nobody else could coordinate what lives in a partition."""
-        partition = self._replicas.get(self.topic, index)
-        return partition is not None and len(partition.state.replicas) == 1
-
     def all(self) -> Iterator[S]:
-        """Every shard here; raises as `of` does while one of them is not served."""
-        found = [self.at(index) for index in list(self._shards)]
-        yield from found
+        """Every shard here. COORDINATOR_LOAD_IN_PROGRESS while one of them is not loaded."""
+        for shard in self._shards.values():
+            shard.check_serving()
+        yield from list(self._shards.values())

@@ -6,7 +6,9 @@ it leave and come back. A store that cannot be reached is tried again; if it ref
 reason, `failed` is resolved with that.
 
 A broker whose lease may have run out unseen, because the store can't be reached, is fenced: others
-may have taken over from it. `on_fenced` is told when that begins and when it ends.
+may have taken over from it. `on_fenced` is told when that begins and when it ends. A process that
+was stopped for a while finds work waiting before its timers run, so whoever is about to act on the
+broker's behalf calls `check` first.
 
 Two processes with one broker id would write over each other's work, so the second one is refused.
 The first may also be a dead one whose lease has not run out yet: a start waits for that.
@@ -19,6 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from millstream.env.clock import Clock
 from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import BrokerRecord
@@ -49,6 +52,7 @@ class Registration:
 
     __slots__ = (
         "_catalog",
+        "_clock",
         "_is_gone",
         "_record",
         "_renewed_at",
@@ -62,16 +66,23 @@ class Registration:
     )
 
     def __init__(
-        self, catalog: Catalog, store: MetadataStore, record: BrokerRecord, ttl_ms: int
+        self,
+        catalog: Catalog,
+        store: MetadataStore,
+        record: BrokerRecord,
+        ttl_ms: int,
+        clock: Clock,
     ) -> None:
         self._catalog = catalog
+        self._clock = clock
         self._store = store
         self._record = record
         self._ttl_ms = ttl_ms
         self._task: asyncio.Task[None] | None = None
         #: Of the registration that was made last.
         self.lease: LeaseId = 0
-        #: When the store last began to confirm that the lease lives, by the loop's clock.
+        #: When the store last began to confirm that the lease lives, by the monotonic clock, which
+        #: goes on while the process is stopped.
         self._renewed_at = 0.0
         #: Set when the registration was found to be deleted, so that it must be made anew.
         self._is_gone = asyncio.Event()
@@ -111,17 +122,12 @@ class Registration:
                 return
             await asyncio.sleep(self._ttl_ms / 1000 / _ATTEMPTS_PER_LEASE)
 
-    def is_current(self) -> bool:
-        """Whether the lease can't have run out by now, whether or not that was noticed."""
-        left_s = self._left_s()
-        return left_s is not None and left_s > 0
-
     def deleted(self) -> None:
         """The registration is gone from the image: others take this broker for dead."""
         self._is_gone.set()
 
     async def _register(self) -> None:
-        begun_at = asyncio.get_running_loop().time()
+        begun_at = self._clock.monotonic()
         lease = await self._store.grant(self._ttl_ms)
         try:
             await self._catalog.register_broker(self._record, lease)
@@ -141,9 +147,7 @@ class Registration:
                         await self._renew()
                 except (UnavailableError, UncertainError, TimeoutError) as error:
                     _logger.warning("the broker's lease was not renewed: %s", error)
-                    left_s = self._left_s()
-                    if left_s is not None and left_s <= 0:
-                        self._fence(True)
+                    self.check()
         except Exception as error:
             _logger.exception("the broker's registration is no longer kept alive")
             self.failed.set_result(error)
@@ -159,7 +163,13 @@ class Registration:
         """Until the lease may have run out; None once it may have, when haste is pointless."""
         if self.is_fenced:
             return None
-        return self._renewed_at + self._ttl_ms / 1000 - asyncio.get_running_loop().time()
+        return self._renewed_at + self._ttl_ms / 1000 - self._clock.monotonic()
+
+    def check(self) -> None:
+        """Fence the broker now if its lease may have run out."""
+        left_s = self._left_s()
+        if left_s is not None and left_s <= 0:
+            self._fence(True)
 
     async def _renew(self) -> None:
         if self._is_gone.is_set():
@@ -167,7 +177,7 @@ class Registration:
             self._fence(True)
             await self._register()
             return
-        begun_at = asyncio.get_running_loop().time()
+        begun_at = self._clock.monotonic()
         try:
             await self._store.keep_alive(self.lease)
         except LeaseExpiredError:

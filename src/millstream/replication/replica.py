@@ -38,7 +38,6 @@ class Replicas:
         "_image",
         "_is_fenced",
         "_partitions",
-        "has_lease",
         "on_drop",
         "on_truncate",
     )
@@ -65,8 +64,6 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         #: Partitions to wake at the end of this turn of the loop.
         self._awake: list[Partition] = []
-        #: Whether this broker's registration is known to be alive at this moment.
-        self.has_lease: Callable[[], bool] = lambda: True
         #: Told before a log goes away, for whoever works on logs in the background.
         self.on_drop: Callable[[TopicPartition], None] = lambda _: None
         #: Told when a log was cut, and where it ends now.

@@ -18,8 +18,11 @@ from millstream.transactions.state import Marker
 
 _log = logging.getLogger(__name__)
 
-#: Rest before a marker that could not be written is sent again.
-_RETRY_S: Final = 0.1
+#: Rest before a marker that could not be written is sent again: short at first, as most failures
+#: end when the metadata have reached everybody, and longer for a partition that has no leader.
+_RETRY_S: Final = 0.05
+_RETRY_S_MAX: Final = 1.0
+_DOUBLINGS_MAX: Final = 10
 
 #: After these nothing is left to mark: the partition is gone for good, or it has seen a later epoch
 #: of the producer, which exists only once this transaction was ended there.
@@ -60,17 +63,20 @@ class Marking:
         """The shard is closed: whoever leads it now sends the markers again."""
         self._is_closed = True
 
-    def send(self, partition: TopicPartition) -> None:
+    def send(self, partition: TopicPartition, failures: int = 0) -> None:
+        """Send until it is there; `failures`: how often that was tried in vain."""
         if self._is_closed:
             return
-        ticket = Ticket(lambda _: self._done(partition), lambda code: self._failed(partition, code))
+        ticket = Ticket(
+            lambda _: self._done(partition), lambda code: self._failed(partition, code, failures)
+        )
         self._sender.send(self._marker, self._coordinator_epoch, partition, ticket)
 
     def _done(self, partition: TopicPartition) -> None:
         if not self._is_closed:
             self._on_marked(partition)
 
-    def _failed(self, partition: TopicPartition, code: ErrorCode) -> None:
+    def _failed(self, partition: TopicPartition, code: ErrorCode, failures: int) -> None:
         if code in _SETTLED:
             _log.info("%s needs no marker of %s: %s", partition, self._marker.producer, code.name)
             self._done(partition)
@@ -79,4 +85,5 @@ class Marking:
             _log.warning("a later coordinator than this one sends the markers of %s", partition)
             self.close()
         else:
-            asyncio.get_running_loop().call_later(_RETRY_S, self.send, partition)
+            rest_s = min(_RETRY_S * 2 ** min(failures, _DOUBLINGS_MAX), _RETRY_S_MAX)
+            asyncio.get_running_loop().call_later(rest_s, self.send, partition, failures + 1)
