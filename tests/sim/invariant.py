@@ -21,6 +21,7 @@ from millstream.metadata.record import (
     NO_LEADER,
     PARTITIONS,
     PartitionRecord,
+    broker_key,
     decode_partition,
     partition_key,
 )
@@ -93,12 +94,16 @@ class Monitor:
             if suspect is None:
                 continue
             if machine.node_id not in record.isr:
-                was_started = machine.starts > suspect.starts
-                suspect.has_left |= machine.node_id in before and was_started
+                # As long as the process before is registered, its leaders may take it back.
+                is_started = machine.starts > suspect.starts and not self._is_registered(machine)
+                suspect.has_left |= machine.node_id in before and is_started
             elif machine.is_ready:
                 del self._suspects[key, machine.node_id]
             elif suspect.has_left:
                 self._violated(f"{key}: {machine.host} joins the ISR again before it is back")
+
+    def _is_registered(self, machine: Machine) -> bool:
+        return self._cluster.store.get(broker_key(machine.node_id)) is not None
 
     def _leads(self, key: str, epoch: int, broker_id: int) -> None:
         leader = self._leaders.setdefault((key, epoch), broker_id)

@@ -8,6 +8,7 @@ group back.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -29,7 +30,8 @@ from sim.reader import Fetched, Reader
 GROUP: Final = "readers"
 SESSION_MS: Final = 500
 _JOIN_S: Final = 1.5
-_FETCH_MS: Final = 100
+_FETCH_MS: Final = 50
+_POLL_S: Final = 0.1
 #: The member is no longer what it was; it may join again under its id only after the last one.
 _OUTDATED: Final = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -171,8 +173,7 @@ class Member(Reader):
             fetched = await self.fetch(partition, position, _FETCH_MS)
             if fetched is not None and fetched.position > position:
                 await self._commit(partition, fetched)
-        if not self._positions:
-            await self.rest()
+        await asyncio.sleep(_POLL_S)
         request = HeartbeatRequest(
             group_id=GROUP, generation_id=self._generation, member_id=self._member_id
         )

@@ -24,7 +24,7 @@ class Producer(Client):
         self._sent = 0
         self.is_finishing = False
         #: Mean rest between requests.
-        self.rest_s = self.random.choice((0.1, 0.2, 0.5))
+        self.rest_s = self.random.choice((0.1, 0.3, 0.6))
 
     async def run(self) -> None:
         producer_id, epoch = await self._init()

@@ -36,7 +36,7 @@ class Reader(Client):
         #: The largest high watermark told, by partition and leader epoch.
         self._told: dict[tuple[int, int], int] = {}
 
-    async def fetch(self, partition: int, position: int, wait_ms: int = 250) -> Fetched | None:
+    async def fetch(self, partition: int, position: int, wait_ms: int = 300) -> Fetched | None:
         """One attempt; None if it came to nothing, and then it was time to rest."""
         address, epoch = await self.leader(partition)
         request = self._request(partition, position, epoch, wait_ms)

@@ -11,7 +11,7 @@ from typing import Final
 from millstream.model.topic import TopicPartition
 from millstream.replication.peer import PeerError
 from sim.admin import Admin
-from sim.client import GROUP_KEY
+from sim.client import GROUP_KEY, TRANSACTION_KEY
 from sim.cluster import Cluster
 from sim.fault import Nemesis
 from sim.history import History
@@ -20,6 +20,7 @@ from sim.loop import StuckError, Trace, VirtualLoop
 from sim.member import GROUP, Member, RefusedError
 from sim.producer import Producer
 from sim.reader import Consumer
+from sim.transaction import TransactionalProducer
 
 #: Until the cluster is whole again after the last fault, and everybody has read everything.
 RECOVERY_S_MAX: Final = 30.0
@@ -73,7 +74,7 @@ class Run:
         self.cluster = Cluster(
             loop,
             f"cluster {seed}",
-            random.choice((3, 3, 3, 4, 5)),
+            random.choice((3, 3, 3, 3, 4, 5)),
             flushes_before_ack=random.random() < 0.15,
         )
         self._monitor = Monitor(self.cluster, self.history.violated)
@@ -84,21 +85,43 @@ class Run:
         ]
         self._members = [
             Member(self.cluster, number, range(PARTITIONS), self.history)
-            for number in range(random.choice((0, 1, 2, 2)))
+            for number in range(random.choice((0, 0, 0, 1, 2, 2)))
         ]
-        self._consumers = [
-            Consumer(
-                self.cluster, f"consumer-{number}", number, self.history, committed=number == 0
-            )
-            for number in range(PARTITIONS)
-        ]
-        hosts = [each.host for each in (*self._producers, *self._consumers, *self._members)]
+        self._transactors = self._make_transactors(random)
+        self._consumer = Consumer(
+            self.cluster,
+            "consumer",
+            random.randrange(PARTITIONS),
+            self.history,
+            committed=random.random() < 0.5,
+        )
+        clients = (*self._producers, self._consumer, *self._members, *self._transactors)
+        hosts = [each.host for each in clients]
         self._nemesis = Nemesis(
             self.cluster, self._monitor, Random(f"faults {seed}"), hosts, self._admin
         )
         self._random = random
         #: Of the partitions, once they were read to the end.
         self._ends: dict[int, int] = {}
+
+    def _make_transactors(self, random: Random) -> list[TransactionalProducer]:
+        """None, one, or two; the two may be of one transactional id."""
+        draw = random.random()
+        ids = (
+            []
+            if draw < 0.5
+            else ["a"]
+            if draw < 0.85
+            else ["a", "a"]
+            if draw < 0.95
+            else ["a", "b"]
+        )
+        return [
+            TransactionalProducer(
+                self.cluster, number, transactional_id, range(PARTITIONS), self.history
+            )
+            for number, transactional_id in enumerate(ids)
+        ]
 
     async def main(self) -> None:
         cluster = self.cluster
@@ -112,11 +135,13 @@ class Run:
             cluster.outside.spawn(self._monitor.watch_store()),
             cluster.outside.spawn(self._monitor.look_around(_LOOK_S)),
         ]
-        producing = [each.process.spawn(each.run()) for each in self._producers]
-        consuming = [each.process.spawn(each.run()) for each in (*self._consumers, *self._members)]
+        producing = [
+            each.process.spawn(each.run()) for each in (*self._producers, *self._transactors)
+        ]
+        consuming = [each.process.spawn(each.run()) for each in (self._consumer, *self._members)]
         await self._nemesis.run()
-        await asyncio.sleep(0.3)
-        for producer in self._producers:
+        await asyncio.sleep(0.15)
+        for producer in (*self._producers, *self._transactors):
             producer.is_finishing = True
         await self._recover(producing)
         for task in (*watching, *consuming, *producing):
@@ -132,8 +157,10 @@ class Run:
         }
         placed = [self._random.sample(brokers, 3) for _ in range(PARTITIONS)]
         await self._admin.create_topic(placed, configs)
-        if self._members:
+        if self._members or self._transactors:
             await self._admin.coordinator(GROUP_KEY, GROUP)
+        if self._transactors:
+            await self._admin.coordinator(TRANSACTION_KEY, "a")
 
     def _note_errors(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -160,10 +187,10 @@ class Run:
             await asyncio.wait_for(reader.process.spawn(reader.read_to_end()), 10)
             self._ends[number] = reader.position
         if not await self._until(
-            lambda: all(each.position == self._ends[each.partition] for each in self._consumers),
+            lambda: self._consumer.position == self._ends[self._consumer.partition],
             RECOVERY_S_MAX,
         ):
-            self.history.violated("consumers do not reach the end")
+            self.history.violated("the consumer does not reach the end")
         if self._members:
             await self._await_group()
         self._monitor.check()
@@ -181,6 +208,7 @@ class Run:
             try:
                 found = await observer.committed(list(self._ends))
             except (PeerError, RefusedError) as error:
+                found = {}
                 observer.forget_coordinator(GROUP_KEY, GROUP)
                 observer.note(f"can't see the group: {error}")
             for number, offset in found.items():
@@ -203,6 +231,9 @@ class Run:
             for partition in partitions_of(machine):
                 offsets = (partition.log.log_end_offset, partition.high_watermark)
                 ends.setdefault(partition.topic_partition, set()).update(offsets)
+                if partition.is_leader:
+                    # Nobody's transaction is left open.
+                    ends[partition.topic_partition].add(partition.last_stable_offset)
         return all(len(found) == 1 for found in ends.values())
 
     def _state(self, producing: list[asyncio.Task[None]]) -> str:

@@ -1,0 +1,335 @@
+"""A transactional producer: takes records of one partition, sends others, and commits both at once.
+
+Each transaction reads on in partition 0 where its group is, sends values to some partitions, and
+commits the group's offset with them; or aborts. Both protocols: the classic one, and transaction
+version 2. Whatever can be repeated is. Where it is fenced, or told that the transaction can't go
+on, the producer starts anew under its transactional id, which ends what it had begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn, TypeVar
+
+from harness.history import Assign, Outcome, Poll, Send, Step
+from harness.raw_client import produce_request, values_batch
+from millstream.model.error import ErrorCode
+from millstream.replication.peer import PeerError
+from millstream.wire.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from millstream.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    TxnTopic,
+)
+from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from millstream.wire.messages.produce import ProduceResponse
+from millstream.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from millstream.wire.schema import Message
+from sim.client import GROUP_KEY, TOPIC, TRANSACTION_KEY, partition_name
+from sim.clock import EPOCH_MS
+from sim.cluster import Cluster
+from sim.history import History
+from sim.reader import Fetched, Reader
+
+SOURCE: Final = 0
+TIMEOUT_MS: Final = 1500
+#: A request that takes longer is answered by the broker itself.
+_ANSWER_S: Final = 1.3
+_TRY_AGAIN: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.NETWORK_EXCEPTION,
+)
+_LOOK_FOR_LEADER: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NETWORK_EXCEPTION,
+)
+_OVER: Final = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.INVALID_TXN_STATE,
+)
+
+_Response = TypeVar("_Response", bound=Message)
+
+
+class _OverError(Exception):
+    """This transaction can't go on, or this producer."""
+
+
+class TransactionalProducer(Reader):
+    """See the module's text. Two of one transactional id fence each other."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        number: int,
+        transactional_id: str,
+        partitions: Sequence[int],
+        history: History,
+    ) -> None:
+        super().__init__(cluster, f"transactor-{number}", history, committed=True)
+        self._transactional_id = transactional_id
+        self.group = f"of-{transactional_id}"
+        self._partitions = list(partitions)
+        self._is_classic = self.random.random() < 0.3
+        self._producer_id = self._epoch = -1
+        #: Next sequence numbers by partition, in the present epoch.
+        self._sequences: dict[int, int] = {}
+        self._position = 0
+        self._sent = 0
+        self.is_finishing = False
+
+    async def run(self) -> None:
+        while not self.is_finishing:
+            try:
+                await self._start()
+                while not self.is_finishing:
+                    await self._transact()
+                    await asyncio.sleep(self.random.expovariate(1 / 0.2))
+            except _OverError as error:
+                self.note(f"starts anew: {error}")
+                await self.rest()
+
+    # Requests
+
+    async def _ask(
+        self, kind: int, request: Any, version: int, response: type[_Response]
+    ) -> _Response:
+        """Until somebody answers. Only for what may be repeated."""
+        while True:
+            try:
+                return await self._ask_once(kind, request, version, response)
+            except PeerError:
+                await self.rest()
+
+    async def _ask_once(
+        self, kind: int, request: Any, version: int, response: type[_Response]
+    ) -> _Response:
+        key = self._transactional_id if kind == TRANSACTION_KEY else self.group
+        address = await self.coordinator(kind, key)
+        try:
+            return await self.call(address, request, version, response, _ANSWER_S)
+        except PeerError:
+            self.forget_coordinator(kind, key)
+            raise
+
+    async def _try_again(self, what: str, code: int) -> None:
+        """Rest after an error that passes; raises for one that does not."""
+        if code in _OVER:
+            raise _OverError(f"{what}: {ErrorCode(code).name}")
+        self.note(f"{what}: {ErrorCode(code).name}")
+        if code not in _TRY_AGAIN:
+            self._impossible(what, code)
+        self.forget_coordinator(TRANSACTION_KEY, self._transactional_id)
+        self.forget_coordinator(GROUP_KEY, self.group)
+        await self.rest()
+
+    def _impossible(self, what: str, code: int) -> NoReturn:
+        self.violated(f"{what} was answered {ErrorCode(code).name}")
+        raise _OverError(what)
+
+    # Starting
+
+    async def _start(self) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=self._transactional_id, transaction_timeout_ms=TIMEOUT_MS
+        )
+        while True:
+            answer = await self._ask(TRANSACTION_KEY, request, 5, InitProducerIdResponse)
+            if answer.error_code == 0:
+                break
+            await self._try_again("a producer id", answer.error_code)
+        self._become(answer.producer_id, answer.producer_epoch)
+        began_at = self.now
+        self._position = max(await self._find_position(began_at), 0)
+        self.note(f"is {self._producer_id} {self._epoch} at {self._position}")
+        assign = Assign([partition_name(SOURCE)])
+        self.history.end(self.history.begin(self.name), Outcome.OK, [assign])
+
+    def _become(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != (self._producer_id, self._epoch):
+            self._producer_id, self._epoch = producer_id, epoch
+            self._sequences.clear()
+
+    async def _find_position(self, began_at: float) -> int:
+        rows = OffsetFetchRequest.Group
+        topics = [rows.Topic(name=TOPIC, partition_indexes=[SOURCE])]
+        request = OffsetFetchRequest(
+            groups=[rows(group_id=self.group, topics=topics)], require_stable=True
+        )
+        while True:
+            (told,) = (await self._ask(GROUP_KEY, request, 9, OffsetFetchResponse)).groups
+            code = told.error_code or told.topics[0].partitions[0].error_code
+            if code == 0:
+                break
+            await self._try_again("the group's offset", code)
+        offset = told.topics[0].partitions[0].committed_offset
+        self.history.check_fetched(self.name, self.group, SOURCE, offset, began_at)
+        return offset
+
+    # One transaction
+
+    async def _transact(self) -> None:
+        fetched = await self.fetch(SOURCE, self._position, wait_ms=50)
+        targets = self.random.sample(self._partitions, self.random.choice((1, 2)))
+        planned = [self._next_send(partition) for partition in sorted(targets)]
+        operation = self.history.begin(self.name, planned)
+        sends: list[Send] = []
+        steps: list[Step] = []
+        if fetched is not None and fetched.position > self._position:
+            steps.append(Poll({partition_name(SOURCE): fetched.records}, group=self.group))
+        outcome = Outcome.FAIL
+        try:
+            for partition, send in zip(sorted(targets), planned, strict=True):
+                sends.append(await self._send(partition, send))
+            if steps and fetched is not None:
+                await self._commit_offset(fetched)
+            outcome = await self._end(is_commit=self.random.random() < 0.75)
+        finally:
+            unsent = planned[len(sends) :]
+            self.history.end(operation, outcome, [*steps, *sends, *unsent])
+        self.note(f"{outcome} {[send.value for send in sends]}")
+        if outcome is Outcome.INFO:
+            raise _OverError("nobody knows how it ended")
+        if outcome is Outcome.OK and steps and fetched is not None:
+            self._position = fetched.position
+            self.history.committed(self.group, SOURCE, fetched.position)
+
+    def _next_send(self, partition: int) -> Send:
+        self._sent += 1
+        return Send(partition_name(partition), f"{self.name}:{self._sent}")
+
+    async def _send(self, partition: int, send: Send) -> Send:
+        if self._is_classic:
+            await self._add(partition)
+        sequence = self._sequences.get(partition, 0)
+        batch = values_batch(
+            send.value.encode(),
+            timestamp=EPOCH_MS,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        offset = await self._produce(partition, batch)
+        self._sequences[partition] = sequence + 1
+        return Send(send.partition, send.value, offset)
+
+    async def _add(self, partition: int) -> None:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._transactional_id,
+            v3_and_below_producer_id=self._producer_id,
+            v3_and_below_producer_epoch=self._epoch,
+            v3_and_below_topics=[TxnTopic(name=TOPIC, partitions=[partition])],
+        )
+        while True:
+            answer = await self._ask(TRANSACTION_KEY, request, 3, AddPartitionsToTxnResponse)
+            row = answer.results_by_topic_v3_and_below[0].results_by_partition[0]
+            if row.partition_error_code == 0:
+                return
+            await self._try_again("a partition", row.partition_error_code)
+
+    async def _produce(self, partition: int, batch: bytearray) -> int:
+        version = 11 if self._is_classic else 12
+        while True:
+            address, _ = await self.leader(partition)
+            request = produce_request(TOPIC, bytearray(batch), partition, timeout_ms=400)
+            request.transactional_id = self._transactional_id
+            try:
+                answer = await self.call(address, request, version, ProduceResponse, _ANSWER_S)
+            except PeerError as error:
+                self.note(f"lost: {error}")
+            else:
+                row = answer.responses[0].partition_responses[0]
+                if row.error_code == 0:
+                    return row.base_offset
+                self.note(f"a batch: {ErrorCode(row.error_code).name}")
+                if row.error_code in _OVER:
+                    raise _OverError("it can't send")
+                if row.error_code not in _LOOK_FOR_LEADER:
+                    self._impossible("a batch", row.error_code)
+            self.forget_leader(partition)
+            await self.rest()
+
+    async def _commit_offset(self, fetched: Fetched) -> None:
+        if self._is_classic:
+            await self._add_offsets()
+        rows = TxnOffsetCommitRequest.Topic
+        row = rows.Partition(partition_index=SOURCE, committed_offset=fetched.position)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._transactional_id,
+            group_id=self.group,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            topics=[rows(name=TOPIC, partitions=[row])],
+        )
+        version = 3 if self._is_classic else 5
+        while True:
+            answer = await self._ask(GROUP_KEY, request, version, TxnOffsetCommitResponse)
+            code = answer.topics[0].partitions[0].error_code
+            if code == 0:
+                return
+            await self._try_again("an offset", code)
+
+    async def _add_offsets(self) -> None:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            group_id=self.group,
+        )
+        while True:
+            answer = await self._ask(TRANSACTION_KEY, request, 3, AddOffsetsToTxnResponse)
+            if answer.error_code == 0:
+                return
+            await self._try_again("a group", answer.error_code)
+
+    async def _end(self, *, is_commit: bool) -> Outcome:
+        """Until it is known how the transaction ended, or that this can't be known."""
+        request = EndTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            committed=is_commit,
+        )
+        may_have_ended = False
+        while True:
+            try:
+                version = 4 if self._is_classic else 5
+                answer = await self._ask_once(TRANSACTION_KEY, request, version, EndTxnResponse)
+            except PeerError:
+                may_have_ended = True
+                await self.rest()
+                continue
+            if answer.error_code == 0:
+                if not self._is_classic:
+                    self._become(answer.producer_id, answer.producer_epoch)
+                return Outcome.OK if is_commit else Outcome.FAIL
+            may_have_ended |= answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            try:
+                await self._try_again("the end", answer.error_code)
+            except _OverError as error:
+                if is_commit and may_have_ended:
+                    return Outcome.INFO
+                raise _OverError(f"aborted: {error}") from error
