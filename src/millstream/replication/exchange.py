@@ -91,6 +91,10 @@ class ReplicaExchange:
         self.sessions.follow(image, delta)
         self._following.follow(image, delta)
 
+    def lost_leaders(self) -> list[int]:
+        """Leaders that have just hung up: dead, as likely as not."""
+        return self._following.lost()
+
     def set_rates(self, leader_rate: int, follower_rate: int) -> None:
         """Settings changed at run time."""
         self._leader_throttle.bytes_per_second = leader_rate
