@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from harness.raw_client import values_batch
-from harness.replica_set import ReplicaSet, run, until
+from harness.replica_set import Node, ReplicaSet, run, until
+from millstream.broker.context import Context
+from millstream.broker.handlers import metadata
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.metadata.record import leaving_key
+from millstream.metadata.record import NO_LEADER, leaving_key
 from millstream.metadata.store import Delete, Put
 from millstream.model.error import ErrorCode
 from millstream.records.batch import check_produced
+from millstream.replication import fetcher
 from millstream.replication.partition import Partition
 
 #: A poll that never ends by itself within a test.
@@ -315,6 +320,51 @@ def test_a_broker_that_registers_anew_goes_on_under_its_new_epoch(tmp_path: Path
             leadership = brokers[1].partition("t").leadership
             assert leadership is not None
             await until(lambda: leadership.followers[2].broker_epoch == epoch, "the new epoch")
+
+    run(scenario())
+
+
+def test_clients_are_not_sent_to_a_leader_that_has_hung_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "_LOST_S_MAX", 3600.0)
+
+    def told_leader(node: Node) -> tuple[int, int]:
+        services = SimpleNamespace(catalog=node.catalog, exchange=node.exchange)
+        context = cast("Context", SimpleNamespace(services=services))
+        (row,) = metadata._describe(node.catalog.image.topics["t"], context).partitions
+        return row.leader_id, row.error_code
+
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            assert (await brokers.produce("t", b"v")).error_code == 0
+            assert told_leader(brokers[2]) == (1, ErrorCode.NONE)
+            await brokers[1].stop(clean=False)
+            await until(lambda: brokers[2].exchange.lost_leaders() == [1], "the loss to be noticed")
+            assert brokers[2].partition("t").state.leader == 1, "the metadata say nothing yet"
+            assert told_leader(brokers[2]) == (NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE)
+            await brokers[1].start()
+            await until(lambda: told_leader(brokers[2]) == (1, ErrorCode.NONE), "its return")
+
+    run(scenario())
+
+
+def test_a_leader_that_hung_up_and_stays_is_not_lost_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This broker may be the only one that can't reach it."""
+    monkeypatch.setattr(fetcher, "_LOST_S_MAX", 0.01)
+
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"v")
+            await brokers[1].stop(clean=False)
+            stats = brokers[2].exchange.stats
+            await until(lambda: stats.connection_failures, "the loss to be noticed")
+            await until(lambda: not brokers[2].exchange.lost_leaders(), "that to be over")
+            await brokers[1].start()
 
     run(scenario())
 

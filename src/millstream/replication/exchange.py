@@ -101,6 +101,10 @@ class ReplicaExchange:
         self.sessions.follow(image, delta)
         self._following.follow(image, delta)
 
+    def lost_leaders(self) -> list[int]:
+        """Leaders that have just hung up: dead, as likely as not."""
+        return self._following.lost()
+
     def set_rates(self, rates: Rates) -> None:
         """Settings changed at run time."""
         self._leader_limit.set_rates(rates.leader, rates.leader_moving)
