@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import confluent_kafka  # noqa: F401 - what is loaded here is not loaded anew by each inner session
 import pytest
 
@@ -17,17 +19,11 @@ def run(pytester: pytest.Pytester) -> pytest.RunResult:
     return pytester.runpytest_inprocess(*STRICT)
 
 
-def test_produce_and_consume(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        def test_order(millstream_producer, millstream_consumer, millstream_topic):
-            millstream_producer.produce(millstream_topic, key="alice", value="2 apples")
-            millstream_producer.flush()
-            message = millstream_consumer.poll(60)
-            assert (message.key(), message.value()) == (b"alice", b"2 apples")
-        """
-    )
-    run(pytester).assert_outcomes(passed=1)
+def test_the_example_of_the_readme(pytester: pytest.Pytester) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    section = readme.partition("## In your tests")[2]
+    pytester.makepyfile(section.partition("```python\n")[2].partition("```")[0])
+    run(pytester).assert_outcomes(passed=2)
 
 
 def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> None:
