@@ -33,7 +33,8 @@ def main() -> int:
         report = run.attack(options.minutes, options.whole_s_max)
     (options.folder / "report.json").write_text(json.dumps(asdict(report), indent=1))
     print(
-        f"seed {report.seed}: {report.acknowledged} records acknowledged, longest gap"
+        f"seed {report.seed}: {report.acknowledged} records acknowledged, {report.processed}"
+        f" processed, longest gap"
         f" {report.gap_s_max} s, whole after {report.recoveries_s} s, {len(report.errors)} errors"
     )
     for error in report.errors[:20]:

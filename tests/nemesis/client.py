@@ -24,13 +24,13 @@ from nemesis.evidence import CommitEvent, Evidence, now_ns
 
 #: Longer than any run's faults: nothing is given up, so that all that was sent must be there.
 DELIVERY_MS_MAX = 900_000
-FLUSH_S_MAX = 180.0
+FLUSH_S_MAX = 120.0
 _COMMIT_EVERY_S = 0.3
 _OBSERVE_EVERY_S = 0.3
 _UNSENT_MAX = 2000
 #: A full disk is to be noticed soon.
 _PADDING = bytes(400)
-_COMMON = {
+COMMON = {
     "log_level": 0,
     "reconnect.backoff.max.ms": 1000,
     "topic.metadata.refresh.interval.ms": 10_000,
@@ -87,7 +87,7 @@ class Writer(Client):
         self._acknowledged_at = 0.0
         self._producer = Producer(
             {
-                **_COMMON,
+                **COMMON,
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "acks": "all",
@@ -156,7 +156,7 @@ class Member(Client):
         self.group = group
         self._topic = topic
         settings = {
-            **_COMMON,
+            **COMMON,
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "group.protocol": protocol,
@@ -246,59 +246,66 @@ class Observer(Client):
     ) -> None:
         super().__init__(name, evidence)
         self.group = group
+        self.topic = topic
+        #: What it found last, by partition.
+        self.latest: dict[str, int] = {}
         self._places = [TopicPartition(topic, number) for number in range(partitions)]
-        self._consumer = Consumer({**_COMMON, "bootstrap.servers": bootstrap, "group.id": group})
+        self._consumer = Consumer({**COMMON, "bootstrap.servers": bootstrap, "group.id": group})
 
     def work(self) -> None:
         while not self.told.wait(_OBSERVE_EVERY_S):
             self.look()
         self._consumer.close()
 
-    def look(self) -> dict[int, int]:
-        """What is committed, by partition; nothing where nobody answers."""
+    def look(self) -> None:
         begin_ns = now_ns()
         try:
             found = self._consumer.committed(self._places, timeout=5)
         except KafkaException:
-            return {}
-        answers: dict[int, int] = {}
+            return
         for each in found:
-            if each.error is not None:
-                continue
-            answers[each.partition] = max(each.offset, 0)
-            name = name_of(each.topic, each.partition)
-            self.evidence.commits.append(
-                CommitEvent(self.group, name, max(each.offset, 0), begin_ns, now_ns(), self.name)
-            )
-        return answers
+            if each.error is None:
+                name = name_of(each.topic, each.partition)
+                offset = self.latest[name] = max(each.offset, 0)
+                self.evidence.commits.append(
+                    CommitEvent(self.group, name, offset, begin_ns, now_ns(), self.name)
+                )
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, seconds_max: float) -> Poll:
-    """Every partition from its start to its end, as a reader of committed records."""
+    """Every partition from its start to its end, as a reader of committed records.
+
+    The end is where it was at the beginning: nothing may be open before it for longer than
+    `seconds_max`."""
     consumer = Consumer(
         {
-            **_COMMON,
+            **COMMON,
             "bootstrap.servers": bootstrap,
             "group.id": "nobody",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
+            "enable.partition.eof": True,
         }
     )
     places = [TopicPartition(topic, number, 0) for number in range(partitions)]
     ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in places}
     consumer.assign(places)
     seen: dict[str, list[Seen]] = {name_of(topic, number): [] for number in range(partitions)}
+    unread = dict(ends)
     deadline = time.monotonic() + seconds_max
-    while True:
-        positions = {each.partition: each.offset for each in consumer.position(places)}
-        if all(positions[number] >= ends[number] for number in ends):
-            break
-        assert time.monotonic() < deadline, f"{topic} can't be read: {positions} of {ends}"
-        for message in consumer.consume(500, 1.0):
-            assert not message.error(), f"{topic} can't be read: {message.error()}"
-            seen[name_of(topic, message.partition())].append(
-                Seen(message.offset(), message.value().decode())
-            )
+    while unread:
+        assert time.monotonic() < deadline, f"{topic} can't be read to its end: {unread}"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        number, error = message.partition(), message.error()
+        if error is None:
+            record = Seen(message.offset(), message.value().decode())
+            seen[name_of(topic, number)].append(record)
+        elif error.code() != KafkaError._PARTITION_EOF:
+            raise AssertionError(f"{topic} can't be read: {error}")
+        elif message.offset() >= unread.get(number, 0):
+            unread.pop(number, None)
     consumer.close()
     return Poll(seen, {name_of(topic, number): end for number, end in ends.items()})

@@ -8,12 +8,12 @@ make less than that answer said. Pure: told of events, it says what is wrong wit
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from harness.checker import check
-from harness.history import Operation, Outcome, Poll, Send, Step
+from harness.history import Operation, Outcome, Poll, Step
 
 
 def now_ns() -> int:
@@ -95,20 +95,32 @@ def moved_back(events: Iterable[CommitEvent]) -> Iterator[str]:
                 )
 
 
+def values(found: Poll) -> Iterator[str]:
+    for records in found.seen.values():
+        for record in records:
+            yield record.value
+
+
 def skipped(
-    operations: Iterable[Operation], members: Iterable[str], written: Iterable[Send]
+    operations: Iterable[Operation], members: Iterable[str], written: Poll
 ) -> Iterator[str]:
-    """What nobody of a group got, of all that was written."""
+    """What nobody of a group got, of all that there is."""
     names = set(members)
     got = {
-        record.value
+        value
         for operation in operations
         if operation.process in names
-        for step in operation.steps
-        if isinstance(step, Poll)
-        for records in step.seen.values()
-        for record in records
+        for poll in operation.polls()
+        for value in values(poll)
     }
-    for send in written:
-        if send.value not in got:
-            yield f"skipped: none of {sorted(names)} got {send.value} of {send.partition}"
+    for value in values(written):
+        if value not in got:
+            yield f"skipped: none of {sorted(names)} got {value}"
+
+
+def not_once(inputs: Poll, outputs: Poll) -> Iterator[str]:
+    """Inputs of which there is not exactly one output."""
+    count = Counter(value.partition("@")[0] for value in values(outputs))
+    for value in values(inputs):
+        if count[value] != 1:
+            yield f"not once: {value} was processed {count[value]} times"

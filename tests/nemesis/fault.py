@@ -1,7 +1,8 @@
 """What the nemesis can do, and to whom: each fault is injected, held for a while, and undone.
 
-`deck` is the list of all kinds. A kind picks its victims when it strikes (whoever leads, or is the
-controller, then) and gives a `Fault`, which can be undone once.
+`deck` is the list of all kinds; without libfaketime clocks are left alone. A kind picks its victims
+when it strikes (whoever leads, or is the controller, then) and gives a `Fault`, which can be undone
+once.
 """
 
 from __future__ import annotations

@@ -7,24 +7,31 @@ help; then the clients finish, everything is read back, and the evidence is judg
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.history import Outcome
+from harness.history import Outcome, Poll
 from nemesis import fault
 from nemesis.client import Client, Member, Observer, Writer, read_all
 from nemesis.cluster import Cluster, await_true
-from nemesis.evidence import Evidence, now_ns, skipped
+from nemesis.evidence import Evidence, not_once, now_ns, skipped
 from nemesis.network import Network
+from nemesis.processor import Processor
 
-TOPIC = "plain"
-PARTITIONS = 6
+#: Read by groups; read and processed in transactions; the results of those.
+PLAIN, INPUT, OUTPUT = "plain", "input", "output"
+PARTITIONS = {PLAIN: 6, INPUT: 3, OUTPUT: 3}
 STOP_S_MAX = 60.0
 CATCH_UP_S_MAX = 120.0
+FINISH_S_MAX = 240.0
+_LOOK_S = 0.2
 _PROTOCOLS = ("classic", "consumer")
+_PROCESSORS = "group-processors"
+_PAUSE_S = 0.012
 
 
 @dataclass(slots=True)
@@ -35,6 +42,8 @@ class Report:
     errors: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     acknowledged: int = 0
+    #: Records that came out of transactions.
+    processed: int = 0
     #: Longest time that a producer was without an acknowledgement.
     gap_s_max: float = 0.0
     #: From the last fault's end until the cluster was whole.
@@ -52,22 +61,25 @@ class Run:
         self._begin = time.monotonic()
         self.report = Report(seed)
         self._cluster = Cluster(folder, Network())
-        self._cluster.start({TOPIC: PARTITIONS})
-        address = self._cluster.bootstrap
-        evidence = self._evidence
+        self._cluster.start(PARTITIONS)
+        address, evidence = self._cluster.bootstrap, self._evidence
         self._writers = [
-            Writer(f"writer-{n}", evidence, address, TOPIC, PARTITIONS, 0.01) for n in range(2)
+            Writer(f"writer-{n}", evidence, address, topic, PARTITIONS[topic], _PAUSE_S)
+            for n, topic in enumerate((PLAIN, PLAIN, INPUT))
         ]
         self._members = [
-            Member(f"{protocol}-{n}", evidence, address, f"group-{protocol}", protocol, TOPIC)
+            Member(f"{protocol}-{n}", evidence, address, f"group-{protocol}", protocol, PLAIN)
             for protocol in _PROTOCOLS
             for n in range(2)
         ]
+        self._processors = [
+            Processor(f"processor-{n}", evidence, address, _PROCESSORS, INPUT, OUTPUT)
+            for n in range(2)
+        ]
+        watched = [(f"group-{protocol}", PLAIN) for protocol in _PROTOCOLS] + [(_PROCESSORS, INPUT)]
         self._observers = [
-            Observer(
-                f"observer-{protocol}", evidence, address, f"group-{protocol}", TOPIC, PARTITIONS
-            )
-            for protocol in _PROTOCOLS
+            Observer(f"observer of {group}", evidence, address, group, topic, PARTITIONS[topic])
+            for group, topic in watched
         ]
 
     def _tell(self, what: str) -> None:
@@ -100,7 +112,7 @@ class Run:
                 continue
             faults.append(kind.strike(self._cluster, self._random))
             self._tell(f"{kind.name}: {faults[-1].what}")
-        time.sleep(self._random.uniform(2, 9))
+        time.sleep(self._random.uniform(2, 13))
         self._random.shuffle(faults)
         for each in faults:
             each.undo()
@@ -158,51 +170,58 @@ class Run:
     # Clients
 
     @property
-    def _clients(self) -> list[Client]:
-        return [*self._writers, *self._members, *self._observers]
+    def _readers(self) -> list[Client]:
+        return [*self._members, *self._processors, *self._observers]
 
     def _start_clients(self) -> None:
-        for client in self._clients:
+        for client in (*self._writers, *self._readers):
             client.start()
 
     def _finish(self) -> Report:
-        report = self.report
-        for writer in self._writers:
-            writer.stop()
-        for writer in self._writers:
-            writer.join()
+        """Let everybody come to an end, read back what there is, and judge."""
+        self._stop(self._writers)
         self._tell("producers have finished")
-        begin_ns = now_ns()
-        found = read_all(self._cluster.bootstrap, TOPIC, PARTITIONS, CATCH_UP_S_MAX)
-        self._evidence.add("auditor", Outcome.OK, begin_ns, [found])
-        self._await_groups(found.ends)
-        for client in (*self._members, *self._observers):
-            client.stop()
-        for client in (*self._members, *self._observers):
-            client.join()
-        written = [send for writer in self._writers for send in writer.acknowledged]
-        report.violations += self._evidence.judge()
-        for group in sorted({member.group for member in self._members}):
-            names = [member.name for member in self._members if member.group == group]
-            report.violations += skipped(self._evidence.operations, names, written)
-        report.errors = self._evidence.errors
-        report.acknowledged = len(written)
+        written = {topic: self._read_back(topic) for topic in (PLAIN, INPUT)}
+        for observer in self._observers:
+            self._await_group(observer, written[observer.topic].ends)
+        self._stop(self._readers)
+        self._tell("groups have finished")
+        outputs = self._read_back(OUTPUT)
+        report, evidence = self.report, self._evidence
+        report.violations += evidence.judge()
+        for protocol in _PROTOCOLS:
+            names = [each.name for each in self._members if each.group == f"group-{protocol}"]
+            report.violations += skipped(evidence.operations, names, written[PLAIN])
+        report.violations += not_once(written[INPUT], outputs)
+        report.errors = evidence.errors
+        report.acknowledged = sum(len(writer.acknowledged) for writer in self._writers)
+        report.processed = sum(map(len, outputs.seen.values()))
         report.gap_s_max = round(max(writer.gap_s_max for writer in self._writers), 2)
         return report
 
-    def _await_groups(self, ends: dict[str, int]) -> None:
-        """Until all that was written is committed by each group."""
-        for observer in self._observers:
-            deadline = time.monotonic() + CATCH_UP_S_MAX
+    def _stop(self, clients: Sequence[Client]) -> None:
+        for client in clients:
+            client.stop()
+        deadline = time.monotonic() + FINISH_S_MAX
+        for client in clients:
+            client.join(max(0.0, deadline - time.monotonic()))
+            if client.is_alive():
+                self.report.violations.append(f"{client.name} does not come to an end")
+                faulthandler.dump_traceback()
 
-            def committed(observer: Observer = observer) -> dict[str, int]:
-                events = [event for event in self._evidence.commits if event.who == observer.name]
-                return {event.partition: event.offset for event in events[-2 * PARTITIONS :]}
+    def _read_back(self, topic: str) -> Poll:
+        begin_ns = now_ns()
+        found = read_all(self._cluster.bootstrap, topic, PARTITIONS[topic], CATCH_UP_S_MAX)
+        self._evidence.add("auditor", Outcome.OK, begin_ns, [found])
+        return found
 
-            while committed() != ends:
-                if time.monotonic() > deadline:
-                    self.report.violations.append(
-                        f"{observer.group} has committed {committed()} of {ends}"
-                    )
-                    break
-                time.sleep(0.2)
+    def _await_group(self, observer: Observer, ends: dict[str, int]) -> None:
+        """Until all that was written is committed."""
+        deadline = time.monotonic() + CATCH_UP_S_MAX
+        while observer.latest != ends:
+            if time.monotonic() > deadline:
+                self.report.violations.append(
+                    f"{observer.group} has committed {observer.latest} of {ends}"
+                )
+                return
+            time.sleep(_LOOK_S)
