@@ -26,8 +26,8 @@ from nemesis.processor import Processor
 PLAIN, INPUT, OUTPUT = "plain", "input", "output"
 PARTITIONS = {PLAIN: 6, INPUT: 3, OUTPUT: 3}
 STOP_S_MAX = 60.0
-CATCH_UP_S_MAX = 120.0
-FINISH_S_MAX = 240.0
+CATCH_UP_S_MAX = 90.0
+FINISH_S_MAX = 150.0
 _LOOK_S = 0.2
 _PROTOCOLS = ("classic", "consumer")
 _PROCESSORS = "group-processors"
@@ -182,8 +182,8 @@ class Run:
         self._stop(self._writers)
         self._tell("producers have finished")
         written = {topic: self._read_back(topic) for topic in (PLAIN, INPUT)}
-        for observer in self._observers:
-            self._await_group(observer, written[observer.topic].ends)
+        self._await_groups(written)
+        self._tell("groups have caught up")
         self._stop(self._readers)
         self._tell("groups have finished")
         outputs = self._read_back(OUTPUT)
@@ -215,13 +215,20 @@ class Run:
         self._evidence.add("auditor", Outcome.OK, begin_ns, [found])
         return found
 
-    def _await_group(self, observer: Observer, ends: dict[str, int]) -> None:
+    def _await_groups(self, written: dict[str, Poll]) -> None:
         """Until all that was written is committed."""
+
+        def behind() -> list[str]:
+            return [
+                f"{each.group} has committed {each.latest} of {written[each.topic].ends}"
+                for each in self._observers
+                if each.latest != written[each.topic].ends
+            ]
+
         deadline = time.monotonic() + CATCH_UP_S_MAX
-        while observer.latest != ends:
+        while late := behind():
             if time.monotonic() > deadline:
-                self.report.violations.append(
-                    f"{observer.group} has committed {observer.latest} of {ends}"
-                )
+                self.report.violations += late
+                faulthandler.dump_traceback()
                 return
             time.sleep(_LOOK_S)
