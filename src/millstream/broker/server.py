@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from millstream.broker import gauges, group_override, lag_gauges, options
+from millstream.broker import cluster_gauges, gauges, group_override, lag_gauges, options
+from millstream.broker.cluster_look import ClusterLook
 from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.fetch_session import FetchSessions
@@ -340,6 +341,9 @@ class Server:
         )
         catalog.subscribe(partial(self._follow, services))
         gauges.show_broker(self._metrics, services, self._gate)
+        look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
+        cluster_gauges.show_replication(self._metrics, services.exchange.stats, look)
+        cluster_gauges.show_transactions(self._metrics, services.transactions.shards)
         if config.http_address is not None and config.metrics_lag_interval_ms:
             self._start_lag(services)
         return services
@@ -439,6 +443,9 @@ class Server:
             options.controller_options(config),
         )
         membership.registration.on_fenced = services.replicas.fence
+        cluster_gauges.show_membership(
+            self._metrics, membership, services.catalog, config.broker_session_timeout_ms
+        )
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()

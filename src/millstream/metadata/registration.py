@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from millstream.metadata import record as records
@@ -47,6 +48,15 @@ _ATTEMPTS_PER_LEASE: Final = 20
 _ATTEMPTS: Final = _ATTEMPTS_PER_LEASE + _ATTEMPTS_PER_LEASE // 2
 
 
+@dataclass(slots=True)
+class LeaseStats:
+    """Totals since the start."""
+
+    #: Renewals that failed, and times the broker had to register anew.
+    renewal_failures: int = 0
+    losses: int = 0
+
+
 class Registration:
     """Between `start` and `close` the broker is in the image of every broker."""
 
@@ -62,6 +72,7 @@ class Registration:
         "is_fenced",
         "lease",
         "on_fenced",
+        "stats",
     )
 
     def __init__(
@@ -79,6 +90,7 @@ class Registration:
         #: Set when the registration was found to be deleted, so that it must be made anew.
         self._is_gone = asyncio.Event()
         self.is_fenced = True
+        self.stats = LeaseStats()
         self.on_fenced: Callable[[bool], None] = lambda _: None
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
@@ -148,6 +160,7 @@ class Registration:
                     LeaseExpiredError,
                     TimeoutError,
                 ) as error:
+                    self.stats.renewal_failures += 1
                     _logger.warning("the broker's lease was not renewed: %s", error)
                     left_s = self._left_s()
                     if left_s is not None and left_s <= 0:
@@ -164,6 +177,11 @@ class Registration:
         except TimeoutError:
             return
 
+    @property
+    def renewed_ago_s(self) -> float:
+        """Since the store last confirmed that the lease lives."""
+        return asyncio.get_running_loop().time() - self._renewed_at
+
     def _left_s(self) -> float | None:
         """Until the lease may have run out; None once it may have, when haste is pointless."""
         if self.is_fenced:
@@ -173,18 +191,21 @@ class Registration:
     async def _renew(self) -> None:
         if self._is_gone.is_set():
             _logger.warning("the broker was taken for dead; registering again")
-            self._fence(True)
-            await self._register()
+            await self._register_anew()
             return
         begun_at = asyncio.get_running_loop().time()
         try:
             await self._store.keep_alive(self.lease)
         except LeaseExpiredError:
             _logger.warning("the broker's lease ran out; registering again")
-            self._fence(True)
-            await self._register()
+            await self._register_anew()
         else:
             self._confirmed(begun_at)
+
+    async def _register_anew(self) -> None:
+        self._fence(True)
+        await self._register()
+        self.stats.losses += 1
 
     def _confirmed(self, begun_at: float) -> None:
         self._renewed_at = begun_at
