@@ -1,6 +1,7 @@
-"""The brokers that the client's tests run against: Millstream, and as a soak Apache Kafka.
+"""The brokers and databases that the client's tests run against.
 
-Each test that takes `bootstrap` runs once with each. The tests of one kind of broker share one.
+Each test that takes `bootstrap` runs once with Millstream, and as a soak with Apache Kafka. The tests
+of one folder share a worker, and so what is started here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import BrokerProcess
+from harness.postgres_process import PostgresProcess, require_postgres
+from harness.redis_process import RedisProcess, require_redis
 from millstream.client import Admin
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,7 +30,7 @@ SETTINGS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("client"))
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
 
 
 @pytest.fixture(
@@ -87,3 +90,24 @@ def new_topic(bootstrap: str, name: Callable[[str], str], partitions: int) -> st
     with Admin(bootstrap) as admin:
         admin.create_topic(made, partitions=partitions)
     return made
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresProcess]:
+    require_postgres()
+    with PostgresProcess() as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def redis_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    require_redis()
+    with RedisProcess(tmp_path_factory.mktemp("redis")) as process:
+        yield process.address
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as process:
+        yield process
