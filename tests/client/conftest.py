@@ -1,7 +1,7 @@
 """The brokers and databases that the client's tests run against.
 
-Each test that takes `bootstrap` runs once with Millstream, and as a soak with Apache Kafka. The tests
-of one folder share a worker, and so what is started here.
+Each test that takes `bootstrap` runs once with Millstream, and as a soak with Apache Kafka. The
+tests of one folder share a worker, and so what is started here.
 """
 
 from __future__ import annotations
