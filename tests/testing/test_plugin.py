@@ -56,6 +56,13 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
             assert failures == [None]
             millstream_broker.stop()
 
+        def test_stopped(
+            millstream_broker, millstream_producer, millstream_consumer, millstream_topic
+        ):
+            millstream_producer.produce(millstream_topic, b"x")
+            assert millstream_consumer.poll(60).value() == b"x"
+            millstream_broker.stop()
+
         def test_third(millstream_broker, millstream_topic_factory):
             assert millstream_broker is seen["broker"]
             name = millstream_topic_factory(partitions=3, configs={"retention.ms": 1000})
@@ -74,7 +81,7 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
             assert len(found.partitions) == 7
         """
     )
-    run(pytester).assert_outcomes(passed=5)
+    run(pytester).assert_outcomes(passed=6)
 
 
 def test_ini_options(pytester: pytest.Pytester) -> None:

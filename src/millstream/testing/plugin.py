@@ -37,6 +37,8 @@ _MARK: Final = "millstream_fresh_broker"
 _SCOPE: Final = "millstream_broker_scope"
 _SETTINGS: Final = "millstream_broker_settings"
 _FLUSH_S_MAX: Final = 30.0
+#: A broker that was restarted is found again soon.
+_RECONNECT_MS_MAX: Final = 200
 _NAME_CHARACTERS_MAX: Final = 60
 
 _numbers = count(1)
@@ -138,7 +140,11 @@ def millstream_producer(millstream_broker: LocalBroker) -> Iterator[Producer]:
     from confluent_kafka import Producer
 
     producer = Producer(
-        {"bootstrap.servers": millstream_broker.bootstrap_servers, "enable.idempotence": True}
+        {
+            "bootstrap.servers": millstream_broker.bootstrap_servers,
+            "enable.idempotence": True,
+            "reconnect.backoff.max.ms": _RECONNECT_MS_MAX,
+        }
     )
     yield producer
     if millstream_broker.is_running:
@@ -161,11 +167,15 @@ def millstream_consumer(
             "enable.auto.commit": False,
             # A group's members learn of each other by heartbeats.
             "heartbeat.interval.ms": 200,
+            "reconnect.backoff.max.ms": _RECONNECT_MS_MAX,
         }
     )
     consumer.subscribe([millstream_topic])
     yield consumer
     millstream_broker.clear_faults()
+    if not millstream_broker.is_running:
+        # A member that can't tell its coordinator that it leaves tries for 45 seconds.
+        millstream_broker.start()
     consumer.close()
 
 
