@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millstream.client import Producer as OwnProducer
 from millstream.client.merging import OrderedMerge
+from millstream.client.partitioner import by_key
 from millstream.client.salting import Salting, consistent, turn_of
 from millstream.testing.broker import LocalBroker
 from millstream.testing.plugin import TopicFactory
@@ -53,6 +55,21 @@ def test_a_hot_key_is_spread_and_read_in_order(
         numbers[key].append(value)
     assert numbers[b"hot"] == [b"%d" % n for n in range(RECORDS) if n % 3]
     assert numbers[b"cold"] == [b"%d" % n for n in range(0, RECORDS, 3)] + [b"unsalted"]
+
+
+def test_it_is_a_partitioner_of_our_own_producer(
+    millstream_broker: LocalBroker, millstream_topic_factory: TopicFactory
+) -> None:
+    topic = millstream_topic_factory(PARTITIONS)
+    salting = Salting({b"hot"}, spread=3, home=by_key)
+    places: dict[str, set[int]] = {}
+    with OwnProducer(millstream_broker.bootstrap_servers, partitioner=salting) as producer:
+        for key in ("hot", "hot", "hot", "cold", "cold"):
+            sent = producer.send(topic, key, "v").result(60)
+            places.setdefault(key, set()).add(sent.partition)
+    home = by_key(b"hot", PARTITIONS)
+    assert places["hot"] == {(home + turn) % PARTITIONS for turn in range(3)}
+    assert places["cold"] == {by_key(b"cold", PARTITIONS)}
 
 
 def test_the_example_of_the_readme() -> None:

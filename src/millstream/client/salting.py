@@ -9,6 +9,8 @@ partitions from its home on. The key itself stays as it is. A header tells the r
 producer wrote it, which number it has among that producer's records of the key, and over how many
 partitions they are spread. `merging` has the reader's side.
 
+Where no order is needed, a `Salting` with `home=by_key` is also a partitioner for `Producer`.
+
 Pure: it does no I/O and knows no client. Not for several threads at once.
 """
 
