@@ -1,6 +1,7 @@
 """`python -m bench`: measures Millstream beside Apache Kafka, one at a time, in turns.
 
-For each repeat and section one broker is started, warmed up, measured and removed, then the
+One broker of each, or with --cluster three brokers of each with three replicas of everything. For
+each repeat and section one of them is started, warmed up, measured and removed, then the
 other; the order changes with every repeat (A B, B A, A B, ...).
 """
 
@@ -15,11 +16,12 @@ import sys
 import time
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 
-from bench import api_versions, rows
-from bench.brokers import BROKERS, JARS, REPOSITORY, Broker
-from bench.case import FULL, QUICK, Case, Plan, Section
+from bench import api_versions, cluster_rows, rows
+from bench.brokers import BROKERS, JARS, REPOSITORY, Target
+from bench.case import FULL, QUICK, Case, Plan, Section, Suite
 from bench.report import Report
 
 RESULTS = REPOSITORY / "bench" / "results"
@@ -34,6 +36,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--repeats", type=int, help="how often each broker is measured (3; quick: 1)"
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="three brokers of each, instead of one"
+    )
     parser.add_argument("--quick", action="store_true", help="small amounts, a few minutes")
     parser.add_argument(
         "--only", action="append", default=[], metavar="PATTERN", help="cases to run (repeatable)"
@@ -46,7 +51,11 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen_sections(patterns: list[str]) -> list[Section]:
+def chosen_suite(is_cluster: bool) -> Suite:
+    return cluster_rows.suite() if is_cluster else Suite(BROKERS, rows.sections(), rows.warm_up)
+
+
+def chosen_sections(suite: Suite, patterns: list[str]) -> list[Section]:
     """The sections, with the cases whose name contains or matches one of the patterns."""
 
     def is_chosen(case: Case) -> bool:
@@ -57,7 +66,7 @@ def chosen_sections(patterns: list[str]) -> list[Section]:
 
     chosen = [
         section._replace(cases=[case for case in section.cases if is_chosen(case)])
-        for section in rows.sections()
+        for section in suite.sections
     ]
     return [section for section in chosen if section.cases]
 
@@ -75,15 +84,15 @@ def have_groups(names: list[str]) -> bool:
     return all(found)
 
 
-def run_section(section: Section, broker: Broker, plan: Plan, report: Report) -> None:
+def run_section(suite: Suite, section: Section, broker: Target, plan: Plan, report: Report) -> None:
     if section.is_running:
         broker.start()
-        rows.warm_up(broker, plan)
+        suite.warm_up(broker, plan)
     for case in section.cases:
         begin = time.monotonic()
         try:
             figures = case.measure(broker, plan)
-        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        except (RuntimeError, OSError, KafkaException, subprocess.TimeoutExpired) as error:
             report.failures.append(f"{broker.name}, {case.name}: {error}")
             console.print(f"  [red]{case.name} failed[/red]: {str(error)[:300]}", highlight=False)
             continue
@@ -99,12 +108,15 @@ def measure(options: argparse.Namespace) -> int:
     names = options.brokers.split(",")
     repeats = options.repeats or (1 if options.quick else 3)
     plan = QUICK if options.quick else FULL
-    plan = dataclasses.replace(plan, groups=have_groups(names))
-    report = Report({"repeats": repeats, "brokers": names, **dataclasses.asdict(plan)})
+    suite = chosen_suite(options.cluster)
+    if not options.cluster:
+        plan = dataclasses.replace(plan, groups=have_groups(names))
+    settings = {"repeats": repeats, "brokers": names, "cluster": options.cluster}
+    report = Report({**settings, **dataclasses.asdict(plan)}, suite.bars)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / ".gitignore").write_text("*\n")
     out = options.out or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    sections = chosen_sections(options.only)
+    sections = chosen_sections(suite, options.only)
     for repeat in range(repeats):
         order = names if repeat % 2 == 0 else names[::-1]
         for section in sections:
@@ -112,9 +124,9 @@ def measure(options: argparse.Namespace) -> int:
                 console.print(
                     f"[bold]repeat {repeat + 1} of {repeats}, {section.name}, {name}[/bold]"
                 )
-                broker = BROKERS[name]()
+                broker = suite.targets[name]()
                 try:
-                    run_section(section, broker, plan, report)
+                    run_section(suite, section, broker, plan, report)
                 finally:
                     broker.remove()
         report.write(out)
@@ -142,7 +154,7 @@ def main() -> int:
     # Whoever ends the benchmark must not leave its brokers running.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
     if options.list:
-        for section in chosen_sections(options.only):
+        for section in chosen_sections(chosen_suite(options.cluster), options.only):
             console.print("\n".join(case.name for case in section.cases), highlight=False)
         return 0
     subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True)

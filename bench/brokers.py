@@ -18,6 +18,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 JARS = REPOSITORY / ".cache" / "jars"
@@ -94,16 +95,34 @@ def wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path)
 
 @dataclass(slots=True, frozen=True)
 class Usage:
-    """CPU seconds spent so far and resident memory now, of one broker process."""
+    """CPU seconds spent so far and resident memory now, of one broker or of all of a cluster."""
 
     cpu_seconds: float
     resident_bytes: int
+
+
+class Target(Protocol):
+    """What is measured: a broker, or a cluster of them."""
+
+    name: str
+    #: Of every topic that a case makes.
+    replicas: int
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def remove(self) -> None: ...
+
+    def usage(self) -> Usage: ...
 
 
 class Broker:
     """One process over one folder. `start` after `stop` reuses the folder; `remove` deletes it."""
 
     name = "broker"
+    replicas = 1
 
     def __init__(self, port: int = 0) -> None:
         self.folder = Path(

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.brokers import LOG_MODE
-from bench.case import Figure
+from bench.case import Bar, Figure
 
 BASE = "kafka"
 OURS = "millstream"
@@ -36,6 +37,15 @@ class Row:
         pairs = zip(self.values.get(OURS, ()), self.values.get(BASE, ()), strict=False)
         return [ours / base for ours, base in pairs if base]
 
+    def standing(self, bar: Bar) -> float | None:
+        """What counts against a bar: a median, or the worst value; None where nothing does."""
+        values = self.ratios() if bar.is_ratio else self.values.get(OURS, [])
+        if not values:
+            return None
+        if bar.is_worst:
+            return min(values) if self.higher_is_better else max(values)
+        return statistics.median(values)
+
     def is_better(self) -> bool | None:
         ratios = self.ratios()
         if not ratios:
@@ -47,8 +57,9 @@ class Row:
 class Report:
     """Collects figures as they come; rows keep the order of their first figure."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], bars: Sequence[Bar] = ()) -> None:
         self._settings = settings
+        self._bars = bars
         self._rows: dict[tuple[str, str], Row] = {}
         self.failures: list[str] = []
 
@@ -85,8 +96,37 @@ class Report:
         console.print(
             "A ratio is Millstream / Kafka, the median over repeats; green is better than Kafka."
         )
+        for bar in self.judged():
+            colour = "green" if bar["met"] else "red"
+            limit = f"{'ratio ' * bar['is_ratio']}{bar['sign']} {bar['limit']:g} {bar['unit']}"
+            console.print(
+                f"[{colour}]{'met' if bar['met'] else 'missed'}[/{colour}]: {bar['row']}, "
+                f"{limit.strip()}: {bar['found']:.4g}",
+                highlight=False,
+            )
         for failure in self.failures:
             console.print(f"[red]failed:[/red] {failure}", markup=True, highlight=False)
+
+    def judged(self) -> list[dict[str, Any]]:
+        """How each bar stands whose row was measured."""
+        judged = []
+        for bar, row in ((bar, row) for bar in self._bars for row in self._rows.values()):
+            found = row.standing(bar) if row.name == bar.row else None
+            if found is None:
+                continue
+            met = found >= bar.limit if row.higher_is_better else found <= bar.limit
+            judged.append(
+                {
+                    "row": row.name,
+                    "limit": bar.limit,
+                    "is_ratio": bar.is_ratio,
+                    "sign": "≥" if row.higher_is_better else "≤",
+                    "unit": "" if bar.is_ratio else row.unit,
+                    "found": found,
+                    "met": met,
+                }
+            )
+        return judged
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
@@ -102,6 +142,7 @@ class Report:
             "log_mode": LOG_MODE,
             "settings": self._settings,
             "rows": [self._row_json(row) for row in self._rows.values()],
+            "bars": self.judged(),
             "failures": self.failures,
         }
 

@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka
 
 from bench import group_rows, tools
-from bench.brokers import Broker
+from bench.brokers import Broker, Target
 from bench.case import Case, Figure, Plan, Section
 
 GIGABYTE = 1e9
@@ -42,7 +42,7 @@ def sections() -> list[Section]:
     ]
 
 
-def warm_up(broker: Broker, plan: Plan) -> None:
+def warm_up(broker: Target, plan: Plan) -> None:
     topic = tools.create_topic(broker, "warm-up", 1)
     tools.producer_performance(broker, topic, plan.warm_up_records, 1024, acks=1)
     tools.assigned_consumer(broker, topic, 1, plan.warm_up_records)
@@ -103,8 +103,8 @@ def throughput_cases() -> Iterator[Case]:
 
 def throughput_of(
     name: str, size: int, partitions: int, codec: str
-) -> Callable[[Broker, Plan], list[Figure]]:
-    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+) -> Callable[[Target, Plan], list[Figure]]:
+    def measure(broker: Target, plan: Plan) -> list[Figure]:
         return [
             *java_throughput(broker, plan, name, size, partitions, codec),
             *librdkafka_throughput(broker, plan, name, size, partitions, codec),
@@ -114,7 +114,7 @@ def throughput_of(
 
 
 def java_throughput(
-    broker: Broker, plan: Plan, name: str, size: int, partitions: int, codec: str
+    broker: Target, plan: Plan, name: str, size: int, partitions: int, codec: str
 ) -> list[Figure]:
     records = plan.bytes_java // max(size, 200)
     topic = tools.create_topic(broker, f"java-{size}-{partitions}-{codec}", partitions)
@@ -142,7 +142,7 @@ def java_throughput(
 
 
 def librdkafka_throughput(
-    broker: Broker, plan: Plan, name: str, size: int, partitions: int, codec: str
+    broker: Target, plan: Plan, name: str, size: int, partitions: int, codec: str
 ) -> list[Figure]:
     records = plan.bytes_kcat // max(size, 200)
     topic = tools.create_topic(broker, f"librdkafka-{size}-{partitions}-{codec}", partitions)
@@ -157,7 +157,7 @@ def librdkafka_throughput(
     ]
 
 
-def metered(broker: Broker, work: Callable[[], tools.Throughput]) -> tuple[tools.Throughput, float]:
+def metered(broker: Target, work: Callable[[], tools.Throughput]) -> tuple[tools.Throughput, float]:
     """Does the work with no write-back of earlier work under way; also the broker's CPU seconds."""
     os.sync()
     before = broker.usage().cpu_seconds
@@ -172,7 +172,7 @@ def rates(name: str, found: tools.Throughput) -> list[Figure]:
     ]
 
 
-def measure_oversleep(broker: Broker, plan: Plan) -> list[Figure]:
+def measure_oversleep(broker: Target, plan: Plan) -> list[Figure]:
     """How late this machine wakes a sleeper while nobody uses the broker: no latency above can
     be steadier than that."""
     late: list[float] = []
@@ -185,7 +185,7 @@ def measure_oversleep(broker: Broker, plan: Plan) -> list[Figure]:
     return [Figure(name, p99, "ms", higher_is_better=False)]
 
 
-def measure_memory(broker: Broker, plan: Plan) -> list[Figure]:
+def measure_memory(broker: Target, plan: Plan) -> list[Figure]:
     resident = broker.usage().resident_bytes / MEBIBYTE
     return [Figure("resident memory, loaded", resident, "MiB", higher_is_better=False)]
 
@@ -196,8 +196,8 @@ def latency_cases() -> Iterator[Case]:
             yield Case(f"ack latency {rate} records/s acks={acks}", ack_latency_of(rate, acks))
 
 
-def ack_latency_of(rate: int, acks: str) -> Callable[[Broker, Plan], list[Figure]]:
-    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+def ack_latency_of(rate: int, acks: str) -> Callable[[Target, Plan], list[Figure]]:
+    def measure(broker: Target, plan: Plan) -> list[Figure]:
         label = f"{rate:,} records/s, acks={acks}"
         topic = tools.create_topic(broker, f"ack-latency-{rate}-{acks}", 1)
         seconds = {"seconds": plan.latency_seconds, "warm_up_seconds": plan.warm_up_seconds}
@@ -221,8 +221,8 @@ def end_to_end_cases() -> Iterator[Case]:
         yield Case(f"end-to-end latency {rate} records/s", end_to_end_of(rate))
 
 
-def end_to_end_of(rate: int) -> Callable[[Broker, Plan], list[Figure]]:
-    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+def end_to_end_of(rate: int) -> Callable[[Target, Plan], list[Figure]]:
+    def measure(broker: Target, plan: Plan) -> list[Figure]:
         topic = tools.create_topic(broker, f"end-to-end-{rate}", 1)
         seconds = {"seconds": plan.latency_seconds, "warm_up_seconds": plan.warm_up_seconds}
         found = tools.python("end_to_end", broker, topic=topic, rate=rate, acks="all", **seconds)
@@ -239,7 +239,7 @@ def latencies(name: str, found: dict[str, Any]) -> list[Figure]:
     ]
 
 
-def measure_requests(broker: Broker, plan: Plan) -> list[Figure]:
+def measure_requests(broker: Target, plan: Plan) -> list[Figure]:
     topic = tools.create_topic(broker, "tiny", 1)
     before = broker.usage().cpu_seconds
     found = tools.python("tiny_requests", broker, topic=topic, seconds=plan.latency_seconds)
@@ -269,8 +269,8 @@ def transaction_cases() -> Iterator[Case]:
         yield Case(f"transactions of {records} records", transactions_of(records))
 
 
-def transactions_of(records: int) -> Callable[[Broker, Plan], list[Figure]]:
-    def measure(broker: Broker, plan: Plan) -> list[Figure]:
+def transactions_of(records: int) -> Callable[[Target, Plan], list[Figure]]:
+    def measure(broker: Target, plan: Plan) -> list[Figure]:
         label = f"transactions of {records:,} record{'s' * (records > 1)}"
         topic = tools.create_topic(broker, f"transactions-{records}", TRANSACTION_PARTITIONS)
         load = tools.TransactionLoad(

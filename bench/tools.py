@@ -20,7 +20,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import admin
 
-from bench.brokers import JARS, REPOSITORY, Broker
+from bench.brokers import JARS, REPOSITORY, Target
 
 RUN_SECONDS_MAX = 240.0
 LINES_BYTES = 1 << 19
@@ -58,25 +58,27 @@ def java(name: str, *arguments: str) -> str:
     return run([*CLIENT_JVM, "-cp", f"{JARS}/*", name, *arguments])
 
 
-def program(name: str, broker: Broker, **options: Any) -> list[str]:
+def program(name: str, broker: Target, **options: Any) -> list[str]:
     """The command that runs a program of load/."""
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
     return [sys.executable, "-m", f"bench.load.{name}", f"--bootstrap={broker.bootstrap}", *flags]
 
 
-def python(name: str, broker: Broker, **options: Any) -> dict[str, Any]:
+def python(name: str, broker: Target, **options: Any) -> dict[str, Any]:
     """Runs a program of load/, and returns the JSON it printed."""
     command = program(name, broker, **options)
     answer: dict[str, Any] = json.loads(run(command).splitlines()[-1])
     return answer
 
 
-def create_topic(broker: Broker, name: str, partitions: int) -> str:
+def create_topic(broker: Target, name: str, partitions: int) -> str:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     deadline = time.monotonic() + 60
     while True:
         try:
-            client.create_topics([admin.NewTopic(name, partitions, 1)])[name].result(30)
+            client.create_topics([admin.NewTopic(name, partitions, broker.replicas)])[name].result(
+                30
+            )
         except confluent_kafka.KafkaException:
             # A broker that has only just begun to listen may not be ready for this.
             if time.monotonic() > deadline:
@@ -86,14 +88,14 @@ def create_topic(broker: Broker, name: str, partitions: int) -> str:
             return name
 
 
-def delete_topics(broker: Broker, *names: str) -> None:
+def delete_topics(broker: Target, *names: str) -> None:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for future in client.delete_topics(list(names)).values():
         future.result(30)
 
 
 def producer_performance(
-    broker: Broker,
+    broker: Target,
     topic: str,
     records: int,
     size: int,
@@ -105,15 +107,22 @@ def producer_performance(
 
     The first share of the records warms its JVM up and is in no figure but the number sent.
     """
+    warm_up = ("--warmup-records", str(int(records * warm_up_share)))
+    load = producer_load(broker, topic, records, size, rate, **properties)
+    return parse_producer_performance(run([*load, *warm_up]))
+
+
+def producer_load(
+    broker: Target, topic: str, records: int, size: int, rate: int = -1, **properties: Any
+) -> list[str]:
+    """The command that runs Kafka's ProducerPerformance."""
     given = {"bootstrap.servers": broker.bootstrap, **properties}
     settings = [f"{key.replace('_', '.')}={value}" for key, value in given.items()]
-    printed = java(
-        "org.apache.kafka.tools.ProducerPerformance",
+    return [
+        *(*CLIENT_JVM, "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"),
         *("--topic", topic, "--num-records", str(records), "--record-size", str(size)),
-        *("--throughput", str(rate), "--warmup-records", str(int(records * warm_up_share))),
-        *("--command-property", *settings),
-    )
-    return parse_producer_performance(printed)
+        *("--throughput", str(rate), "--command-property", *settings),
+    ]
 
 
 def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, float]]:
@@ -130,7 +139,7 @@ def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, floa
     }
 
 
-def consumer_performance(broker: Broker, topic: str, records: int) -> Throughput:
+def consumer_performance(broker: Target, topic: str, records: int) -> Throughput:
     """Kafka's ConsumerPerformance, which needs consumer groups. The time to join is left out."""
     printed = java(
         "org.apache.kafka.tools.ConsumerPerformance",
@@ -141,14 +150,14 @@ def consumer_performance(broker: Broker, topic: str, records: int) -> Throughput
     return Throughput(int(fields[4]), float(fields[9]), float(fields[8]))
 
 
-def assigned_consumer(broker: Broker, topic: str, partitions: int, records: int) -> Throughput:
+def assigned_consumer(broker: Target, topic: str, partitions: int, records: int) -> Throughput:
     """The Java consumer on assigned partitions."""
     program = str(REPOSITORY / "bench" / "java" / "AssignedConsumer.java")
     printed = java(program, broker.bootstrap, topic, str(partitions), str(records))
     return to_throughput(json.loads(printed.splitlines()[-1]), records)
 
 
-def librdkafka_consumer(broker: Broker, topic: str, partitions: int, records: int) -> Throughput:
+def librdkafka_consumer(broker: Target, topic: str, partitions: int, records: int) -> Throughput:
     found = python("read", broker, topic=topic, partitions=partitions, records=records)
     return to_throughput(found, records)
 
@@ -164,11 +173,11 @@ class TransactionLoad:
     warm_up_seconds: float
 
 
-def librdkafka_transactions(broker: Broker, load: TransactionLoad) -> dict[str, Any]:
+def librdkafka_transactions(broker: Target, load: TransactionLoad) -> dict[str, Any]:
     return python("transactions", broker, size=TRANSACTION_RECORD_BYTES, **asdict(load))
 
 
-def java_transactions(broker: Broker, load: TransactionLoad) -> dict[str, Any]:
+def java_transactions(broker: Target, load: TransactionLoad) -> dict[str, Any]:
     program = str(REPOSITORY / "bench" / "java" / "Transactions.java")
     amounts = (load.partitions, load.records, TRANSACTION_RECORD_BYTES)
     times = (load.seconds, load.warm_up_seconds)
@@ -186,7 +195,9 @@ def to_throughput(found: dict[str, Any], expected: int) -> Throughput:
     )
 
 
-def kcat_producer(broker: Broker, topic: str, records: int, size: int, codec: str) -> Throughput:
+def kcat_producer(
+    broker: Target, topic: str, records: int, size: int, codec: str, acks: str = "1"
+) -> Throughput:
     """kcat sending the lines of a file, from its start to its end."""
     with tempfile.NamedTemporaryFile() as lines:
         write_lines(Path(lines.name), records, size)
@@ -194,7 +205,7 @@ def kcat_producer(broker: Broker, topic: str, records: int, size: int, codec: st
         run(
             [
                 *("kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec, "-l", lines.name),
-                *("-X", "acks=1", "-X", "queue.buffering.max.messages=500000"),
+                *("-X", f"acks={acks}", "-X", "queue.buffering.max.messages=500000"),
             ]
         )
         seconds = time.monotonic() - begin

@@ -50,6 +50,7 @@ def refused(process: BrokerProcess) -> str:
     """Start a broker that does not come up; gives the sentence that it ends with."""
     with pytest.raises(AssertionError, match="ended"):
         process.start()
+    assert process.exit_code == 1
     text = process.log_text()
     assert "Traceback" not in text, text
     line = text.splitlines()[-1]

@@ -107,3 +107,15 @@ def test_preferred_leader(record: PartitionRecord, alive: frozenset[int]) -> Non
         )
     else:
         assert after is None
+
+
+@given(partitions(), alive_sets, alive_sets, st.booleans())
+def test_a_broker_that_leaves_is_given_nothing(
+    record: PartitionRecord, alive: frozenset[int], leaving: frozenset[int], unclean: bool
+) -> None:
+    after = election.settle(record, alive, unclean=unclean, leaving=leaving) or record
+    if after.leader != record.leader:
+        assert after.leader not in leaving
+    if not alive.isdisjoint(record.isr):
+        # What it has, it keeps: nobody may lead uncleanly while it could be asked.
+        assert after.isr == tuple(replica for replica in record.isr if replica in alive)

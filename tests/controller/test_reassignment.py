@@ -101,3 +101,13 @@ def test_impossible_targets(wanted: list[int]) -> None:
     with pytest.raises(BrokerError) as caught:
         reassignment.begin(partition(1, 2), wanted, ALL)
     assert caught.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_not_completed_while_only_brokers_that_leave_could_lead() -> None:
+    record = PartitionRecord(
+        replicas=(4, 1), leader=1, leader_epoch=2, isr=(1, 4), adding=(4,), removing=(1,)
+    )
+    assert reassignment.complete(record, {1}) is None
+    done = reassignment.complete(record, {1, 4})
+    assert done is not None
+    assert (done.leader, done.replicas) == (4, (4,))

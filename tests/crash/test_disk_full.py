@@ -153,3 +153,41 @@ def test_a_stop_without_room_loses_nothing(tmp_path: Path) -> None:
             assert error.errno == errno.ENOSPC  # noqa: PT017
         with opened(path) as (_, log):
             assert read_from(log, 0) == expected
+
+
+def test_a_flush_without_room_is_made_again(tmp_path: Path) -> None:
+    disk = CrampedDisk()
+    with opened(tmp_path, disk) as (_, log):
+        _, sequence = fill(log, 0, 0)
+        log.assign_epoch(7)
+        disk.room.bytes_left = 0
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="cannot be flushed"):
+                log.flush()
+            assert log in log._storage.flush_due
+        assert log.recovery_point == 0
+        disk.room.bytes_left = None
+        log.flush()
+        assert log.recovery_point == log.log_end_offset
+        append(log, sample_batch(BATCHES, sequence))
+
+
+def test_a_log_that_has_no_room_to_be_cut_is_as_before(tmp_path: Path) -> None:
+    disk = CrampedDisk()
+    with opened(tmp_path, disk) as (directory, log):
+        assert fill(log, 0, 0)[0] == BATCHES
+        log.flush()
+        directory.checkpoint()
+        end_offset, everything = log.log_end_offset, read_from(log, 0)
+        disk.room.bytes_left = 0
+        for cut in (lambda: log.truncate_to(5), lambda: log.truncate_fully_and_start_at(9)):
+            with pytest.raises(BrokerError, match="cannot be truncated"):
+                cut()
+            assert log.log_end_offset == end_offset
+            assert read_from(log, 0) == everything
+        assert directory.storage.is_checkpoint_stale
+        disk.room.bytes_left = None
+        log.truncate_to(5)
+        assert log.log_end_offset <= 5
+        log.truncate_fully_and_start_at(9)
+        assert (log.log_start_offset, log.log_end_offset) == (9, 9)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -61,7 +61,8 @@ def _environment() -> dict[str, str]:
 
 
 class BrokerProcess:
-    """`settings` are broker settings by their Kafka names; see the module's text."""
+    """`settings` are broker settings by their Kafka names, `prefix` a command that becomes the
+    broker in the end; see the module's text."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class BrokerProcess:
         *,
         data: Path | None = None,
         start_seconds_max: float = START_SECONDS_MAX,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.data = data or folder / "data"
         self.log_path = folder / "broker.log"
@@ -78,7 +80,10 @@ class BrokerProcess:
         self.http_port = free_port()
         self.settings = dict(settings or {})
         self.start_seconds_max = start_seconds_max
+        self.prefix = list(prefix)
         self._process: subprocess.Popen[bytes] | None = None
+        #: Of a start that failed, where the process ended by itself.
+        self.exit_code: int | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -107,7 +112,7 @@ class BrokerProcess:
 
     def start(self, *, wait: bool = True) -> None:
         assert self._process is None, "the broker is running already"
-        command = [str(Path(sys.executable).with_name("millstream")), "serve"]
+        command = [*self.prefix, str(Path(sys.executable).with_name("millstream")), "serve"]
         command += ["--data", str(self.data), "--listen", self.bootstrap]
         command += ["--http", f"{self.host}:{self.http_port}"]
         for name, value in self.settings.items():
@@ -131,6 +136,7 @@ class BrokerProcess:
                 return
             time.sleep(0.01)
         state = "is not ready" if self.is_alive() else "ended"
+        self.exit_code = None if self._process is None else self._process.poll()
         self.kill()
         raise AssertionError(f"the broker on {self.bootstrap} {state}:\n{self.log_tail()}")
 
@@ -152,6 +158,19 @@ class BrokerProcess:
         if process is not None:
             process.kill()
             process.wait()
+
+    def tell_to_stop(self) -> None:
+        """Ask it to stop, without waiting for that."""
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGTERM)
+
+    def pause(self) -> None:
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Ask it to stop; fail unless it ends in time with exit code 0."""

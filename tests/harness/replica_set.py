@@ -54,6 +54,7 @@ from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency, Partition
 from millstream.replication.peer import Peer
 from millstream.replication.replica import Replicas
+from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.fetch import FetchResponse
 from millstream.wire.messages.produce import ProduceResponse
 
@@ -75,6 +76,10 @@ async def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert loop.time() < deadline, f"waited {WAIT_S_MAX} s for {what}"
         await asyncio.sleep(0.005)
+
+
+async def _no_checkpoint() -> None:
+    """Logs are closed with one, and nothing here loses power."""
 
 
 class Node:
@@ -143,6 +148,7 @@ class Node:
             replicas=self.replicas,
             exchange=self.exchange,
             apis=cast("ApiTable", api_table(self._metrics)),
+            checkpoint=_no_checkpoint,
             fetch_sessions=FetchSessions(10, clock, random.Random(self.id)),
             check_lease=lambda: None,
         )
@@ -339,6 +345,17 @@ class ReplicaSet:
         peer = await self.peer(at, "consumer")
         answer = await peer.call(request, 12, FetchResponse, 5.0)
         return answer.responses[0].partitions[0]
+
+    async def delete_records(
+        self, topic: str, offset: int, *, timeout_ms: int = 10_000
+    ) -> DeleteRecordsResponse.Topic.Partition:
+        """The answer's row."""
+        wanted = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
+        row = DeleteRecordsRequest.Topic(name=topic, partitions=[wanted])
+        request = DeleteRecordsRequest(topics=[row], timeout_ms=timeout_ms)
+        peer = await self.peer(self.record(topic).leader, "admin")
+        answer = await peer.call(request, 2, DeleteRecordsResponse, timeout_ms / 1000 + 10)
+        return answer.topics[0].partitions[0]
 
     # What is on the disks
 

@@ -178,7 +178,7 @@ def test_a_watch_leaves_a_member_that_is_silent(
 
     async def main() -> None:
         prefix = next(_prefixes)
-        async with opened(etcd_of_three, prefix, attempt_ms_max=500) as store:
+        async with opened(etcd_of_three, prefix, attempt_ms_max=2_000) as store:
             first = await store.transact([], [Put("a", b"1")])
             events: list[Event] = []
             begun = asyncio.Event()
@@ -197,7 +197,7 @@ def test_a_watch_leaves_a_member_that_is_silent(
             member = next(member for member in etcd_of_three.members if member.url == url)
             await asyncio.to_thread(member.pause)
             try:
-                async with opened(etcd_of_three, prefix, attempt_ms_max=500) as other:
+                async with opened(etcd_of_three, prefix, attempt_ms_max=2_000) as other:
                     while True:
                         try:
                             await other.transact([], [Put("b", b"2")])

@@ -14,8 +14,8 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import BrokerRecord, Endpoint
 from millstream.metadata.joint_update import JointUpdates
 from millstream.metadata.memory import MemoryStore
-from millstream.metadata.record import PartitionRecord, TopicRecord
-from millstream.metadata.store import StoreError
+from millstream.metadata.record import PartitionRecord, TopicRecord, leaving_key
+from millstream.metadata.store import Delete, Put, StoreError
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -137,5 +137,21 @@ def test_who_gave_up_is_not_waited_for() -> None:
             first.cancel()
             assert (await second).isr == (1,)
             assert (await it.ask(2, (1,))).isr == (1,)
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_leaves_does_not_join() -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            there = {2: it.broker_epoch}
+            await it.catalog.transact([], [Put(leaving_key(2), b"{}")])
+            assert it.catalog.image.leaving == {2}
+            tasks = [it.ask(0, (1, 2), there), it.ask(1, (1, 2), there), it.ask(2, (1,))]
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            refused = ErrorCode.INELIGIBLE_REPLICA
+            assert codes(results) == [refused, refused, ErrorCode.NONE]
+            await it.catalog.transact([], [Delete(leaving_key(2))])
+            assert (await it.ask(0, (2, 1), there)).isr == (2, 1)
 
     asyncio.run(scenario())

@@ -264,3 +264,53 @@ def test_a_process_that_was_stopped_is_fenced_before_it_acts() -> None:
         await registration.close()
 
     run_in_memory(scenario)
+
+
+def test_a_lease_that_ended_before_it_was_used_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    granted: list[int] = []
+
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        grant = MemoryConnection.grant
+
+        async def grant_late(self: MemoryConnection, ttl_ms: int) -> int:
+            """The answer is so late that the lease is over, the first time of each registration."""
+            lease = await grant(self, ttl_ms)
+            granted.append(lease)
+            if len(granted) in (1, 3):
+                data.revoke(lease)
+            return lease
+
+        monkeypatch.setattr(MemoryConnection, "grant", grant_late)
+        registration = Registration(catalog, store, BROKER, 200, SystemClock())
+        await registration.start()
+        assert registration.lease == granted[1]
+        changes = asyncio.create_task(changes_of_broker(catalog, 2))
+        await asyncio.sleep(0)
+        data.revoke(granted[1])
+        assert await changes == [False, True]
+        assert len(granted) == 4
+        assert not registration.failed.done()
+        await registration.close()
+
+    run_in_memory(scenario)
+
+
+def test_leaving_is_told_and_ends_with_the_registration() -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        registration = Registration(catalog, store, BROKER, 60_000, SystemClock())
+        await registration.start()
+        await registration.announce_leaving()
+        assert (set(catalog.image.brokers), set(catalog.image.eligible)) == ({1}, set())
+        gone = asyncio.create_task(changes_of_broker(catalog, 1))
+        await asyncio.sleep(0)
+        await registration.close()
+        assert await gone == [False]
+        assert catalog.image.leaving == frozenset()
+
+    run_in_memory(scenario)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from harness.raw_client import values_batch
-from harness.replica_set import ReplicaSet, run, until
+from harness.replica_set import Node, ReplicaSet, run, until
+from millstream.broker.context import Context
+from millstream.broker.handlers import metadata
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.record import NO_LEADER, leaving_key
+from millstream.metadata.store import Delete, Put
 from millstream.model.error import ErrorCode
 from millstream.records.batch import check_produced
+from millstream.replication import fetcher
 from millstream.replication.partition import Partition
 
 #: A poll that never ends by itself within a test.
@@ -316,6 +324,51 @@ def test_a_broker_that_registers_anew_goes_on_under_its_new_epoch(tmp_path: Path
     run(scenario())
 
 
+def test_clients_are_not_sent_to_a_leader_that_has_hung_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "_LOST_S_MAX", 3600.0)
+
+    def told_leader(node: Node) -> tuple[int, int]:
+        services = SimpleNamespace(catalog=node.catalog, exchange=node.exchange)
+        context = cast("Context", SimpleNamespace(services=services))
+        (row,) = metadata._describe(node.catalog.image.topics["t"], context).partitions
+        return row.leader_id, row.error_code
+
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            assert (await brokers.produce("t", b"v")).error_code == 0
+            assert told_leader(brokers[2]) == (1, ErrorCode.NONE)
+            await brokers[1].stop(clean=False)
+            await until(lambda: brokers[2].exchange.lost_leaders() == [1], "the loss to be noticed")
+            assert brokers[2].partition("t").state.leader == 1, "the metadata say nothing yet"
+            assert told_leader(brokers[2]) == (NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE)
+            await brokers[1].start()
+            await until(lambda: told_leader(brokers[2]) == (1, ErrorCode.NONE), "its return")
+
+    run(scenario())
+
+
+def test_a_leader_that_hung_up_and_stays_is_not_lost_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This broker may be the only one that can't reach it."""
+    monkeypatch.setattr(fetcher, "_LOST_S_MAX", 0.01)
+
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"v")
+            await brokers[1].stop(clean=False)
+            stats = brokers[2].exchange.stats
+            await until(lambda: stats.connection_failures, "the loss to be noticed")
+            await until(lambda: not brokers[2].exchange.lost_leaders(), "that to be over")
+            await brokers[1].start()
+
+    run(scenario())
+
+
 def test_replicas_are_added_and_removed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
@@ -376,5 +429,48 @@ def test_followers_serve_no_consumers_unless_they_are_told_to(tmp_path: Path) ->
             assert row.records
             row = await brokers.fetch("t", 0, at=2, rack="rack-2")
             assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario())
+
+
+def test_records_are_deleted_when_every_in_sync_replica_has_moved_its_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, **LONG_POLL) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            for number in range(5):
+                await brokers.produce("t", b"%d" % number)
+            row = await brokers.delete_records("t", 3)
+            assert (row.error_code, row.low_watermark) == (0, 3)
+            assert [brokers[n].partition("t").log.log_start_offset for n in (1, 2, 3)] == [3] * 3
+            await brokers[3].exchange.stop()
+            row = await brokers.delete_records("t", 4, timeout_ms=200)
+            assert (row.error_code, row.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 3)
+            # Whoever is not in sync is not waited for.
+            waiting = asyncio.create_task(brokers.delete_records("t", 5, timeout_ms=60_000))
+            await until(
+                lambda: brokers[2].partition("t").log.log_start_offset == 5, "the other replica"
+            )
+            assert not waiting.done()
+            await brokers.change("t", isr=(1, 2))
+            assert (await waiting).low_watermark == 5
+
+    run(scenario())
+
+
+def test_a_broker_that_leaves_is_not_taken_back_into_the_isr(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("t", [1, 2, 3])
+            await brokers[2].catalog.transact([], [Put(leaving_key(2), b"{}")])
+            await brokers.change("t", isr=(1,))
+            await brokers.until_isr("t", {1, 3})
+            await brokers.produce("t", b"a")
+            await brokers.until_equal("t", [1, 2, 3])
+            await brokers.produce("t", b"b")
+            await brokers.until_equal("t", [1, 2, 3])
+            assert set(brokers.record("t").isr) == {1, 3}
+            await brokers[2].catalog.transact([], [Delete(leaving_key(2))])
+            await brokers.produce("t", b"c")
+            await brokers.until_isr("t", {1, 2, 3})
 
     run(scenario())

@@ -29,7 +29,7 @@ from millstream.replication.partition import Counters, Latency, Partition
 from millstream.replication.peer import Peer
 from millstream.replication.replica import Replicas
 from millstream.replication.stats import ReplicationStats
-from millstream.replication.throttle import Throttle
+from millstream.replication.throttle import ReplicaLimit
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 VERSION = 18
@@ -359,7 +359,7 @@ def test_limits_give_every_partition_its_turn(tmp_path: Path) -> None:
 class Scene:
     """A leader alone in its ISR and a session of the follower, on a clock that stands still."""
 
-    def __init__(self, folder: Path, *, throttle: Throttle, config: TopicConfig) -> None:
+    def __init__(self, folder: Path, *, limit: ReplicaLimit, config: TopicConfig) -> None:
         self.clock = StillClock()
         self.directory = LogDirectory.open(folder, UnsyncedDisk(), self.clock, random.Random(1))
         log = self.directory.log(TopicPartition("t", 0), TOPIC_ID, config)
@@ -369,7 +369,7 @@ class Scene:
         stats = ReplicationStats()
         self.isr = IsrChanges(refuse, [self.partition], self.clock, 10_000, stats)
         replicas = cast("Replicas", SimpleNamespace(find_by_id=lambda *_: self.partition))
-        leader = Leader(replicas, self.isr, self.clock, stats, throttle)
+        leader = Leader(replicas, self.isr, self.clock, stats, limit)
         self.session = FollowerSession(leader, FOLLOWER, 5, 1)
 
     def append(self, size: int = 1) -> None:
@@ -390,7 +390,7 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
     """Nobody names an idle partition again: what it gets next must not make a laggard of it."""
 
     async def scenario() -> None:
-        it = Scene(tmp_path, throttle=Throttle(), config=TopicConfig())
+        it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
         it.take(at(0))
         limits = Limits(60_000, 1, 1 << 20)
         assert it.session.collect(limits) is None
@@ -418,7 +418,7 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
 def test_a_throttled_replica_is_kept_waiting(tmp_path: Path, replicas: tuple[str, ...]) -> None:
     async def scenario() -> None:
         config = TopicConfig(leader_replication_throttled_replicas=replicas)
-        it = Scene(tmp_path, throttle=Throttle(1000), config=config)
+        it = Scene(tmp_path, limit=ReplicaLimit(1000), config=config)
         limits = Limits(0, 1, 1 << 20)
         is_throttled = replicas in (("*",), (f"0:{FOLLOWER}",))
         served = []

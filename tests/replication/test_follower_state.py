@@ -35,6 +35,17 @@ def test_a_fetch_of_an_earlier_registration_changes_nothing() -> None:
     assert (state.log_end_offset, state.broker_epoch, state.caught_up_at) == (3, 7, NEVER)
 
 
+def test_what_was_proved_under_an_earlier_registration_does_not_count() -> None:
+    state = FollowerState(2, caught_up_at=0.0)
+    state.fetched(fetch(3, 0.5, broker_epoch=6), 5)
+    assert state.is_caught_up(5, 1.0, LAG_S), "a member gets time for its first fetches"
+    state.fetched(fetch(5, 1.0, broker_epoch=6), 5)
+    state.fetched(fetch(5, 2.0, broker_epoch=7), 90)
+    assert not state.is_caught_up(90, 2.0, LAG_S)
+    state.fetched(fetch(90, 3.0, broker_epoch=7), 95)
+    assert state.is_caught_up(95, 3.0, LAG_S)
+
+
 def test_a_follower_that_has_everything_is_caught_up_for_ever() -> None:
     state = FollowerState(2)
     state.fetched(fetch(5, 1.0), 5)

@@ -55,7 +55,7 @@ def test_who_is_in_the_next_isr(
         if replica in found and replica not in members:
             assert has_committed
             assert state.log_end_offset >= leader.epoch_start_offset
-            assert leader.alive.get(replica) == state.broker_epoch
+            assert leader.eligible.get(replica) == state.broker_epoch
         if replica in members and state.log_end_offset >= 0 and not has_committed:
             assert replica not in found
         if replica in members and state.log_end_offset >= leader.log_end_offset:

@@ -215,6 +215,40 @@ def test_a_replica_that_has_caught_up_is_waited_for_until_it_joins_or_falls_behi
     assert leadership.committed_offset(12) == 12
 
 
+def returned(leadership: Leadership, follower: int, offset: int, end: int, now: float) -> None:
+    """A fetch from a broker that has registered anew, which the leader knows."""
+    known = view(leadership, end, end, now)._replace(eligible={2: 100, 3: 100, follower: 200})
+    assert leadership.fetched(FollowerFetch(follower, 200, offset, 0, now), known)
+
+
+def test_nothing_waits_for_a_replica_that_left_and_is_back_with_less() -> None:
+    leadership = Leadership(LEADER, RECORD, 0, 0.0)
+    fetched(leadership, 2, 5, 5)
+    fetched(leadership, 3, 5, 5)
+    left = msgspec.structs.replace(RECORD, isr=(1, 2), partition_epoch=1)
+    leadership.update(left, 0.0)
+    fetched(leadership, 2, 90, 90, now=1.0)
+    returned(leadership, 3, 5, 90, now=1.0)
+    assert leadership.committed_offset(90) == 90
+    returned(leadership, 3, 60, 90, now=1.1)
+    assert leadership.committed_offset(90) == 90
+    returned(leadership, 3, 90, 92, now=1.2)
+    assert leadership.committed_offset(92) == 90, "it is about to join, and is waited for"
+
+
+def test_a_member_that_is_back_with_less_is_to_leave_and_counts_until_it_has() -> None:
+    leadership = Leadership(LEADER, RECORD, 0, 0.0)
+    fetched(leadership, 2, 90, 90)
+    fetched(leadership, 3, 90, 90)
+    returned(leadership, 3, 5, 90, now=1.0)
+    proposal = leadership.propose(view(leadership, 90, 90, now=1.0))
+    assert proposal is not None
+    assert proposal.record.isr == (1, 2)
+    assert leadership.committed_offset(90) == 5
+    leadership.update(msgspec.structs.replace(proposal.record, partition_epoch=1), 1.0)
+    assert leadership.committed_offset(90) == 90
+
+
 def test_a_replica_joins_only_past_the_start_of_the_leaders_epoch() -> None:
     alone = msgspec.structs.replace(RECORD, isr=(1,))
     leadership = Leadership(LEADER, alone, 8, 0.0)

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.replication.throttle import Throttle
+from millstream.metadata.record import PartitionRecord
+from millstream.replication.throttle import UNLIMITED, ReplicaLimit, Throttle
 
 
 @given(
@@ -44,3 +45,21 @@ def test_which_replicas_a_topic_names() -> None:
     assert Throttle.covers(("*",), 0, 1)
     assert Throttle.covers(("0:1", "1:2"), 1, 2)
     assert not Throttle.covers(("0:1", "1:2"), 1, 1)
+
+
+def test_only_replicas_that_catch_up_are_held_back_and_each_by_its_own_rate() -> None:
+    record = PartitionRecord(
+        replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1,), adding=(2,), removing=()
+    )
+    limit = ReplicaLimit(1000, 500)
+
+    def rates(broker_id: int, named: tuple[str, ...] = ()) -> list[int]:
+        return [each.bytes_per_second for each in limit.of(record, named, 0, broker_id)]
+
+    assert rates(1, ("*",)) == []
+    assert rates(2) == [500]
+    assert rates(2, ("*",)) == [1000, 500]
+    assert rates(3) == []
+    assert rates(3, ("0:3",)) == [1000]
+    limit.set_rates(UNLIMITED, UNLIMITED)
+    assert rates(2, ("*",)) == []

@@ -93,9 +93,6 @@ class SimServer(Server):
         """Of the broker's registration."""
         return None if self._membership is None else self._membership.registration.lease
 
-    def _settle_memory(self) -> None:
-        """The collector is the whole simulation's."""
-
 
 class Machine:
     def __init__(self, cluster: Cluster, node_id: int) -> None:

@@ -65,7 +65,7 @@ class BrokerConfig(ReplicationConfig):
         _STRING, None, "Where the broker stands; replicas are spread over racks."
     )
     broker_session_timeout_ms: int = setting(
-        _INT, 9000, "Silence after which the cluster takes the broker for dead.", minimum=100
+        _INT, 3000, "Silence after which the cluster takes the broker for dead.", minimum=100
     )
     log_dir: str = setting(_STRING, "./millstream-data", "Directory of all data.")
     log_dirs: tuple[str, ...] | None = setting(
@@ -461,6 +461,8 @@ def _check_together(config: BrokerConfig) -> None:
         raise refuse("advertised.listeners", "only names that listeners has")
     if config.inter_broker_listener not in names:
         raise refuse("inter.broker.listener.name", f"one of {', '.join(sorted(names))}")
+    if config.source("decommissioned.brokers") is ConfigSource.STATIC_BROKER:
+        raise refuse("decommissioned.brokers", "to be set at run time, for all brokers")
     if config.log_dirs is not None and len(config.log_dirs) != 1:
         raise refuse("log.dirs", "one directory")
     if config.queued_max_request_bytes < config.socket_request_max_bytes:

@@ -76,6 +76,8 @@ class Membership:
         self._is_leaving = True
         try:
             async with asyncio.timeout(_HAND_OVER_S_MAX):
+                if len(self._catalog.image.brokers) > 1:
+                    await self.registration.announce_leaving()
                 count = await departure.hand_over(self._catalog, self._record.node_id)
         except (StoreError, TimeoutError) as error:
             _log.warning("leadership was not handed over before the stop: %s", error)

@@ -18,7 +18,7 @@ from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
 from millstream.net.gate import Limits
 from millstream.records.codec import Codec
-from millstream.replication.exchange import ExchangeOptions
+from millstream.replication.exchange import ExchangeOptions, Rates
 from millstream.replication.fetcher import FetcherOptions
 from millstream.replication.source_session import FetchLimits
 from millstream.transactions.shards import TransactionOptions
@@ -85,8 +85,16 @@ def exchange_options(config: BrokerConfig) -> ExchangeOptions:
             timeout_ms=config.replica_socket_timeout_ms,
             flushes_before_ack=config.log_flush_before_ack,
         ),
-        leader_rate=config.leader_replication_throttled_rate,
-        follower_rate=config.follower_replication_throttled_rate,
+        rates=replication_rates(config),
+    )
+
+
+def replication_rates(config: BrokerConfig) -> Rates:
+    return Rates(
+        leader=config.leader_replication_throttled_rate,
+        follower=config.follower_replication_throttled_rate,
+        leader_moving=config.leader_reassignment_throttled_rate,
+        follower_moving=config.follower_reassignment_throttled_rate,
     )
 
 

@@ -24,6 +24,11 @@ def _check_selector(value: str | None) -> None:
         raise ValueError(f"nothing, or {' or '.join(_RACK_AWARE_SELECTORS)}")
 
 
+def _check_broker_ids(values: tuple[str, ...]) -> None:
+    if not all(value.isascii() and value.isdigit() for value in values):
+        raise ValueError("numbers of brokers")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig(TransactionConfig):
     """The fields; `BrokerConfig` reads them from its sources."""
@@ -82,6 +87,29 @@ class ReplicationConfig(TransactionConfig):
         "throttled.replicas.",
         minimum=1,
         scope=Scope.PER_BROKER,
+    )
+
+    leader_reassignment_throttled_rate: int = setting(
+        _LONG,
+        LONG_MAX,
+        "Bytes a second that this broker sends to replicas that a reassignment adds.",
+        minimum=1,
+        scope=Scope.CLUSTER_WIDE,
+    )
+    follower_reassignment_throttled_rate: int = setting(
+        _LONG,
+        LONG_MAX,
+        "Bytes a second that this broker fetches for replicas that a reassignment adds.",
+        minimum=1,
+        scope=Scope.CLUSTER_WIDE,
+    )
+    decommissioned_brokers: tuple[str, ...] = setting(
+        ConfigType.LIST,
+        (),
+        "Brokers that are to hold no replicas: those they have are moved away. Set at run time, for"
+        " all brokers; see `millstream broker decommission`.",
+        check=_check_broker_ids,
+        scope=Scope.CLUSTER_WIDE,
     )
 
     auto_leader_rebalance_enable: bool = setting(

@@ -13,6 +13,7 @@ from millstream.broker import group_override
 from millstream.broker.config import BrokerConfig, ConfigError, SettingValue
 from millstream.broker.config import definitions as broker_definitions
 from millstream.broker.context import Context
+from millstream.controller import decommission
 from millstream.metadata.record import NO_CONFIGS, Configs, TopicRecord
 from millstream.metadata.store import StoreError
 from millstream.metadata.topic_change import Edit, find_topic
@@ -145,6 +146,12 @@ def _validated(node_id: int | None, edit: Edit, context: Context) -> Callable[[C
         try:
             if node_id is None:
                 context.services.config.with_dynamic(changed, {})
+                _check_decommissioned(present, changed, context)
+            elif decommission.SETTING in changed:
+                raise BrokerError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{decommission.SETTING} is set for all brokers, not for one",
+                )
             else:
                 context.services.config.with_dynamic(image.default_broker_configs, changed)
         except ConfigError as error:
@@ -152,3 +159,9 @@ def _validated(node_id: int | None, edit: Edit, context: Context) -> Callable[[C
         return changed
 
     return checked
+
+
+def _check_decommissioned(present: Configs, changed: Configs, context: Context) -> None:
+    wanted = decommission.named(changed)
+    if not wanted <= decommission.named(present):
+        decommission.check(context.services.catalog.image, wanted)

@@ -13,18 +13,13 @@ written. Killed at any instant before the marker, the next start recovers instea
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import importlib
 import logging
-import resource
-import signal
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -73,18 +68,8 @@ _log = logging.getLogger(__name__)
 
 #: Time for answers that are already written to reach clients at a stop.
 CLOSE_S_MAX = 2.0
-#: Descriptors besides logs and clients: the store, HTTP, flushes in progress.
-SPARE_DESCRIPTORS = 1024
-#: Of glibc's mallopt: from which size on memory comes from the system and goes back at once, and
-#: how much may be unused before the rest goes back.
-M_TRIM_THRESHOLD = -1
-M_MMAP_THRESHOLD = -3
-KEPT_BUFFER_BYTES_MAX = 32 * 1024 * 1024
-KEPT_BYTES_MAX = 64 * 1024 * 1024
 #: Leader epochs raised side by side after an unclean stop.
 EPOCHS_AT_ONCE = 256
-#: Requests leave no cycles behind, so collecting often finds nothing and costs latency.
-GC_THRESHOLDS = (50_000, 50, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +121,8 @@ class Server:
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         #: The bound port of each listener, by name.
         self.ports: dict[str, int] = {}
+        #: The broker's parts, from when clients are served.
+        self.services: Services | None = None
 
     async def start(self) -> None:
         """Return when clients are served. Raises OSError, ConfigError, DirectoryInUseError or
@@ -178,7 +165,7 @@ class Server:
         upkeep = self._start_upkeep(config, directory, flusher, replicas)
         services = self._connect(config, directory, catalog, replicas, upkeep)
         await self._listen(services, store)
-        self._settle_memory()
+        self.services = services
         await self._start_http(config)
         if self._http is not None:
             self._http.ready()
@@ -406,9 +393,7 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
-        services.exchange.set_rates(
-            config.leader_replication_throttled_rate, config.follower_replication_throttled_rate
-        )
+        services.exchange.set_rates(options.replication_rates(config))
         self._gate.limits = options.limits(config)
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:
@@ -468,18 +453,16 @@ class Server:
             await asyncio.wait(self._requests, timeout=drain_s_max)
         await self._undo.aclose()
 
+    def drop_connections(self) -> None:
+        """Cut all clients off, as a broken network does. They may connect again at once."""
+        self._acceptor.abort_connections("dropped")
+
     async def _close_connections(self) -> None:
         self._acceptor.close_connections()
         await self._acceptor.drained(CLOSE_S_MAX)
 
     def _partition_metrics(self, topic: str, partition: int) -> tuple[Counters, Latency]:
         return self._metrics.topic(topic), self._metrics.produce_ack(topic, partition)
-
-    def _settle_memory(self) -> None:
-        """What was built by now lives as long as the broker: keep the collector away from it."""
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def _raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: Catalog) -> None:
@@ -517,71 +500,3 @@ async def _raise_leader_epoch(node_id: int, catalog: Catalog, name: str, number:
                 raise
         else:
             return
-
-
-def run(config: BrokerConfig) -> int:
-    """Run a broker until it is told to stop; returns the process's exit code."""
-    _raise_descriptor_limit(config)
-    _keep_freed_memory()
-    loop_factory = _loop_factory()
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(_serve(config))
-
-
-def _raise_descriptor_limit(config: BrokerConfig) -> None:
-    """Let the process open as many files and sockets as the system grants, and say if that is
-    fewer than the settings allow for."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    wanted = config.log_open_files_max + config.max_connections + SPARE_DESCRIPTORS
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        _log.warning(
-            "the system grants %d open files; log.open.files.max and max.connections allow for %d: "
-            "raise the limit (ulimit -n, LimitNOFILE) or lower them",
-            hard,
-            wanted,
-        )
-
-
-def _keep_freed_memory() -> None:
-    """Have the C library keep what Python frees, up to a bound, instead of giving it back.
-
-    Every Fetch needs a buffer of up to a few MiB for a moment. To ask the system for fresh, zeroed
-    pages each time costs a quarter of the throughput of a reader. Only glibc can be told."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return
-    mallopt(M_MMAP_THRESHOLD, KEPT_BUFFER_BYTES_MAX)
-    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        _log.info("uvloop is not installed; using asyncio's own loop")
-        return None
-    return uvloop.new_event_loop
-
-
-async def _serve(config: BrokerConfig) -> int:
-    server = Server(config, system_environment(config))
-    loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
-    await server.start()
-    waiting = asyncio.ensure_future(told.wait())
-    waits: set[asyncio.Future[Any]] = {waiting, server.failed}
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    has_failed = server.failed.done()
-    if has_failed:
-        _log.error("the broker can't go on and stops: %s", server.failed.result())
-    else:
-        _log.info("stopping")
-    await server.stop()
-    _log.info("stopped")
-    return 1 if has_failed else 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from millstream.broker.config import BrokerConfig
+from millstream.controller import decommission
 from millstream.controller.placement import Place, place_partitions
 from millstream.env.random import Random
 from millstream.groups.placement import OFFSETS_TOPIC
@@ -154,8 +155,18 @@ class TopicAdmin:
             )
 
     def _place(self, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
-        brokers = [
-            Place(broker.node_id, broker.rack) for broker in self._catalog.image.brokers.values()
-        ]
+        brokers = self._places(replication_factor)
         start = self._random.randrange(max(len(brokers), 1))
         return place_partitions(brokers, partitions, replication_factor, start)
+
+    def _places(self, replication_factor: int) -> list[Place]:
+        """Brokers that new replicas may go to; those that are about to stop only if need be."""
+        image = self._catalog.image
+        emptied = decommission.named(image.default_broker_configs)
+        places = [
+            Place(broker.node_id, broker.rack)
+            for broker in image.brokers.values()
+            if broker.node_id not in emptied
+        ]
+        staying = [place for place in places if place.broker_id in image.eligible]
+        return staying if len(staying) >= replication_factor else places

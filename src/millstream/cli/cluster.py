@@ -180,15 +180,8 @@ def partitions(
 
 
 def _ask(connection: Connection) -> tuple[DescribeClusterResult, ClusterMetadata]:
-    from confluent_kafka import KafkaException
-
-    admin = connection.admin()
-    metadata = connection.metadata(admin)
-    try:
-        described = admin.describe_cluster(request_timeout=connection.timeout_s).result()
-    except KafkaException as exception:
-        raise connection.failure(exception, "asking who is there") from None
-    return described, metadata
+    admin, described = connection.reach()
+    return described, connection.metadata(admin)
 
 
 def _partitions(metadata: ClusterMetadata) -> list[PartitionRow]:

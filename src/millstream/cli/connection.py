@@ -18,7 +18,7 @@ from millstream.cli.failure import CommandError, ExitCode, from_kafka_error, no_
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
-    from confluent_kafka.admin import AdminClient, ClusterMetadata
+    from confluent_kafka.admin import AdminClient, ClusterMetadata, DescribeClusterResult
 
 Client = TypeVar("Client", bound="AdminClient | Producer | Consumer")
 
@@ -27,6 +27,8 @@ TIMEOUT_S_DEFAULT: Final = 10.0
 #: a broker with much to tell gets the time for it.
 _FIRST_LOOK_S: Final = 0.3
 _REACH_POLL_S: Final = 0.02
+#: The same for an answer of the controller, which may be about to be replaced.
+_FIRST_REACH_S: Final = 1.0
 
 ServersOption: TypeAlias = Annotated[
     str,
@@ -110,20 +112,41 @@ class Connection:
             if remaining <= 0 or self._all_down:
                 raise no_connection(self.servers, self._last_error or "it did not answer in time")
 
-    def reach(self, admin: AdminClient) -> None:
-        """Return once a broker answered, or fail soon; costs little however many topics exist."""
+    def reach(self) -> tuple[AdminClient, DescribeClusterResult]:
+        """A client that a broker has answered, and who is there; or fail soon. Costs little
+        however many topics exist.
+
+        The library sends such requests to the controller, and waits for the one it was named. If
+        that one has just died, only a client that asks anew hears of the next."""
+        deadline = time.monotonic() + self.timeout_s
+        wait = _FIRST_REACH_S
+        while True:
+            remaining = deadline - time.monotonic()
+            admin = self.admin()
+            found = self._describe(admin, max(_REACH_POLL_S, min(remaining, wait)))
+            if found is not None:
+                return admin, found
+            wait *= 2
+            if remaining <= 0 or self._all_down:
+                raise no_connection(self.servers, self._last_error or "it did not answer in time")
+
+    def _describe(self, admin: AdminClient, timeout_s: float) -> DescribeClusterResult | None:
+        """Who is there; None if nobody said so in time."""
         from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + self.timeout_s
-        answer = admin.describe_cluster(request_timeout=self.timeout_s)
-        while not answer.done():
+        answer = admin.describe_cluster(request_timeout=timeout_s)
+        while not answer.done() and not self._all_down:
             admin.poll(_REACH_POLL_S)
-            if self._all_down or time.monotonic() > deadline:
-                raise no_connection(self.servers, self._last_error or "it did not answer in time")
+        if not answer.done():
+            return None
         try:
-            answer.result()
+            found: DescribeClusterResult = answer.result()
         except KafkaException as exception:
-            raise self.failure(exception, "asking who is there") from None
+            failure = self.failure(exception, "asking who is there")
+            if failure.code is not ExitCode.NO_CONNECTION:
+                raise failure from None
+            return None
+        return found
 
     def failure(self, exception: Exception, what: str, topic: str | None = None) -> CommandError:
         """What a KafkaException means; `what` says what was being done."""

@@ -46,8 +46,7 @@ def describe(
 ) -> None:
     """Show topics: partitions, leaders, replicas in sync, offsets, configs."""
     connection = Connection(servers, properties, timeout)
-    admin = connection.admin()
-    connection.reach(admin)
+    admin, _ = connection.reach()
     found = _describe_topics(connection, admin, list(dict.fromkeys(topics)))
     offsets = _offsets(connection, admin, found)
     described = [

@@ -98,8 +98,7 @@ class GroupAdmin:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._admin: AdminClient = connection.admin()
-        connection.reach(self._admin)
+        self._admin: AdminClient = connection.reach()[0]
 
     def groups(
         self, states: Iterable[GroupState], types: Iterable[GroupType]

@@ -5,7 +5,8 @@ Joins no group and commits nothing; `cli/group_reading.py` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.cli.connection import Connection
@@ -34,7 +35,16 @@ class Start(NamedTuple):
 class Reading:
     """One run of reading: which partitions, from where, and until where."""
 
-    __slots__ = ("_connection", "_consumer", "_ends", "_starts", "_topic", "count", "remarks")
+    __slots__ = (
+        "_connection",
+        "_consumer",
+        "_ends",
+        "_starts",
+        "_topic",
+        "count",
+        "is_complete",
+        "remarks",
+    )
 
     def __init__(self, connection: Connection, consumer: Consumer, topic: str) -> None:
         self._connection = connection
@@ -44,11 +54,18 @@ class Reading:
         #: The end of each partition when reading began.
         self._ends: dict[int, int] = {}
         self.count = 0
+        #: Whether `sample` has reached the ends.
+        self.is_complete = False
         #: What a person should know about where reading starts.
         self.remarks: list[str] = []
 
     def assign(self, partitions: list[int] | None, start: Start) -> None:
         """Find out where each partition starts and ends, and begin there."""
+        self.locate(partitions, start)
+        self.begin(self._starts)
+
+    def locate(self, partitions: list[int] | None, start: Start) -> dict[int, Range]:
+        """What there is to read of each partition, from the start to the present end."""
         from confluent_kafka import KafkaException, TopicPartition
 
         chosen = self._choose(partitions)
@@ -66,6 +83,13 @@ class Reading:
             what = f"cannot find the offsets of {self._topic!r}"
             raise self._connection.failure(exception, what) from None
         self._ends = {partition: available.end for partition, available in ranges.items()}
+        return {p: Range(first, self._ends[p]) for p, first in self._starts.items()}
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """Read these of the partitions that were located, from these offsets on."""
+        from confluent_kafka import TopicPartition
+
+        self._starts = dict(starts)
         self._consumer.assign(
             [TopicPartition(self._topic, p, offset) for p, offset in self._starts.items()]
         )
@@ -124,10 +148,22 @@ class Reading:
 
     def messages(self, max_messages: int | None, no_follow: bool) -> Iterator[list[Message]]:
         """Batches as they come, until a limit is reached."""
-        pending = {p for p, first in self._starts.items() if first < self._ends[p]}
+        pending = self._unfinished()
         while (max_messages is None or self.count < max_messages) and (pending or not no_follow):
             if batch := self._next_batch(max_messages, pending if no_follow else None):
                 yield batch
+
+    def sample(self, seconds_max: float) -> Iterator[list[Message]]:
+        """Batches as they come, up to the ends or until the time is over."""
+        deadline = time.monotonic() + seconds_max
+        pending = self._unfinished()
+        while pending and time.monotonic() < deadline:
+            if batch := self._next_batch(None, pending):
+                yield batch
+        self.is_complete = not pending
+
+    def _unfinished(self) -> set[int]:
+        return {p for p, first in self._starts.items() if first < self._ends[p]}
 
     def _next_batch(self, max_messages: int | None, pending: set[int] | None) -> list[Message]:
         """What has come, cut at the limit and counted; empty when nothing came for a while."""

@@ -123,7 +123,7 @@ def serve(
 def _run(config: BrokerConfig) -> None:
     """Run until told to stop. What an operator can mend is a sentence, everything else a trace."""
     from millstream.broker.config import ConfigError
-    from millstream.broker.server import run
+    from millstream.broker.process import run
     from millstream.log.directory import DirectoryInUseError, WrongDirectoryError
 
     try:

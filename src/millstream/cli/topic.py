@@ -1,4 +1,5 @@
-"""`millstream topic`: create, list, alter, delete. `describe` is in `cli/description.py`.
+"""`millstream topic`: create, list, alter, delete. `describe` is in `cli/description.py`, `hot` in
+`cli/hot.py`.
 
 A command that names several topics does what it can for each, says what failed, and ends with the
 exit code of the first failure.
@@ -24,6 +25,7 @@ from millstream.cli.connection import (
 )
 from millstream.cli.description import describe
 from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.hot import hot
 from millstream.cli.outcome import confirm_deletion, report
 from millstream.cli.terminal import JsonOption, counted, note, print_json, print_table
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
 app.command("describe", epilog=EXIT_CODES_HELP)(describe)
+app.command("hot", epilog=EXIT_CODES_HELP)(hot)
 
 TopicsArgument: TypeAlias = Annotated[list[str], typer.Argument(metavar="TOPIC")]
 ConfigsOption: TypeAlias = Annotated[
@@ -208,9 +211,7 @@ def _connect(
 ) -> tuple[Connection, AdminClient]:
     """A client that has reached a broker, so that the request itself cannot hang on that."""
     connection = Connection(servers, properties, timeout)
-    admin = connection.admin()
-    connection.reach(admin)
-    return connection, admin
+    return connection, connection.reach()[0]
 
 
 def _alter_configs(

@@ -3,11 +3,11 @@
 Every broker runs one of these; the one whose `controller` key is in the store acts. The key hangs
 on the broker's own lease, so that it goes when the broker does, and the others then race for it.
 
-What it does is decided by pure functions (`election`, `reassignment`, `balance`) from the image
-alone, never from the story of how the cluster got there: a new controller, or one that missed
-something, comes to the same result. Every change is compared with the record that it was decided
-on, and with this controller's own key, so that one that was deposed without knowing can change
-nothing.
+What it does is decided by pure functions (`election`, `reassignment`, `balance`, `decommission`)
+from the image alone, never from the story of how the cluster got there: a new controller, or one
+that missed something, comes to the same result. Every change is compared with the record that it
+was decided on, and with this controller's own key, so that one that was deposed without knowing
+can change nothing.
 
 Owns the task that campaigns and acts, and which partitions are still to be looked at. Nothing of
 the data path waits for it.
@@ -21,8 +21,9 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.controller import election, reassignment
+from millstream.controller import decommission, election, reassignment
 from millstream.controller.balance import LeaderTally
+from millstream.controller.decommission import Emptying
 from millstream.env.clock import Clock
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
@@ -43,6 +44,8 @@ UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 _RETRY_S: Final = 0.5
 #: Topics looked at between two turns of the loop.
 _TOPICS_PER_TURN: Final = 200
+#: Time between two looks at what brokers that are emptied still hold.
+_EMPTYING_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,10 @@ class Controller:
         "_broker_id",
         "_catalog",
         "_clock",
+        "_emptying_at",
         "_guard",
         "_must_look_at_all",
+        "_must_look_at_emptied",
         "_options",
         "_registration",
         "_task",
@@ -107,6 +112,9 @@ class Controller:
         #: Holds as long as this broker is the controller; None while it is not.
         self._guard: Compare | None = None
         self._balance_at = 0.0
+        #: Whether brokers that are to be emptied may hold something that can begin to move.
+        self._must_look_at_emptied = True
+        self._emptying_at = 0.0
         self.stats = ControllerStats()
 
     @property
@@ -127,6 +135,7 @@ class Controller:
     def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         if delta.brokers:
             self._must_look_at_all = True
+        self._look_at_emptied(image, delta)
         for topic in delta.created:
             self._to_look_at.add(topic.topic_id)
         for _, topic in delta.changed:
@@ -136,6 +145,18 @@ class Controller:
             self._guard = None
         if self._guard is not None or image.controller == NO_LEADER:
             self._woken.set()
+
+    def _look_at_emptied(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if delta.brokers or delta.broker_configs:
+            self._must_look_at_emptied = True
+        emptied = decommission.named(image.default_broker_configs)
+        if emptied and not self._must_look_at_emptied:
+            touched = [*delta.created, *(topic for pair in delta.changed for topic in pair)]
+            self._must_look_at_emptied = any(
+                not emptied.isdisjoint(record.replicas)
+                for topic in touched
+                for record in topic.partitions
+            )
 
     async def _run(self) -> None:
         while True:
@@ -147,7 +168,7 @@ class Controller:
                 await self._rest()
             except StoreError as error:
                 _log.warning("the controller's work is held up: %s", error)
-                self._must_look_at_all = True
+                self._must_look_at_all = self._must_look_at_emptied = True
                 await asyncio.sleep(_RETRY_S)
 
     async def _campaign(self) -> None:
@@ -160,16 +181,19 @@ class Controller:
         )
         if self._guard is not None:
             _log.info("broker %d is the controller now", self._broker_id)
-            self._must_look_at_all = True
+            self._must_look_at_all = self._must_look_at_emptied = True
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
             self._woken.set()
 
     async def _rest(self) -> None:
-        """Until something changes or it is time to look at the balance of leaders."""
-        if self._guard is None or not self._options.balances_leaders:
+        """Until something changes or it is time for one of the looks now and then."""
+        times = [self._balance_at] if self._options.balances_leaders else []
+        if self._must_look_at_emptied:
+            times.append(self._emptying_at)
+        if self._guard is None or not times:
             await self._woken.wait()
             return
-        left_s = self._balance_at - self._clock.monotonic()
+        left_s = min(times) - self._clock.monotonic()
         try:
             async with asyncio.timeout(max(left_s, 0.0)):
                 await self._woken.wait()
@@ -186,6 +210,9 @@ class Controller:
         if self._options.balances_leaders and self._clock.monotonic() >= self._balance_at:
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
             await self._balance()
+        if self._must_look_at_emptied and self._clock.monotonic() >= self._emptying_at:
+            self._emptying_at = self._clock.monotonic() + _EMPTYING_S
+            await self._empty()
 
     async def _due_changes(self) -> list[PartitionChange]:
         image = self._catalog.image
@@ -219,10 +246,21 @@ class Controller:
         async for topic in _in_turns(image.topics.values()):
             for number, record in enumerate(topic.partitions):
                 if tally.share(record.replicas[0]) > self._options.imbalance_share_max:
-                    after = election.prefer(record, image.brokers)
+                    after = election.prefer(record, image.eligible)
                     if after is not None:
                         changes.append(PartitionChange(topic.topic_id, number, record, after))
         await self._make(changes)
+
+    async def _empty(self) -> None:
+        """Begin to move what brokers hold that are to hold nothing."""
+        self._must_look_at_emptied = False
+        image = self._catalog.image
+        emptying = Emptying(image)
+        if not emptying.emptied:
+            return
+        async for topic in _in_turns(image.topics.values()):
+            emptying.add(topic)
+        await self._make(emptying.changes())
 
     def _is_unclean_allowed(self, topic: TopicRecord) -> bool:
         text = topic.configs.get(UNCLEAN_ELECTION)
@@ -271,6 +309,8 @@ def decide(
     record: PartitionRecord, image: ClusterImage, *, unclean: bool
 ) -> PartitionRecord | None:
     """What the controller would make of a partition's record, or None if it is right."""
-    settled = election.settle(record, image.brokers, unclean=unclean) or record
-    finished = reassignment.complete(settled, image.brokers) or settled
+    settled = (
+        election.settle(record, image.brokers, unclean=unclean, leaving=image.leaving) or record
+    )
+    finished = reassignment.complete(settled, image.eligible) or settled
     return None if finished is record else finished

@@ -26,7 +26,7 @@ async def hand_over(catalog: Catalog, broker_id: int) -> int:
     """Let others lead, before a stop, what they can lead; how many partitions were handed over."""
 
     def decide(record: PartitionRecord) -> PartitionRecord | None:
-        return election.hand_over(record, broker_id, catalog.image.brokers)
+        return election.hand_over(record, broker_id, catalog.image.eligible)
 
     return await _change_all(catalog, decide)
 

@@ -19,41 +19,49 @@ from millstream.metadata.record import NO_LEADER, PartitionRecord
 
 
 def settle(
-    record: PartitionRecord, alive: Container[int], *, unclean: bool
+    record: PartitionRecord,
+    alive: Container[int],
+    *,
+    unclean: bool,
+    leaving: Container[int] = (),
 ) -> PartitionRecord | None:
     """Take brokers that are gone out of the in-sync replicas, and find a leader if there is none.
 
-    With `unclean` a replica that is not in sync may lead where no other can.
+    Brokers that are leaving stay what they are and get nothing new. With `unclean` a replica that
+    is not in sync may lead where no other can.
     """
     present = tuple(replica for replica in record.isr if replica in alive)
     isr = present or record.isr
     leader = record.leader
     if leader not in alive or leader not in isr:
-        leader = _first(record.replicas, present)
-        if leader == NO_LEADER and unclean:
-            leader = _first(record.replicas, alive)
+        staying = tuple(replica for replica in record.replicas if replica not in leaving)
+        leader = _first(staying, present)
+        if unclean and not present:
+            leader = _first(staying, alive)
             if leader != NO_LEADER:
                 # What the others have and it has not is given up.
                 isr = (leader,)
     return _changed(record, leader, isr)
 
 
-def prefer(record: PartitionRecord, alive: Container[int]) -> PartitionRecord | None:
+def prefer(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:
     """Let the first replica lead, if it is in sync."""
     preferred = record.replicas[0]
-    if preferred not in record.isr or preferred not in alive:
+    if preferred not in record.isr or preferred not in eligible:
         return None
     return _changed(record, preferred, record.isr)
 
 
 def hand_over(
-    record: PartitionRecord, broker_id: int, alive: Container[int]
+    record: PartitionRecord, broker_id: int, eligible: Container[int]
 ) -> PartitionRecord | None:
     """Let a broker that is about to stop leave: another one in sync leads, if there is one.
 
     The last in-sync replica stays in sync and goes on leading: nobody can take its place.
     """
-    others = tuple(replica for replica in record.isr if replica != broker_id and replica in alive)
+    others = tuple(
+        replica for replica in record.isr if replica != broker_id and replica in eligible
+    )
     if broker_id not in record.isr or not others:
         return None
     isr = tuple(replica for replica in record.isr if replica != broker_id)

@@ -76,7 +76,8 @@ class Probe:
                     connection = await self._connect()
             except ConnectionRefusedError:
                 refusals += has_listened
-                await asyncio.sleep(_REFUSAL_PAUSE_S)
+                if refusals < _REFUSALS:
+                    await asyncio.sleep(_REFUSAL_PAUSE_S)
             except (OSError, TimeoutError):
                 refusals = 0
                 await asyncio.sleep(_RETRY_S)

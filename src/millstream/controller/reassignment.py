@@ -23,44 +23,46 @@ _ONLY_NEW: Final = "only replicas that the reassignment added are in sync; bring
 
 
 def begin(
-    record: PartitionRecord, wanted: Sequence[int], alive: Collection[int]
+    record: PartitionRecord, wanted: Sequence[int], eligible: Collection[int]
 ) -> PartitionRecord | None:
     """Start, or aim anew; None if the partition is where it should be and stays there.
 
     INVALID_REPLICA_ASSIGNMENT if the wanted replicas can't be."""
-    target = tuple(wanted)
-    _check(target, record, alive)
+    aim = tuple(wanted)
+    _check(aim, record, eligible)
     original = _original(record)
-    adding = tuple(replica for replica in target if replica not in original)
-    removing = tuple(replica for replica in original if replica not in target)
-    kept = tuple(replica for replica in original if replica not in target)
+    adding = tuple(replica for replica in aim if replica not in original)
+    removing = tuple(replica for replica in original if replica not in aim)
+    kept = tuple(replica for replica in original if replica not in aim)
     # A replica that an earlier plan was adding and this one does not want has no claim to be here.
-    isr = tuple(replica for replica in record.isr if replica in target or replica in original)
+    isr = tuple(replica for replica in record.isr if replica in aim or replica in original)
     if not isr:
         raise _refused(_ONLY_NEW)
     changed = msgspec.structs.replace(
-        record, replicas=target + kept, adding=adding, removing=removing, isr=isr
+        record, replicas=aim + kept, adding=adding, removing=removing, isr=isr
     )
     changed = _with_leader_inside(changed)
-    finished = complete(changed, alive) or changed
+    finished = complete(changed, eligible) or changed
     return None if finished == record else finished
 
 
-def complete(record: PartitionRecord, alive: Container[int]) -> PartitionRecord | None:
-    """The end of it, once every wanted replica is in sync; None before that."""
+def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:
+    """The end of it, once every wanted replica is in sync and one of them can lead; None before."""
     if not record.adding and not record.removing:
         return None
-    target = tuple(replica for replica in record.replicas if replica not in record.removing)
-    if any(replica not in record.isr for replica in target):
+    wanted = target(record)
+    if any(replica not in record.isr for replica in wanted):
         return None
-    isr = tuple(replica for replica in record.isr if replica in target)
+    isr = tuple(replica for replica in record.isr if replica in wanted)
     leader, epoch = record.leader, record.leader_epoch
-    if leader not in target:
-        leader = next((replica for replica in target if replica in alive), NO_LEADER)
+    if leader not in wanted:
+        leader = next((replica for replica in wanted if replica in eligible), NO_LEADER)
+        if leader == NO_LEADER:
+            return None
         epoch += 1
     return msgspec.structs.replace(
         record,
-        replicas=target,
+        replicas=wanted,
         adding=(),
         removing=(),
         isr=isr,
@@ -86,6 +88,11 @@ def cancel(record: PartitionRecord) -> PartitionRecord:
     return _with_leader_inside(changed)
 
 
+def target(record: PartitionRecord) -> tuple[int, ...]:
+    """The replicas as they will be; as they are, where nothing is under way."""
+    return tuple(replica for replica in record.replicas if replica not in record.removing)
+
+
 def is_under_way(record: PartitionRecord) -> bool:
     return bool(record.adding or record.removing)
 
@@ -102,19 +109,21 @@ def _with_leader_inside(record: PartitionRecord) -> PartitionRecord:
     return msgspec.structs.replace(record, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1)
 
 
-def _check(target: tuple[int, ...], record: PartitionRecord, alive: Collection[int]) -> None:
-    if not target:
+def _check(aim: tuple[int, ...], record: PartitionRecord, eligible: Collection[int]) -> None:
+    if not aim:
         raise _refused("a partition needs at least one replica")
-    if len(set(target)) != len(target):
-        raise _refused(f"replicas {list(target)} name a broker twice")
-    negative = [replica for replica in target if replica < 0]
+    if len(set(aim)) != len(aim):
+        raise _refused(f"replicas {list(aim)} name a broker twice")
+    negative = [replica for replica in aim if replica < 0]
     if negative:
         raise _refused(f"there can be no broker {negative[0]}")
     unknown = [
-        replica for replica in target if replica not in alive and replica not in record.replicas
+        replica for replica in aim if replica not in eligible and replica not in record.replicas
     ]
     if unknown:
-        raise _refused(f"broker {unknown[0]} is not alive, so it can't take a replica")
+        raise _refused(
+            f"broker {unknown[0]} is not alive, or about to stop, so it can't take a replica"
+        )
 
 
 def _refused(reason: str) -> BrokerError:

@@ -274,22 +274,31 @@ class LogDirectory:
 
         Safe in a thread beside the event loop; blocks.
         """
-        disk, path = self.storage.disk, self.storage.path
+        storage = self.storage
         with self._checkpoint_lock:
-            self.storage.is_checkpoint_stale = False
-            points, starts = dict(self._recovery_points), dict(self._log_starts)
-            logs = list(self._logs.values())
-            for log in logs:
-                if log.recovery_point:
-                    points[log.topic_partition] = log.recovery_point
-                if log.log_start_offset:
-                    starts[log.topic_partition] = log.log_start_offset
-            checkpoint.write_offsets(disk, path / checkpoint.RECOVERY_POINTS, points)
-            checkpoint.write_offsets(disk, path / checkpoint.LOG_STARTS, starts)
-            for log in logs:
-                log.checkpointed_point = points.get(log.topic_partition, 0)
-            if high_watermarks is not None:
-                checkpoint.write_offsets(disk, path / checkpoint.HIGH_WATERMARKS, high_watermarks)
+            storage.is_checkpoint_stale = False
+            try:
+                self._write_checkpoints(storage.disk, storage.path, high_watermarks)
+            except OSError:
+                storage.is_checkpoint_stale = True
+                raise
+
+    def _write_checkpoints(
+        self, disk: Disk, path: Path, high_watermarks: Mapping[TopicPartition, int] | None
+    ) -> None:
+        points, starts = dict(self._recovery_points), dict(self._log_starts)
+        logs = list(self._logs.values())
+        for log in logs:
+            if log.recovery_point:
+                points[log.topic_partition] = log.recovery_point
+            if log.log_start_offset:
+                starts[log.topic_partition] = log.log_start_offset
+        checkpoint.write_offsets(disk, path / checkpoint.RECOVERY_POINTS, points)
+        checkpoint.write_offsets(disk, path / checkpoint.LOG_STARTS, starts)
+        for log in logs:
+            log.checkpointed_point = points.get(log.topic_partition, 0)
+        if high_watermarks is not None:
+            checkpoint.write_offsets(disk, path / checkpoint.HIGH_WATERMARKS, high_watermarks)
 
     def close(
         self, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None

@@ -6,6 +6,10 @@ point on the loop. Every ticket that was begun must be finished, also when `run`
 
 Order: the data, then the indexes and snapshots, then the names in the directory, then the epochs.
 Only when all of it is there may the recovery point move.
+
+After a sync that failed nobody knows what is on the disk, and asking again may get a wrong yes. The
+epochs are written whole, in place of the old ones: where that fails (a full disk) it can be tried
+again.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ class FlushTicket:
         "epochs",
         "error",
         "generation",
+        "unwritten",
     )
 
     def __init__(
@@ -43,7 +48,10 @@ class FlushTicket:
         self.generation = generation
         #: What the epoch checkpoint must hold; None if it does already.
         self.epochs: list[tuple[int, int]] | None = None
+        #: Why something could not be synced.
         self.error: OSError | None = None
+        #: Why the epochs could not be written, though all else is on stable storage.
+        self.unwritten: OSError | None = None
 
     def add(self, handle: FileHandle) -> None:
         """Sync a file, which keeps its descriptor until `release`."""
@@ -65,11 +73,19 @@ class FlushTicket:
             if self._is_name_unsynced:
                 self._disk.sync_dir(self._directory)
                 self._disk.sync_dir(self._directory.parent)
-            if self.epochs is not None:
-                path = self._directory / checkpoint.LEADER_EPOCHS
-                checkpoint.write_epochs(self._disk, path, self.epochs)
         except OSError as error:
             self.error = error
+        else:
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        if self.epochs is None:
+            return
+        try:
+            path = self._directory / checkpoint.LEADER_EPOCHS
+            checkpoint.write_epochs(self._disk, path, self.epochs)
+        except OSError as error:
+            self.unwritten = error
 
     def _sync_path(self, path: Path) -> None:
         try:

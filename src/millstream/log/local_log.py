@@ -375,6 +375,7 @@ class LocalLog:
         try:
             return self._make_ticket(is_last)
         except OSError as error:
+            self._storage.flush_due.add(self)
             raise self._storage_error("cannot be flushed", error) from error
 
     def _make_ticket(self, is_last_flush: bool) -> FlushTicket:
@@ -423,14 +424,18 @@ class LocalLog:
     def finish_flush(self, ticket: FlushTicket) -> None:
         """Take note of a flush that ran. Raises KAFKA_STORAGE_ERROR if the disk failed it.
 
-        After such a failure nobody knows what is on the disk, and asking again may get a wrong
-        yes: the log takes no more appends until the broker has restarted and recovered it.
+        Where a sync failed the log takes no more appends until the broker has restarted and
+        recovered it. Where only the epochs could not be written, the next flush tries again.
         """
         ticket.release()
         self._tickets -= 1
         if ticket.error is not None:
             self.failure = f"{self.topic_partition} is offline, a flush failed: {ticket.error}"
             raise self._storage_error("cannot be flushed", ticket.error)
+        if ticket.unwritten is not None:
+            self._is_dirty = self.epochs.is_dirty = True
+            self._storage.flush_due.add(self)
+            raise self._storage_error("cannot be flushed", ticket.unwritten)
         if ticket.generation == self._generation and ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
             self._storage.is_checkpoint_stale = True

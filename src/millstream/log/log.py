@@ -317,17 +317,29 @@ class PartitionLog(TransactionalLog):
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on: a follower does, where its leader's log differs.
 
-        When it returns, the checkpoint on disk no longer vouches for what was dropped.
+        Before that, the checkpoint on disk no longer vouches for it. Raises KAFKA_STORAGE_ERROR;
+        where there was no room for the checkpoint, the log is as before.
         """
         if offset >= self.log_end_offset:
             return
         if offset <= self.segments[0].base_offset:
             self.truncate_fully_and_start_at(max(offset, self.log_start_offset))
             return
+        self._vouch_below(offset)
         try:
             self._truncate(offset)
         except OSError as error:
             self.failure = f"{self.topic_partition} is offline, truncating failed: {error}"
+            raise self._storage_error("cannot be truncated", error) from error
+
+    def _vouch_below(self, offset: int) -> None:
+        """Let the checkpoint on disk say nothing of `offset` and what follows."""
+        if self.recovery_point <= offset:
+            return
+        self.recovery_point = offset
+        try:
+            self._storage.checkpoint_now()
+        except OSError as error:
             raise self._storage_error("cannot be truncated", error) from error
 
     def _truncate(self, offset: int) -> None:
@@ -373,8 +385,9 @@ class PartitionLog(TransactionalLog):
             self._storage.checkpoint_now()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and let the next record get `offset`."""
+        """Drop everything and let the next record get `offset`. Raises as `truncate_to` does."""
         self._writable()
+        self._vouch_below(0)
         try:
             self._remove_segments(0)
             for snapshot in self._snapshots:
@@ -387,10 +400,9 @@ class PartitionLog(TransactionalLog):
         self._active = self.segments[0]
         self.epochs.truncate_from(0)
         self.log_start_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
         self._end_at(offset)
         self.recovery_point = offset
-        self._storage.checkpoint_now()
+        self._storage.is_checkpoint_stale = True
 
     def advance_start(self, offset: int) -> None:
         """Let readers no longer see what is below `offset` (DeleteRecords). Files go with the next

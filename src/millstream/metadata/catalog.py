@@ -24,6 +24,7 @@ from millstream.metadata import record as records
 from millstream.metadata.follower import ImageFollower
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, Configs, PartitionRecord, TopicRecord
+from millstream.metadata.standing import still_there
 from millstream.metadata.store import (
     Change,
     Compare,
@@ -222,7 +223,7 @@ class Catalog(ImageFollower):
 
         The stored record has the next epoch, whatever `record` says. INVALID_UPDATE_VERSION if
         the partition has changed meanwhile; INELIGIBLE_REPLICA if it has not, but a broker in
-        `registered` is no longer there under the broker epoch given.
+        `registered` is about to stop, or no longer there under the broker epoch given.
         """
         key = records.partition_key(topic_id, partition)
         found = await self._store.get(key)
@@ -244,8 +245,9 @@ class Catalog(ImageFollower):
             )
             put = Put(key, records.encode_partition(record))
             brokers = [
-                Compare(records.broker_key(node_id), epoch)
+                compare
                 for node_id, epoch in (registered or {}).items()
+                for compare in still_there(node_id, epoch)
             ]
             if await self.transact([Compare(key, found.revision), *brokers], [put]):
                 return record

@@ -11,7 +11,7 @@ missing key arrives: stores that limit the size of a transaction deliver large t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -67,7 +67,14 @@ class ClusterImage:
     group_configs: Map[str, Configs] = field(default_factory=Map)
     #: The broker that is the controller, or NO_LEADER.
     controller: int = NO_LEADER
+    #: Brokers that are about to stop.
+    leaving: frozenset[int] = frozenset()
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
+
+    @property
+    def eligible(self) -> Collection[int]:
+        """Brokers that may be given something: alive, and not about to stop."""
+        return frozenset(self.brokers) - self.leaving if self.leaving else self.brokers
 
     def topic(self, name: str) -> TopicRecord | None:
         return self.topics.get(name)
@@ -102,6 +109,8 @@ class ImageDelta:
     group_configs: set[str] = field(default_factory=set)
     #: Whether another broker, or none, is the controller.
     controller: bool = False
+    #: Whether brokers began, or ceased, to leave.
+    leaving: bool = False
 
     def __bool__(self) -> bool:
         return bool(
@@ -112,6 +121,7 @@ class ImageDelta:
             or self.broker_configs
             or self.group_configs
             or self.controller
+            or self.leaving
         )
 
 
@@ -151,6 +161,7 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
         if old.group_configs.get(group_id) != new.group_configs.get(group_id)
     }
     delta.controller = old.controller != new.controller
+    delta.leaving = old.leaving != new.leaving
     return delta
 
 
@@ -176,6 +187,7 @@ class _Step:
         "_group_configs",
         "_ids",
         "_image",
+        "_leaving",
         "_partitions",
         "_shared",
         "_topics",
@@ -188,6 +200,7 @@ class _Step:
         self._default_configs: Configs = image.default_broker_configs
         self._group_configs: dict[str, Configs | None] = {}
         self._controller = image.controller
+        self._leaving: dict[int, bool] = {}
         #: The last state of each topic that was put or deleted; partitions still missing.
         self._topics: dict[str, TopicRecord | None] = {}
         self._partitions: dict[TopicId, dict[int, PartitionRecord | None]] = {}
@@ -216,6 +229,8 @@ class _Step:
             self._group_configs[group_id] = (
                 None if event.value is None else records.decode_configs(event.value)
             )
+        elif key.startswith(records.LEAVING):
+            self._leaving[int(key.removeprefix(records.LEAVING))] = event.value is not None
         elif key == records.CONTROLLER_KEY:
             value = event.value
             self._controller = NO_LEADER if value is None else records.decode_controller(value)
@@ -278,6 +293,11 @@ class _Step:
         delta.controller = self._controller != image.controller
         if delta.controller:
             image = replace(image, controller=self._controller)
+        if self._leaving:
+            begun = {node_id for node_id, is_leaving in self._leaving.items() if is_leaving}
+            leaving = (image.leaving - self._leaving.keys()) | begun
+            delta.leaving = leaving != image.leaving
+            image = replace(image, leaving=leaving)
         return image, delta
 
     def _finish_topics(self, image: ClusterImage, delta: ImageDelta) -> ClusterImage:

@@ -18,6 +18,7 @@ import msgspec
 from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import PartitionRecord
+from millstream.metadata.standing import still_there
 from millstream.metadata.store import Compare, Put, StoreError, ValueIs
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicId
@@ -67,8 +68,8 @@ class JointUpdates:
             self._task = None
 
     def _take(self) -> list[_Asked]:
-        # A transaction's size bounds its compares too, and brokers are compared with as well.
-        size = max(self._catalog.changes_max - len(self._catalog.image.brokers), 1)
+        # A transaction's size bounds its compares too, and each broker is compared with twice.
+        size = max(self._catalog.changes_max - 2 * len(self._catalog.image.brokers), 1)
         asked, self._asked = self._asked[:size], self._asked[size:]
         return [each for each in asked if not each.answer.done()]
 
@@ -98,7 +99,8 @@ class JointUpdates:
             compares.append(ValueIs(key, records.encode_partition(present)))
             puts.append(Put(key, records.encode_partition(after)))
             stored.append(after)
-        compares += [Compare(records.broker_key(each), epoch) for each, epoch in brokers.items()]
+        for node_id, epoch in brokers.items():
+            compares += still_there(node_id, epoch)
         if await self._catalog.transact(compares, puts) is None:
             return False
         for each, record in zip(asked, stored, strict=True):

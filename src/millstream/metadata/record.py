@@ -11,6 +11,7 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
     configs/group/<name>         {name: text}; absent where the group sets nothing
     producer-ids                 {"next"}
     controller                   {"id"}                                        leased
+    leaving/<id>                 {}: the broker is about to stop               leased
     pending/<topic-id>           a large topic in the middle of a change; see `large_change`
 Topic ids are in Kafka's text form. A topic exists when its `topics/` key does: partitions are put
 no later than it, and deleted no earlier.
@@ -33,6 +34,7 @@ CLUSTER_KEY: Final = "cluster"
 PRODUCER_IDS_KEY: Final = "producer-ids"
 CONTROLLER_KEY: Final = "controller"
 BROKERS: Final = "brokers/"
+LEAVING: Final = "leaving/"
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 BROKER_CONFIGS: Final = "configs/broker/"
@@ -121,6 +123,10 @@ decode_partition = msgspec.json.Decoder(PartitionRecord).decode
 
 def broker_key(node_id: int) -> str:
     return f"{BROKERS}{node_id}"
+
+
+def leaving_key(node_id: int) -> str:
+    return f"{LEAVING}{node_id}"
 
 
 def topic_key(name: str) -> str:

@@ -31,6 +31,7 @@ from millstream.metadata.store import (
     LeaseExpiredError,
     LeaseId,
     MetadataStore,
+    Put,
     StoreError,
     UnavailableError,
     UncertainError,
@@ -41,6 +42,8 @@ _logger = logging.getLogger(__name__)
 
 #: Renewals in the life of a lease; all but one may be lost.
 _RENEWALS: Final = 3
+#: Rest after the store refused something, or was not reached.
+_RETRY_S: Final = 0.05
 #: Looks, in the time of a lease, whether an earlier process of the same broker is gone.
 _ATTEMPTS_PER_LEASE: Final = 20
 #: Looks in all: a lease may live somewhat longer than its time.
@@ -113,7 +116,7 @@ class Registration:
         for attempt in range(_ATTEMPTS):
             try:
                 await self._register()
-            except (BrokerError, UncertainError) as error:
+            except (BrokerError, UncertainError, LeaseExpiredError) as error:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 if attempt == 0 and isinstance(error, BrokerError):
@@ -121,6 +124,11 @@ class Registration:
             else:
                 return
             await asyncio.sleep(self._ttl_ms / 1000 / _ATTEMPTS_PER_LEASE)
+
+    async def announce_leaving(self) -> None:
+        """Tell that this broker is about to stop: nobody gives it anything new from then on."""
+        put = Put(records.leaving_key(self._record.node_id), b"{}", self.lease)
+        await self._catalog.transact([], [put])
 
     def deleted(self) -> None:
         """The registration is gone from the image: others take this broker for dead."""
@@ -145,9 +153,15 @@ class Registration:
                 try:
                     async with asyncio.timeout(self._left_s()):
                         await self._renew()
-                except (UnavailableError, UncertainError, TimeoutError) as error:
+                except (
+                    UnavailableError,
+                    UncertainError,
+                    LeaseExpiredError,
+                    TimeoutError,
+                ) as error:
                     _logger.warning("the broker's lease was not renewed: %s", error)
                     self.check()
+                    await asyncio.sleep(_RETRY_S)
         except Exception as error:
             _logger.exception("the broker's registration is no longer kept alive")
             self.failed.set_result(error)

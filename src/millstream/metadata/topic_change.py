@@ -185,7 +185,7 @@ def _place_one(image: ClusterImage, replicas: tuple[int, ...], factor: int) -> P
         raise BrokerError(
             code, f"partitions of one topic need equally many replicas: {len(replicas)}, {factor}"
         )
-    alive = tuple(node_id for node_id in replicas if node_id in image.brokers)
+    alive = tuple(node_id for node_id in replicas if node_id in image.eligible)
     if not alive:
         raise BrokerError(code, f"none of the replicas {list(replicas)} is on a live broker")
     return PartitionRecord(replicas=replicas, leader=alive[0], leader_epoch=0, isr=alive)

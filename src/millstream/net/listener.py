@@ -65,8 +65,12 @@ class Acceptor:
         if self._connections:
             self._empty = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._empty], timeout=wait_s_max)
+        self.abort_connections("shutdown")
+
+    def abort_connections(self, reason: str) -> None:
+        """Cut every connection off; what was not sent is lost."""
         for connection in list(self._connections):
-            connection.abort("shutdown")
+            connection.abort(reason)
 
     def _lost(self, connection: Connection) -> None:
         self._connections.discard(connection)

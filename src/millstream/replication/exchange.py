@@ -7,6 +7,7 @@ Both follow the metadata after the partitions have.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from millstream.env.clock import Clock
 from millstream.env.network import Network
@@ -19,7 +20,17 @@ from millstream.replication.following import Following
 from millstream.replication.isr_change import IsrChanges, Update
 from millstream.replication.replica import Replicas
 from millstream.replication.stats import ReplicationStats
-from millstream.replication.throttle import UNLIMITED, Throttle
+from millstream.replication.throttle import UNLIMITED, ReplicaLimit
+
+
+class Rates(NamedTuple):
+    """Bytes a second for replicas that are throttled: those that topics name, and those that a
+    reassignment adds."""
+
+    leader: int = UNLIMITED
+    follower: int = UNLIMITED
+    leader_moving: int = UNLIMITED
+    follower_moving: int = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +39,18 @@ class ExchangeOptions:
     listener_name: str
     lag_ms_max: int = 30_000
     fetcher: FetcherOptions = field(default_factory=FetcherOptions)
-    #: Bytes a second for replicas that are throttled.
-    leader_rate: int = UNLIMITED
-    follower_rate: int = UNLIMITED
+    rates: Rates = field(default_factory=Rates)
 
 
 class ReplicaExchange:
     """Runs between `start` and `stop`. Event loop only."""
 
     __slots__ = (
-        "_follower_throttle",
+        "_follower_limit",
         "_following",
         "_is_started",
         "_isr",
-        "_leader_throttle",
+        "_leader_limit",
         "sessions",
         "stats",
     )
@@ -58,12 +67,13 @@ class ReplicaExchange:
         random: Random,
     ) -> None:
         self.stats = ReplicationStats()
-        self._leader_throttle = Throttle(options.leader_rate)
-        self._follower_throttle = Throttle(options.follower_rate)
+        self._leader_limit = ReplicaLimit()
+        self._follower_limit = ReplicaLimit()
+        self.set_rates(options.rates)
         self._isr = IsrChanges(update_partition, replicas, clock, options.lag_ms_max, self.stats)
         #: Of the brokers that follow this one.
         self.sessions = FollowerSessions(
-            Leader(replicas, self._isr, clock, self.stats, self._leader_throttle), random
+            Leader(replicas, self._isr, clock, self.stats, self._leader_limit), random
         )
         follower = Follower(
             broker_id,
@@ -72,7 +82,7 @@ class ReplicaExchange:
             replicas,
             options.fetcher,
             self.stats,
-            self._follower_throttle,
+            self._follower_limit,
         )
         self._following = Following(follower, options.listener_name)
         self._is_started = False
@@ -91,10 +101,14 @@ class ReplicaExchange:
         self.sessions.follow(image, delta)
         self._following.follow(image, delta)
 
-    def set_rates(self, leader_rate: int, follower_rate: int) -> None:
+    def lost_leaders(self) -> list[int]:
+        """Leaders that have just hung up: dead, as likely as not."""
+        return self._following.lost()
+
+    def set_rates(self, rates: Rates) -> None:
         """Settings changed at run time."""
-        self._leader_throttle.bytes_per_second = leader_rate
-        self._follower_throttle.bytes_per_second = follower_rate
+        self._leader_limit.set_rates(rates.leader, rates.leader_moving)
+        self._follower_limit.set_rates(rates.follower, rates.follower_moving)
 
     async def stop(self) -> None:
         self._is_started = False

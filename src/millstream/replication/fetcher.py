@@ -16,6 +16,9 @@ A row is applied by these rules:
     OFFSET_OUT_OF_RANGE     the leader's log begins after the end of ours: start over there
     any other error         leave the partition alone for a while, or until its metadata change
 
+A leader that hung up is taken for lost for a moment (`is_lost`): clients are not sent to it before
+the metadata say who leads now. A leader that never answers again is for others to find out.
+
 Rests grow from `_REST_S_MIN` to `backoff_ms`: most failures end at once, when the metadata have
 reached the other side or a broker that has just registered accepts connections.
 """
@@ -38,7 +41,7 @@ from millstream.replication.peer import Peer, PeerError
 from millstream.replication.replica import Replicas
 from millstream.replication.source_session import FetchLimits, Followed, Key, SourceSession
 from millstream.replication.stats import ReplicationStats
-from millstream.replication.throttle import Throttle
+from millstream.replication.throttle import ReplicaLimit
 from millstream.replication.truncation import EpochEnd, truncation_offset
 from millstream.wire.messages.fetch import FetchResponse
 
@@ -50,6 +53,8 @@ FETCH_VERSION: Final = 18
 _BYTES_PER_TURN: Final = 1024 * 1024
 _REQUESTS_MAX: Final = 2
 _REST_S_MIN: Final = 0.02
+#: After this the cluster has decided about a leader that hung up, or it is alive for others.
+_LOST_S_MAX: Final = 1.0
 _SESSION_LOST: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -86,7 +91,7 @@ class Follower:
     replicas: Replicas
     options: FetcherOptions
     stats: ReplicationStats
-    throttle: Throttle
+    limit: ReplicaLimit
     #: Of the present registration.
     broker_epoch: int = -1
 
@@ -108,6 +113,7 @@ class Fetcher:
         "_endpoint",
         "_follower",
         "_is_restarting",
+        "_lost_at",
         "_nudge",
         "_peer",
         "_session",
@@ -126,6 +132,8 @@ class Fetcher:
         self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: Whether the connection was closed from here, to begin a new session at once.
         self._is_restarting = False
+        #: When a connection broke on which the leader had answered; None after its next answer.
+        self._lost_at: float | None = None
         #: Appended to since the last answer, where that is to be made durable first.
         self._appended: dict[Partition, None] = {}
 
@@ -157,6 +165,14 @@ class Fetcher:
         self._is_restarting = True
         self._close()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the leader has just hung up, and nothing was heard of it since."""
+        if self._peer is not None and self._peer.closed and not self._is_restarting:
+            return self._session.is_open
+        now = self._follower.clock.monotonic()
+        return self._lost_at is not None and now - self._lost_at < _LOST_S_MAX
+
     def _wake(self) -> None:
         if not self._nudge.done():
             self._nudge.set_result(None)
@@ -177,6 +193,8 @@ class Fetcher:
             except PeerError as error:
                 if not self._is_restarting:
                     self._follower.stats.connection_failures += 1
+                    if self._session.is_open:
+                        self._lost_at = self._follower.clock.monotonic()
                     _log.warning("fetching from broker %d: %s", self._source_id, error)
             self._close()
             self._session.reset()
@@ -250,6 +268,7 @@ class Fetcher:
             self._session.reset()
             return
         self._session.opened(response.session_id)
+        self._lost_at = None
         size = 0
         for topic in response.responses:
             for row in topic.partitions:
@@ -265,7 +284,8 @@ class Fetcher:
 
     def _apply_row(self, followed: Followed, row: _Row) -> int:
         """Bring one partition on; returns how much was appended."""
-        before = followed.partition.log.log_end_offset
+        log = followed.partition.log
+        end_before, start_before = log.log_end_offset, log.log_start_offset
         size = 0
         try:
             if row.error_code:
@@ -283,9 +303,11 @@ class Fetcher:
             self._delay(followed, self._rest_s(followed.failures))
             return size
         followed.failures = 0
-        if followed.partition.log.log_end_offset != before:
+        if log.log_end_offset != end_before:
             self._session.moved(followed)
             self._hold_back(followed, size)
+        elif log.log_start_offset != start_before:
+            self._session.moved(followed)
         return size
 
     def _append(self, partition: Partition, row: _Row) -> int:
@@ -334,15 +356,18 @@ class Fetcher:
     def _hold_back(self, followed: Followed, size: int) -> None:
         """Let a replica that is throttled wait for its turn."""
         follower, partition = self._follower, followed.partition
-        if follower.broker_id in partition.state.isr or not follower.throttle.covers(
+        throttles = follower.limit.of(
+            partition.state,
             partition.log.config.follower_replication_throttled_replicas,
             partition.topic_partition.partition,
             follower.broker_id,
-        ):
+        )
+        if not throttles:
             return
         now = follower.clock.monotonic()
-        follower.throttle.add(size, now)
-        wait_s = follower.throttle.wait_s(now)
+        for throttle in throttles:
+            throttle.add(size, now)
+        wait_s = max(throttle.wait_s(now) for throttle in throttles)
         if wait_s:
             self._delay(followed, wait_s)
 

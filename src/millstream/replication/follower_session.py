@@ -12,7 +12,8 @@ States of a partition in a session:
     quiet    the follower has been told everything there is to tell
     sent     records or an error were sent; nothing more is until the follower names it again
 
-Records wake a waiting fetch; a high watermark alone goes along with the next answer. A request that
+Records and a new log start wake a waiting fetch; a high watermark alone goes along with the next
+answer. A request that
 comes while another one waits makes that one answer at once: that is how a follower adds partitions
 without waiting for the end of a long poll.
 
@@ -36,7 +37,7 @@ from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 from millstream.replication.serving import Position
 from millstream.replication.stats import ReplicationStats
-from millstream.replication.throttle import Throttle
+from millstream.replication.throttle import ReplicaLimit, Throttle
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 _Key: TypeAlias = tuple[TopicId, int]
@@ -52,7 +53,7 @@ class Leader(NamedTuple):
     isr: IsrChanges
     clock: Clock
     stats: ReplicationStats
-    throttle: Throttle
+    limit: ReplicaLimit
 
 
 class Limits(NamedTuple):
@@ -103,6 +104,13 @@ class _Entry:
         """It was named: answers under way may be of no use to the follower any more."""
         self.is_sent = False
         self.told_high_watermark = self.told_log_start_offset = -1
+
+    @property
+    def has_new_start(self) -> bool:
+        """Whether the log starts later than the follower knows: somebody may wait for all replicas
+        to follow."""
+        known = max(self.told_log_start_offset, self.position.log_start_offset)
+        return self.partition is not None and known < self.partition.log.log_start_offset
 
     def more_appended(self) -> None:
         self._session.touch(self, has_records=True)
@@ -194,7 +202,8 @@ class FollowerSession:
             self._due[entry] = None
             self._note_caught_up(entry)
         # An error is due at once as well; it shows as a partition that is no longer led.
-        is_urgent = has_records or entry.partition is None or entry.partition.leadership is None
+        is_lost = entry.partition is None or entry.partition.leadership is None
+        is_urgent = has_records or is_lost or entry.has_new_start
         if is_urgent and self._callback is not None and not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             asyncio.get_running_loop().call_soon(self._wake)
@@ -257,6 +266,7 @@ class FollowerSession:
             gathered += len(records)
             remaining = max(remaining - len(records), 0)
             is_urgent = is_urgent or row.error_code != 0 or row.diverging_epoch is not None
+            is_urgent = is_urgent or entry.has_new_start
             found.append((entry, row, records))
         if not is_final and not is_urgent and gathered < limits.bytes_min:
             return None
@@ -294,17 +304,16 @@ class FollowerSession:
         )
         self._leader.isr.fetched(partition, fetch)
 
-    def _is_throttled(self, partition: Partition, now: float) -> bool:
-        throttle = self._leader.throttle
-        return (
-            throttle.is_exceeded(now)
-            and self.broker_id not in partition.state.isr
-            and throttle.covers(
-                partition.log.config.leader_replication_throttled_replicas,
-                partition.topic_partition.partition,
-                self.broker_id,
-            )
+    def _throttles(self, partition: Partition) -> list[Throttle]:
+        return self._leader.limit.of(
+            partition.state,
+            partition.log.config.leader_replication_throttled_replicas,
+            partition.topic_partition.partition,
+            self.broker_id,
         )
+
+    def _is_throttled(self, partition: Partition, now: float) -> bool:
+        return any(throttle.is_exceeded(now) for throttle in self._throttles(partition))
 
     def _describe_failure(self, row: _Row, error: BrokerError, partition: Partition | None) -> None:
         row.error_code = error.code
@@ -355,10 +364,7 @@ class FollowerSession:
         return has_news
 
     def _count(self, entry: _Entry, size: int) -> None:
-        leader = self._leader
-        leader.stats.bytes_out += size
-        partition = entry.partition
-        if partition is not None and self.broker_id not in partition.state.isr:
-            replicas = partition.log.config.leader_replication_throttled_replicas
-            if leader.throttle.covers(replicas, entry.key[1], self.broker_id):
-                leader.throttle.add(size, leader.clock.monotonic())
+        self._leader.stats.bytes_out += size
+        if entry.partition is not None:
+            for throttle in self._throttles(entry.partition):
+                throttle.add(size, self._leader.clock.monotonic())

@@ -6,6 +6,10 @@ is. Its state is of one leader epoch and is thrown away with it.
 "Caught up" at a time means: at that time it had all that the leader had. A fetch at the leader's
 log end proves it for now. Under steady load a follower is never seen there; but a fetch at or past
 the log end that the leader had at the fetch before proves it for the time of that earlier fetch.
+
+What was proved counts for the registration that proved it. A follower that registered anew was away
+and may be far behind, or have lost what it had: it is not caught up until it has been seen to be,
+so that it does not hold back what producers wait for while it catches up.
 """
 
 from __future__ import annotations
@@ -49,7 +53,8 @@ class FollowerState:
         self.broker_epoch = UNKNOWN
         self.log_end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
-        #: The latest time at which it is known to have had everything. Never moves back.
+        #: The latest time at which it is known to have had everything. Never moves back under one
+        #: registration.
         self.caught_up_at = caught_up_at
         #: Of the fetch before: when it was, and the leader's log end then.
         self._fetched_at = NEVER
@@ -59,6 +64,8 @@ class FollowerState:
         """Take note of a fetch; False if it is of a registration that has been replaced."""
         if fetch.broker_epoch < self.broker_epoch:
             return False
+        if self.broker_epoch not in (UNKNOWN, fetch.broker_epoch):
+            self.caught_up_at = self._fetched_at = NEVER
         self.broker_epoch = fetch.broker_epoch
         if fetch.offset >= leader_end_offset:
             self.caught_up_at = max(self.caught_up_at, fetch.now)

@@ -40,6 +40,10 @@ class Following:
         self._sources.clear()
         await asyncio.gather(*self._ending, *(fetcher.stop() for fetcher in fetchers))
 
+    def lost(self) -> list[int]:
+        """Brokers that have just hung up on this one."""
+        return [broker_id for broker_id, fetcher in self._fetchers.items() if fetcher.is_lost]
+
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
         self._image = image

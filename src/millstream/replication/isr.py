@@ -4,9 +4,9 @@ Rules, for a leader in its epoch:
     leaves    not caught up for `lag_s_max`; or has told less than the high watermark, which a
               member cannot unless it lost records that were committed
     joins     has everything up to the high watermark and up to where this leader epoch began, is
-              caught up, so that it would not leave again at once, and is registered under the
-              broker epoch that its last fetch carried. Below the epoch's start its log may still
-              differ from the leader's.
+              caught up, so that it would not leave again at once, is registered under the broker
+              epoch that its last fetch carried, and is not about to stop. Below the epoch's start
+              its log may still differ from the leader's.
     maximal   the ISR plus what a proposal adds that the store has not confirmed: the store may have
               taken the proposal already and somebody elected from it. What a proposal takes away
               still counts, because the store may not have taken it.
@@ -30,8 +30,8 @@ class LeaderView(NamedTuple):
     high_watermark: int
     #: The log's end when this broker became leader of the epoch.
     epoch_start_offset: int
-    #: Broker epochs of all brokers that are registered.
-    alive: Mapping[int, int]
+    #: Broker epochs of all brokers that are registered and not about to stop.
+    eligible: Mapping[int, int]
     #: Monotonic seconds.
     now: float
     lag_s_max: float
@@ -55,8 +55,8 @@ def may_join(follower: FollowerState, leader: LeaderView) -> bool:
 
 
 def is_registered(follower: FollowerState, leader: LeaderView) -> bool:
-    """Whether the follower's last fetch came from the broker that is registered now."""
-    return leader.alive.get(follower.broker_id) == follower.broker_epoch
+    """Whether the follower's last fetch came from the broker that is registered now, to stay."""
+    return leader.eligible.get(follower.broker_id) == follower.broker_epoch
 
 
 def next_isr(

@@ -53,6 +53,7 @@ class IsrChanges:
         "_alive",
         "_at_work",
         "_clock",
+        "_eligible",
         "_lag_s_max",
         "_partitions",
         "_review_task",
@@ -77,6 +78,8 @@ class IsrChanges:
         self._stats = stats
         #: Broker epochs of the brokers that are registered.
         self._alive: dict[int, int] = {}
+        #: Those of them that are not about to stop.
+        self._eligible: dict[int, int] = {}
         #: Partitions with an attempt that has not ended.
         self._at_work: dict[Partition, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_ATTEMPTS_AT_ONCE)
@@ -100,6 +103,8 @@ class IsrChanges:
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
+        if delta.leaving:
+            self._know(image)
         if delta.brokers:
             self._know(image)
             for partition in list(self._partitions):
@@ -107,6 +112,7 @@ class IsrChanges:
 
     def _know(self, image: ClusterImage) -> None:
         self._alive = {broker_id: broker.epoch for broker_id, broker in image.brokers.items()}
+        self._eligible = {each: self._alive[each] for each in image.eligible}
 
     def fetched(self, partition: Partition, fetch: FollowerFetch) -> None:
         """A follower proved that it has everything below an offset of its leader's log."""
@@ -114,6 +120,7 @@ class IsrChanges:
         if leadership is None or not leadership.fetched(fetch, self._view(partition, fetch.now)):
             return
         partition.advance_high_watermark()
+        partition.advance_low_watermark()
         if fetch.broker_id not in partition.state.isr or fetch.offset < partition.high_watermark:
             self._review(partition)
 
@@ -130,7 +137,7 @@ class IsrChanges:
             partition.log.log_end_offset,
             partition.high_watermark,
             leadership.epoch_start_offset,
-            self._alive,
+            self._eligible,
             now,
             self._lag_s_max,
         )

@@ -93,6 +93,14 @@ class Leadership:
         """The smallest offset that everybody who counts has; -1 before all of them have told."""
         return isr.committed_offset(own_offset, self._counted)
 
+    def low_watermark(self, own_offset: int) -> int:
+        """The smallest log start of the in-sync replicas; -1 before all of them have told."""
+        for replica in self._state.isr:
+            follower = self.followers.get(replica)
+            if follower is not None:
+                own_offset = min(own_offset, follower.log_start_offset)
+        return own_offset
+
     def fetched(self, fetch: FollowerFetch, leader: LeaderView) -> bool:
         """Take note of a follower's fetch; whether it counts."""
         follower = self.followers.get(fetch.broker_id)

@@ -103,6 +103,7 @@ class Partition:
         "_flushes_before_ack",
         "_host",
         "_led_epoch",
+        "_trimmed",
         "broker_id",
         "durable_offset",
         "high_watermark",
@@ -140,6 +141,8 @@ class Partition:
         #: Callbacks for the high watermark and for the durable offset; made when first needed.
         self._committed: OffsetWaiters | None = None
         self._durable: OffsetWaiters | None = None
+        #: The same for the low watermark.
+        self._trimmed: OffsetWaiters | None = None
         #: Fetches that wait for more; None when there are none.
         self.watchers: set[Watcher] | None = None
         self.is_wake_scheduled = False
@@ -173,6 +176,7 @@ class Partition:
         if self.is_leader:
             self._lead()
             self.advance_high_watermark()
+            self.advance_low_watermark()
             if self._committed is not None and self.is_under_min_isr:
                 self._committed.fire_all()
         else:
@@ -433,13 +437,13 @@ class Partition:
 
     def release_waiters(self) -> None:
         """Call back everybody who waits here: this broker can't serve them any more."""
-        for waiters in (self._committed, self._durable):
+        for waiters in (self._committed, self._durable, self._trimmed):
             if waiters is not None:
                 waiters.fire_all()
         self.wake()
 
     def delete_records(self, offset: int) -> int:
-        """Move the log's start to `offset` (-1: the high watermark); returns the low watermark."""
+        """Move the log's start to `offset` (-1: the high watermark); returns where it is now."""
         if offset == -1:
             offset = self.high_watermark
         if offset < 0 or offset > self.high_watermark:
@@ -448,4 +452,24 @@ class Partition:
                 f"{self.topic_partition} can be cut at an offset of up to {self.high_watermark}",
             )
         self.log.advance_start(offset)
+        for reader in self.readers:
+            reader.changed()
         return self.log.log_start_offset
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest log start of the in-sync replicas, as far as their leader knows."""
+        start = self.log.log_start_offset
+        return start if self.leadership is None else self.leadership.low_watermark(start)
+
+    def advance_low_watermark(self) -> None:
+        """Call back who waited for the low watermark to be where it is now."""
+        if self._trimmed is not None:
+            self._trimmed.advance(self.low_watermark)
+
+    def when_trimmed(self, offset: int, callback: Callable[[], None]) -> None:
+        """Have `callback` called when all in-sync replicas begin at `offset` or later, or when
+        this broker leads no longer."""
+        if self._trimmed is None:
+            self._trimmed = OffsetWaiters()
+        self._trimmed.add(offset, callback)

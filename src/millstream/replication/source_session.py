@@ -167,7 +167,7 @@ class SourceSession:
         return followed
 
     def moved(self, followed: Followed) -> None:
-        """Its log's end is another one: tell the leader."""
+        """Its log's end or start is another one: tell the leader."""
         if self._followed.get(followed.key) is followed:
             self._to_name[followed] = None
 

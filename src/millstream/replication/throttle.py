@@ -1,8 +1,9 @@
 """A limit on bytes a second for replicas that catch up, so that they leave room for clients. Pure.
 
 Kafka's rule: only replicas outside of the ISR are held back, and only those that the topic's
-`leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` names. The rate
-is of the broker, over all of them.
+`leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` names. Another
+rate is for those that a reassignment adds, whatever topics say (KIP-542). Both are of the broker,
+over all of them.
 
 A bucket that may go into debt: what was sent is counted afterwards, and nothing more is until the
 debt is paid. So a batch larger than the rate gets through.
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+
+from millstream.metadata.record import PartitionRecord
 
 UNLIMITED: Final = 2**63 - 1
 _EVERY_REPLICA: Final = ("*",)
@@ -26,6 +29,10 @@ class Throttle:
         #: Bytes that may be sent now; below 0 a debt. At most what one second gives.
         self._credit = float(bytes_per_second)
         self._updated_at = 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        return self.bytes_per_second < UNLIMITED
 
     def add(self, size: int, now: float) -> None:
         """Count bytes that were sent or received under the limit."""
@@ -54,3 +61,31 @@ class Throttle:
         if not replicas:
             return False
         return tuple(replicas) == _EVERY_REPLICA or f"{partition}:{broker_id}" in replicas
+
+
+class ReplicaLimit:
+    """The limits of one side, leader's or follower's."""
+
+    __slots__ = ("_moving", "_named")
+
+    def __init__(self, named_rate: int = UNLIMITED, moving_rate: int = UNLIMITED) -> None:
+        #: For replicas that topics name, and for those that a reassignment adds.
+        self._named = Throttle(named_rate)
+        self._moving = Throttle(moving_rate)
+
+    def set_rates(self, named_rate: int, moving_rate: int) -> None:
+        self._named.bytes_per_second = named_rate
+        self._moving.bytes_per_second = moving_rate
+
+    def of(
+        self, state: PartitionRecord, named: Sequence[str], partition: int, broker_id: int
+    ) -> list[Throttle]:
+        """Those that hold a replica back; `named` is the topic's setting."""
+        found: list[Throttle] = []
+        if broker_id in state.isr:
+            return found
+        if self._named.is_limited and Throttle.covers(named, partition, broker_id):
+            found.append(self._named)
+        if self._moving.is_limited and broker_id in state.adding:
+            found.append(self._moving)
+        return found

@@ -49,7 +49,7 @@ async def _alter(topic: str, wanted: _Wanted, context: Context, may_resize: bool
                 f"{len(wanted.replicas)} replicas would change the replication factor, which the"
                 " request does not allow",
             )
-        return reassignment.begin(record, wanted.replicas, catalog.image.brokers)
+        return reassignment.begin(record, wanted.replicas, catalog.image.eligible)
 
     row = _Row(partition_index=wanted.partition_index)
     try:

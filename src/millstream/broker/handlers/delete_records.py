@@ -1,38 +1,62 @@
 """DeleteRecords: versions 0 to 2.
 
-Moves the start of a partition's log; offset -1 means the high watermark. The new start is on disk
-when the answer leaves; files that lie wholly before it are removed in the background.
+Moves the start of a partition's log; offset -1 means the high watermark. The new start is on the
+leader's disk when the answer leaves, and every in-sync replica has taken it over, or the request's
+time is up; files that lie wholly before it are removed in the background.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from millstream.broker.context import Context
-from millstream.model.error import BrokerError
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.replication.partition import Partition
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 _Row = DeleteRecordsResponse.Topic.Partition
 
 
 async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsResponse.Topic(
-                name=topic.name,
-                partitions=[_delete(topic.name, wanted, context) for wanted in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    response = DeleteRecordsResponse()
+    waiting: list[tuple[_Row, Partition, int]] = []
+    for topic in request.topics:
+        rows = []
+        for wanted in topic.partitions:
+            row = _Row(partition_index=wanted.partition_index, low_watermark=-1)
+            rows.append(row)
+            try:
+                partition = context.services.replicas.find(topic.name, wanted.partition_index)
+                partition.check_leader()
+                waiting.append((row, partition, partition.delete_records(wanted.offset)))
+            except BrokerError as error:
+                row.error_code = error.code
+        response.topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=rows))
     await context.services.checkpoint()
+    try:
+        async with asyncio.timeout(max(request.timeout_ms, 0) / 1000):
+            for _, partition, offset in waiting:
+                await _trimmed(partition, offset)
+    except TimeoutError:
+        pass  # Each row tells below how far it came.
+    for row, partition, offset in waiting:
+        _tell(row, partition, offset)
     return response
 
 
-def _delete(topic: str, wanted: DeleteRecordsRequest.Topic.Partition, context: Context) -> _Row:
-    row = _Row(partition_index=wanted.partition_index, low_watermark=-1)
-    try:
-        partition = context.services.replicas.find(topic, wanted.partition_index)
-        partition.check_leader()
-        row.low_watermark = partition.delete_records(wanted.offset)
-    except BrokerError as error:
-        row.error_code = error.code
-    return row
+async def _trimmed(partition: Partition, offset: int) -> None:
+    """Return when all in-sync replicas begin at `offset`, or this broker leads no longer."""
+    if partition.low_watermark >= offset:
+        return
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    partition.when_trimmed(offset, lambda: None if done.done() else done.set_result(None))
+    await done
+
+
+def _tell(row: _Row, partition: Partition, offset: int) -> None:
+    if not partition.is_leader:
+        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return
+    row.low_watermark = partition.low_watermark
+    if row.low_watermark < offset:
+        row.error_code = ErrorCode.REQUEST_TIMED_OUT

@@ -60,12 +60,12 @@ async def _elect(topic: str, number: int, kind: ElectionType, context: Context) 
     catalog = context.services.catalog
 
     def decide(record: PartitionRecord) -> PartitionRecord | None:
-        alive = catalog.image.brokers
+        image = catalog.image
         if kind is ElectionType.PREFERRED:
-            return _preferred(record, election.prefer(record, alive))
+            return _preferred(record, election.prefer(record, image.eligible))
         if record.leader != NO_LEADER:
             return None
-        after = election.settle(record, alive, unclean=True)
+        after = election.settle(record, image.brokers, unclean=True, leaving=image.leaving)
         if after is None or after.leader == NO_LEADER:
             raise BrokerError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is alive"

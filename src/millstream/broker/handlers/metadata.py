@@ -2,7 +2,9 @@
 
 Topics by name, by id (from version 10), or all of them. A topic that does not exist is made if both
 the broker (`auto.create.topics.enable`) and the client allow it; the answer then waits for it.
-Brokers are named by the addresses of the listener that the client came in through.
+Brokers are named by the addresses of the listener that the client came in through. A leader that
+has just hung up on this broker is not named: its partitions have none until the cluster has
+decided.
 
 Authorized operations are never told: there is no authorization.
 """
@@ -121,6 +123,9 @@ def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
 
 def _describe(topic: TopicRecord, context: Context) -> _Topic:
     alive = context.services.catalog.image.brokers
+    # A client that was told of a leader which is dead would come back only after its own timers;
+    # told that there is none, it asks again at once.
+    not_leading = (NO_LEADER, *context.services.exchange.lost_leaders())
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -128,10 +133,12 @@ def _describe(topic: TopicRecord, context: Context) -> _Topic:
         partitions=[
             _Topic.Partition(
                 error_code=(
-                    ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE
+                    ErrorCode.LEADER_NOT_AVAILABLE
+                    if state.leader in not_leading
+                    else ErrorCode.NONE
                 ),
                 partition_index=number,
-                leader_id=state.leader,
+                leader_id=NO_LEADER if state.leader in not_leading else state.leader,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),

@@ -47,7 +47,7 @@ _Row = ProduceResponse.Topic.Partition
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Deferred | None:
     acks = request.acks
     if acks not in (-1, 0, 1):
-        return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
+        return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
     if request.transactional_id is not None:
         return _handle_transactional(request, request.transactional_id, context)
     return _append_all(request, None, context)
@@ -275,7 +275,7 @@ def _handle_transactional(
     if not partitions:
         return _append_all(request, admission, context)
     if len(producers) > 1:
-        return _refuse_all(
+        return refuse_all(
             request,
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             "a request has batches of one producer's transaction only",
@@ -356,7 +356,8 @@ def _producer_code(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:
+def refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:
+    """The answer that appends nothing and gives every partition the same reason."""
     if request.acks == ACKS_NONE:
         raise CloseConnectionError("acks=0 failed")
     return ProduceResponse(

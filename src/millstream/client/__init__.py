@@ -1,0 +1,61 @@
+"""The client for applications: producer, consumer and admin over librdkafka, sync and asyncio."""
+
+from __future__ import annotations
+
+from millstream.client.admin import Admin, Topic
+from millstream.client.consumer import Consumer
+from millstream.client.delivery import Delivery
+from millstream.client.error import (
+    BrokerError,
+    BufferFull,
+    ClientError,
+    ClosedError,
+    CommitFailed,
+    DeliveryError,
+    OutcomeUnknown,
+    ProducerFenced,
+    SerializationError,
+    TimedOut,
+    TransactionAborted,
+    UsageError,
+)
+from millstream.client.producer import Producer
+from millstream.client.record import Partition, Record, RecordMetadata, Records
+from millstream.client.serializer import (
+    AvroSerializer,
+    JsonSerializer,
+    MsgspecSerializer,
+    ProtobufSerializer,
+    Serializer,
+)
+from millstream.client.transaction import Transaction
+
+__all__ = [
+    "Admin",
+    "AvroSerializer",
+    "BrokerError",
+    "BufferFull",
+    "ClientError",
+    "ClosedError",
+    "CommitFailed",
+    "Consumer",
+    "Delivery",
+    "DeliveryError",
+    "JsonSerializer",
+    "MsgspecSerializer",
+    "OutcomeUnknown",
+    "Partition",
+    "Producer",
+    "ProducerFenced",
+    "ProtobufSerializer",
+    "Record",
+    "RecordMetadata",
+    "Records",
+    "SerializationError",
+    "Serializer",
+    "TimedOut",
+    "Topic",
+    "Transaction",
+    "TransactionAborted",
+    "UsageError",
+]

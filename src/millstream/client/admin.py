@@ -1,0 +1,201 @@
+"""Topics and groups, as an application manages them: each call waits for its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from millstream.client.error import ClosedError, UsageError, error_of, from_kafka
+from millstream.client.lane import LOGGER
+from millstream.client.record import Partition
+from millstream.client.setting import servers_of
+
+TIMEOUT_S: Final = 30.0
+
+
+class Topic(NamedTuple):
+    """A topic and the brokers of its partitions."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+class Admin:
+    """Manages topics and groups.
+
+    >>> with Admin() as admin:
+    ...     admin.create_topic("fruit", partitions=3, config={"retention.ms": "3600000"})
+    ...     print(admin.topic("fruit"))
+    ...     print(admin.topic_config("fruit")["retention.ms"])
+    ...     admin.delete_topic("fruit")
+    True
+    Topic(name='fruit', partitions=3, replication_factor=1)
+    3600000
+    """
+
+    def __init__(
+        self,
+        servers: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        properties = {"bootstrap.servers": servers_of(servers), **(config or {})}
+        try:
+            self._client: AdminClient | None = AdminClient(properties, logger=LOGGER)
+        except KafkaException as error:
+            raise UsageError(f"The settings are wrong: {error.args[0].str()}.") from error
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+        if_missing: bool = False,
+    ) -> bool:
+        """Create a topic; -1 leaves a number to the broker. With `if_missing` a topic that exists
+        is left as it is, and False returned."""
+        row = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+        made = self._open().create_topics([row], operation_timeout=self._timeout_s)
+        try:
+            self._wait(made[name], f"Creating topic {name!r}")
+        except Exception as error:
+            cause = error.__cause__
+            exists = KafkaError.TOPIC_ALREADY_EXISTS
+            if if_missing and isinstance(cause, KafkaException) and error_of(cause) == exists:
+                return False
+            raise
+        return True
+
+    def delete_topic(self, name: str) -> None:
+        gone = self._open().delete_topics([name], operation_timeout=self._timeout_s)
+        self._wait(gone[name], f"Deleting topic {name!r}")
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Have `total` partitions from now on; keys may move to others."""
+        rows = [NewPartitions(name, total)]
+        added = self._open().create_partitions(rows, operation_timeout=self._timeout_s)
+        self._wait(added[name], f"Adding partitions to topic {name!r}")
+
+    def topics(self) -> list[str]:
+        """The names of all topics, without the brokers' own."""
+        return sorted(topic for topic in self._metadata(None).topics if not topic.startswith("__"))
+
+    def topic(self, name: str) -> Topic:
+        found = self._metadata(name).topics[name]
+        if found.error is not None:
+            raise from_kafka(found.error, f"Asking for topic {name!r}")
+        replicas = min((len(each.replicas) for each in found.partitions.values()), default=0)
+        return Topic(name, len(found.partitions), replicas)
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """All settings of a topic that are in force."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        found = self._open().describe_configs([resource], request_timeout=self._timeout_s)
+        entries = self._wait(found[resource], f"Asking for the settings of topic {name!r}")
+        return {key: entry.value for key, entry in entries.items()}
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Change these settings and no others; None goes back to the default."""
+        entries = [
+            ConfigEntry(
+                key,
+                value or "",
+                incremental_operation=AlterConfigOpType.DELETE
+                if value is None
+                else AlterConfigOpType.SET,
+            )
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        done = self._open().incremental_alter_configs([resource], request_timeout=self._timeout_s)
+        self._wait(done[resource], f"Changing the settings of topic {name!r}")
+
+    def offsets(self, topic: str, *, end: bool = True) -> dict[Partition, int]:
+        """The end of each partition, or its beginning."""
+        spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        rows = {
+            TopicPartition(topic, n): spec for n in self._metadata(topic).topics[topic].partitions
+        }
+        found = self._open().list_offsets(rows, request_timeout=self._timeout_s)
+        what = f"Asking for the offsets of topic {topic!r}"
+        return {
+            Partition(row.topic, row.partition): self._wait(answer, what).offset
+            for row, answer in found.items()
+        }
+
+    # Groups
+
+    def groups(self) -> list[str]:
+        listed = self._open().list_consumer_groups(request_timeout=self._timeout_s)
+        return sorted(each.group_id for each in self._wait(listed, "Asking for groups").valid)
+
+    def group_offsets(self, group: str) -> dict[Partition, int]:
+        """What a group has committed."""
+        asked = [ConsumerGroupTopicPartitions(group)]
+        found = self._open().list_consumer_group_offsets(asked, request_timeout=self._timeout_s)
+        rows = self._wait(found[group], f"Asking for the offsets of group {group!r}")
+        return {
+            Partition(row.topic, row.partition): row.offset
+            for row in rows.topic_partitions
+            if row.offset >= 0
+        }
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and its offsets."""
+        gone = self._open().delete_consumer_groups([group], request_timeout=self._timeout_s)
+        self._wait(gone[group], f"Deleting group {group!r}")
+
+    def close(self) -> None:
+        self._client = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> AdminClient:
+        if self._client is None:
+            raise ClosedError("The admin is closed: make another one.")
+        return self._client
+
+    def _metadata(self, topic: str | None) -> Any:
+        client = self._open()
+        try:
+            if topic is None:
+                return client.list_topics(timeout=self._timeout_s)
+            return client.list_topics(topic, timeout=self._timeout_s)
+        except KafkaException as error:
+            raise from_kafka(error, "Asking for topics") from error
+
+    def _wait(self, answer: Future[Any], what: str) -> Any:
+        try:
+            return answer.result(self._timeout_s * 2)
+        except KafkaException as error:
+            raise from_kafka(error, what) from error

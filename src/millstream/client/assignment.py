@@ -1,0 +1,136 @@
+"""The partitions that a consumer has: how they come and go, which are paused, where they begin.
+
+Rebalances arrive inside calls of librdkafka's `poll`. What is to happen then (commit, drop what was
+fetched, tell the application) is the core's, through `Rebalanced`.
+
+    resting   the application is busy with what it has: everything is paused for it, so that the
+              consumer can be polled, and stays in its group, without taking in more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from confluent_kafka import Consumer as Handle
+from confluent_kafka import TopicPartition
+
+from millstream.client.record import Partition
+
+
+class Rebalanced(Protocol):
+    """Who is told, and when."""
+
+    def assigned(self, partitions: list[Partition]) -> None:
+        """Before their first fetch."""
+
+    def revoked(self, partitions: list[Partition]) -> None:
+        """While they are still ours."""
+
+    def lost(self, partitions: list[Partition]) -> None:
+        """When they are somebody else's already."""
+
+
+class Assignment:
+    def __init__(self, handle: Handle, told: Rebalanced, *, is_cooperative: bool) -> None:
+        self._handle = handle
+        self._told = told
+        self._is_cooperative = is_cooperative
+        self.partitions: set[Partition] = set()
+        self._paused: set[Partition] = set()
+        self.is_resting = False
+        #: Offsets for partitions that are just being assigned; None at any other time.
+        self._starts: dict[Partition, int] | None = None
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self._handle.subscribe(
+            list(topics),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def take(self, partitions: Iterable[Partition]) -> None:
+        """Without a group: these, for good."""
+        self.partitions = set(partitions)
+        self._handle.assign([TopicPartition(*partition) for partition in self.partitions])
+
+    def start_at(self, partition: Partition, offset: int) -> bool:
+        """Begin there, if the partition is just being assigned; else False, and nothing is done."""
+        if self._starts is None:
+            return False
+        self._starts[partition] = offset
+        return True
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        chosen = set(partitions)
+        self._paused |= chosen
+        if not self.is_resting:
+            self._handle.pause(rows_of(chosen))
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        chosen = set(partitions)
+        self._paused -= chosen
+        if not self.is_resting:
+            self._handle.resume(rows_of(chosen))
+
+    @property
+    def paused(self) -> set[Partition]:
+        return set(self._paused)
+
+    def rest(self) -> None:
+        if not self.is_resting:
+            self.is_resting = True
+            self._handle.pause(rows_of(self.partitions))
+
+    def wake(self) -> None:
+        if self.is_resting:
+            self.is_resting = False
+            self._handle.resume(rows_of(self.partitions - self._paused))
+
+    # librdkafka's callbacks
+
+    def _on_assign(self, handle: Handle, rows: list[TopicPartition]) -> None:
+        came = [Partition(row.topic, row.partition) for row in rows]
+        self.partitions |= set(came)
+        self._starts = {}
+        try:
+            self._told.assigned(came)
+            for row, partition in zip(rows, came, strict=True):
+                row.offset = self._starts.get(partition, row.offset)
+        finally:
+            self._starts = None
+        if self._is_cooperative:
+            handle.incremental_assign(rows)
+        else:
+            handle.assign(rows)
+        if self.is_resting:
+            handle.pause(rows_of(came))
+
+    def _on_revoke(self, handle: Handle, rows: list[TopicPartition]) -> None:
+        gone = [Partition(row.topic, row.partition) for row in rows]
+        try:
+            self._told.revoked(gone)
+        finally:
+            self._let_go(handle, rows, gone)
+
+    def _on_lost(self, handle: Handle, rows: list[TopicPartition]) -> None:
+        gone = [Partition(row.topic, row.partition) for row in rows]
+        try:
+            self._told.lost(gone)
+        finally:
+            self._let_go(handle, rows, gone)
+
+    def _let_go(
+        self, handle: Handle, rows: list[TopicPartition], gone: Iterable[Partition]
+    ) -> None:
+        self.partitions.difference_update(gone)
+        self._paused.difference_update(gone)
+        if self._is_cooperative:
+            handle.incremental_unassign(rows)
+        else:
+            handle.unassign()
+
+
+def rows_of(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(*partition) for partition in partitions]

@@ -1,0 +1,447 @@
+"""What the consumers, sync and asyncio, share: one librdkafka consumer and what came of it.
+
+    fetched (librdkafka) -> pending -> in hand -> processed -> committed
+
+Records in hand count as processed when the application comes back for more, or commits. Only one
+thread at a time may use librdkafka's consumer; `_lock` is held for whole calls, never per record.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka import Consumer as Handle
+
+from millstream.client.assignment import Assignment, rows_of
+from millstream.client.buffer import Buffer, partition_of
+from millstream.client.error import (
+    BrokerError,
+    ClosedError,
+    CommitFailed,
+    TransactionAborted,
+    UsageError,
+    error_of,
+    from_kafka,
+)
+from millstream.client.exactly_once import ExactlyOnce
+from millstream.client.keeper import Keeper
+from millstream.client.lane import LOGGER
+from millstream.client.progress import Progress, ends_of
+from millstream.client.record import Partition, Record, Records, record_type
+from millstream.client.setting import ConsumerSettings
+
+Position = int | Literal["earliest", "latest"]
+SLICE_S: Final = 0.2
+_ANSWER_S_MAX: Final = 30.0
+_SEEK_S_MAX: Final = 30.0
+_ENDS: Final = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+#: Told by librdkafka as records; it goes on by itself.
+_PASSING: Final = frozenset(
+    {
+        KafkaError._PARTITION_EOF,  # noqa: SLF001
+        KafkaError._MAX_POLL_EXCEEDED,  # noqa: SLF001
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+class ConsumerCore:
+    def __init__(
+        self,
+        servers: str | None,
+        group: str | None,
+        topics: Sequence[str],
+        settings: ConsumerSettings,
+        owner: Any,
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._owner = owner
+        self._lock = threading.RLock()
+        self._is_closing = self.is_closed = False
+        self._buffer = Buffer()
+        self._progress = Progress()
+        self._kept_error: Exception | None = None
+        self._polled_at = self._committed_at = time.monotonic()
+        self._make = record_type(
+            None if settings.key_serializer is None else settings.key_serializer.decode,
+            None if settings.value_serializer is None else settings.value_serializer.decode,
+        )
+        self._exact = ExactlyOnce(settings.producer) if settings.producer is not None else None
+        if group is None and settings.delivery != "at_least_once":
+            raise UsageError(f"delivery={settings.delivery!r} needs a group, which commits.")
+        try:
+            self._handle = Handle(settings.properties(servers, group), logger=LOGGER)
+        except KafkaException as error:
+            reason = error.args[0].str()
+            raise UsageError(f"The consumer's settings are wrong: {reason}.") from error
+        self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
+        if group is None:
+            self.assignment.take(self._partitions_of(topics))
+        else:
+            self.assignment.subscribe(topics)
+        self._keeper = None if group is None else Keeper(self._idle_s, self._keep)
+
+    # Reading
+
+    def take(self, count_max: int, timeout_s: float) -> Records:
+        """The next records; those before count as processed."""
+        return Records(self._next(count_max, timeout_s, is_one_by_one=False), self._make)
+
+    def walk(self, count_max: int) -> Iterator[Record]:
+        """Records one by one, until the consumer is closed."""
+        buffer = self._buffer
+        while not self._is_closing:
+            messages = self._next(count_max, SLICE_S, is_one_by_one=True)
+            for number, record in enumerate(map(self._make, messages), 1):
+                buffer.reached = number
+                yield record
+                if buffer.in_hand is not messages:
+                    break
+
+    def hand_back(self) -> None:
+        """The records taken last did not reach the application: they come again."""
+        with self._lock:
+            self._buffer.reached = 0
+
+    def _next(self, count_max: int, timeout_s: float, *, is_one_by_one: bool) -> list[Message]:
+        with self._lock:
+            self._prepare()
+            messages = self._buffer.take(count_max) or self._fetch(count_max, timeout_s)
+            self._before_handing_out(messages)
+            self._buffer.hand_out(messages, is_one_by_one=is_one_by_one)
+            self._polled_at = time.monotonic()
+            return messages
+
+    def _prepare(self) -> None:
+        self._check_open()
+        if self._kept_error is not None:
+            error, self._kept_error = self._kept_error, None
+            raise error
+        self._settle()
+        self._commit_now_and_then()
+        self.assignment.wake()
+
+    def _fetch(self, count_max: int, timeout_s: float) -> list[Message]:
+        messages = self._handle.consume(count_max, 0)
+        deadline = time.monotonic() + timeout_s
+        while not messages and not self._is_closing:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return []
+            first = self._handle.poll(min(left, SLICE_S))
+            if first is not None:
+                messages = [first]
+                if count_max > 1:
+                    messages += self._handle.consume(count_max - 1, 0)
+        return self._without_errors(messages) if any(map(Message.error, messages)) else messages
+
+    def _without_errors(self, messages: list[Message]) -> list[Message]:
+        good = [message for message in messages if message.error() is None]
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            if error.code() not in _PASSING:
+                self._buffer.pending += good
+                raise from_kafka(error, "Reading", BrokerError)
+            LOGGER.warning("%s", error)
+        return good
+
+    def _before_handing_out(self, messages: list[Message]) -> None:
+        if not messages:
+            return
+        if self._exact is not None:
+            self._exact.begin()
+            self._progress.hand_out(messages)
+        elif self._settings.delivery == "at_most_once":
+            self._commit(ends_of(messages))
+
+    def _settle(self) -> None:
+        """What the application was given, it is done with."""
+        if self._buffer.in_hand:
+            self._progress.add(self._buffer.settle())
+
+    # Committing
+
+    def commit(self, records: Record | Iterable[Record] | None = None) -> None:
+        """Commit what was processed, or up to these records."""
+        with self._lock:
+            self._check_open()
+            if self._group is None:
+                raise UsageError("A consumer without a group cannot commit: give group='...'.")
+            if records is None:
+                offsets = self.offsets()
+            else:
+                listed = [records] if isinstance(records, Record) else list(records)
+                offsets = ends_of([record._message for record in listed])  # noqa: SLF001
+            gone = offsets.keys() - self.assignment.partitions
+            kept = {name: offset for name, offset in offsets.items() if name not in gone}
+            if self._exact is not None:
+                self._commit_exactly(kept)
+            else:
+                self._commit(kept)
+            if gone:
+                names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
+                self._progress.forget(gone)
+                raise CommitFailed(
+                    f"{names} was given to another member before its records were committed here: "
+                    "it will process them again."
+                )
+
+    def offsets(self) -> dict[Partition, int]:
+        """The next offsets after what was processed and is not committed."""
+        with self._lock:
+            return self._progress.uncommitted(self._buffer.given())
+
+    def group_metadata(self) -> Any:
+        with self._lock:
+            self._check_open()
+            return self._handle.consumer_group_metadata()
+
+    def _commit(self, offsets: Mapping[Partition, int]) -> None:
+        self._committed_at = time.monotonic()
+        if not offsets:
+            return
+        rows = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+        try:
+            done = self._handle.commit(offsets=rows, asynchronous=False)
+        except KafkaException as error:
+            raise from_kafka(error, "Committing offsets", CommitFailed) from error
+        for row in done:
+            if row.error is not None:
+                raise from_kafka(row.error, f"Committing {row.topic}-{row.partition}", CommitFailed)
+        self._progress.committed(offsets)
+
+    def _commit_exactly(self, offsets: Mapping[Partition, int]) -> None:
+        assert self._exact is not None
+        self._committed_at = time.monotonic()
+        if not self._exact.is_open:
+            return
+        try:
+            self._exact.commit(offsets, self._handle.consumer_group_metadata())
+        except TransactionAborted:
+            self._rewind()
+            raise
+        self._progress.committed(offsets)
+
+    def _commit_now_and_then(self) -> None:
+        """What the application leaves to us: settled transactions, and commits at intervals."""
+        if self._exact is not None and (self._exact.is_doomed or self._exact.is_unsettled):
+            self._commit_exactly(self.offsets())
+        interval_s = self._settings.commit_interval_s
+        if not interval_s or self._group is None:
+            return
+        if time.monotonic() - self._committed_at >= interval_s:
+            self._commit_quietly(self.assignment.partitions)
+
+    def _commit_quietly(self, partitions: Iterable[Partition]) -> None:
+        """Of these partitions; what fails is committed the next time, or read again."""
+        chosen = set(partitions)
+        offsets = {
+            name: offset for name, offset in self._progress.uncommitted().items() if name in chosen
+        }
+        try:
+            if self._exact is not None:
+                self._commit_exactly(offsets)
+            else:
+                self._commit(offsets)
+        except (CommitFailed, TransactionAborted) as error:
+            LOGGER.warning("%s", error)
+
+    def _rewind(self) -> None:
+        """Back to the last commit."""
+        self._buffer.clear()
+        for partition, offset in self._progress.rewind().items():
+            if partition in self.assignment.partitions:
+                self._seek_row(partition, offset)
+
+    # Elsewhere
+
+    def seek(
+        self, topic: str, number: int | None, offset: Position | None, time_ms: int | None
+    ) -> None:
+        with self._lock:
+            self._check_open()
+            if (offset is None) == (time_ms is None):
+                raise UsageError("Seek to an offset or to a time: give one of the two.")
+            chosen = self._chosen(topic, number)
+            if time_ms is not None:
+                rows = [TopicPartition(*partition, time_ms) for partition in chosen]
+                found = _answered(
+                    lambda: self._handle.offsets_for_times(rows, timeout=_ANSWER_S_MAX),
+                    "Asking for offsets by time",
+                )
+                targets = {Partition(row.topic, row.partition): row.offset for row in found}
+            else:
+                target = _ENDS[offset] if isinstance(offset, str) else offset
+                targets = dict.fromkeys(chosen, target or 0)
+            self._settle()
+            self._drop(chosen)
+            for partition, target in targets.items():
+                if not self.assignment.start_at(partition, target):
+                    self._seek_row(partition, target)
+
+    def _seek_row(self, partition: Partition, offset: int) -> None:
+        deadline = time.monotonic() + _SEEK_S_MAX
+        while True:
+            try:
+                return self._handle.seek(TopicPartition(*partition, offset))
+            except KafkaException as error:
+                # It was assigned but its first offset is still being asked for.
+                is_early = error_of(error).code() == KafkaError._STATE  # noqa: SLF001
+                if not is_early or time.monotonic() > deadline:
+                    raise from_kafka(error, f"Seeking in {partition.topic}") from error
+            stray = self._handle.poll(0.01)
+            if stray is not None and stray.error() is None and partition_of(stray) != partition:
+                self._buffer.pending.append(stray)
+
+    def pause(self, topic: str, number: int | None) -> None:
+        with self._lock:
+            chosen = self._chosen(topic, number)
+            self._settle()
+            self.assignment.pause(chosen)
+            self._buffer.hold(chosen)
+
+    def resume(self, topic: str, number: int | None) -> None:
+        with self._lock:
+            chosen = self._chosen(topic, number)
+            self._settle()
+            self.assignment.resume(chosen)
+            self._buffer.release(chosen)
+
+    def committed(self) -> dict[Partition, int]:
+        """What the group has committed in the partitions of this consumer."""
+        with self._lock:
+            self._check_open()
+            rows = rows_of(self.assignment.partitions)
+            found = _answered(
+                lambda: self._handle.committed(rows, timeout=_ANSWER_S_MAX), "Asking for offsets"
+            )
+            return {
+                Partition(row.topic, row.partition): row.offset for row in found if row.offset >= 0
+            }
+
+    # Rebalances: called inside librdkafka's poll, with the lock held
+
+    def assigned(self, partitions: list[Partition]) -> None:
+        if self._settings.on_assign is not None:
+            self._settings.on_assign(self._owner, partitions)
+
+    def revoked(self, partitions: list[Partition]) -> None:
+        if self._exact is not None and (
+            self._buffer.in_hand or not self._settings.commit_interval_s
+        ):
+            self._exact.doom()
+        elif self._settings.commit_interval_s:
+            self._commit_quietly(partitions if self._exact is None else self.assignment.partitions)
+        if self._settings.on_revoke is not None:
+            self._settings.on_revoke(self._owner, partitions)
+        self._drop(partitions)
+
+    def lost(self, partitions: list[Partition]) -> None:
+        if self._exact is not None:
+            self._exact.doom()
+        callback = self._settings.on_lost or self._settings.on_revoke
+        if callback is not None:
+            callback(self._owner, partitions)
+        self._drop(partitions)
+
+    def _keep(self) -> None:
+        """Stay in the group while the application is busy; see the keeper."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._is_closing:
+                return
+            self.assignment.rest()
+            message = self._handle.poll(0)
+            if message is not None:
+                self._buffer.pending += self._without_errors([message])
+        except Exception as error:  # noqa: BLE001 -- raised by the application's next poll
+            self._kept_error = error
+        finally:
+            self._lock.release()
+
+    # The end
+
+    def close(self, *, is_failing: bool) -> None:
+        """Leave the group. What was processed is committed; what failed in hand is not."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if self._keeper is not None:
+            self._keeper.stop()
+        with self._lock:
+            if is_failing:
+                self._buffer.fail()
+            self._settle()
+            try:
+                self._commit_last(is_failing=is_failing)
+            finally:
+                self._handle.close()
+                self.is_closed = True
+
+    def _commit_last(self, *, is_failing: bool) -> None:
+        if self._exact is not None and is_failing:
+            self._exact.abort()
+        elif self._group is not None and self._settings.commit_interval_s:
+            self._commit_quietly(self.assignment.partitions)
+
+    def _drop(self, partitions: list[Partition]) -> None:
+        """Forget what was fetched of them and where they were."""
+        self._buffer.drop(partitions)
+        self._progress.forget(partitions)
+
+    def _chosen(self, topic: str, number: int | None) -> list[Partition]:
+        """The partitions meant, which must be this consumer's."""
+        self._check_open()
+        mine = self.assignment.partitions
+        if number is None:
+            chosen = sorted(each for each in mine if each.topic == topic)
+        else:
+            chosen = [Partition(topic, number)] if (topic, number) in mine else []
+        if not chosen:
+            what = topic if number is None else f"{topic}-{number}"
+            raise UsageError(
+                f"{what} is not assigned to this consumer. A group assigns partitions inside "
+                "poll(); on_assign tells which."
+            )
+        return chosen
+
+    def _partitions_of(self, topics: Sequence[str]) -> list[Partition]:
+        found: list[Partition] = []
+        for topic in topics:
+            what = f"Asking for the partitions of {topic!r}"
+            ask = functools.partial(self._handle.list_topics, topic, timeout=_ANSWER_S_MAX)
+            known = _answered(ask, what).topics[topic]
+            if known.error is not None:
+                raise from_kafka(known.error, what)
+            found += [Partition(topic, number) for number in known.partitions]
+        return found
+
+    def _idle_s(self) -> float:
+        return time.monotonic() - self._polled_at
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise ClosedError("The consumer is closed: make another one to read or commit.")
+
+
+def _answered(call: Callable[[], Any], what: str) -> Any:
+    try:
+        return call()
+    except KafkaException as error:
+        raise from_kafka(error, what) from error

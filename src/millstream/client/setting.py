@@ -1,0 +1,247 @@
+"""What a producer and a consumer can be told, and what that is in librdkafka's words. Pure.
+
+The options are written down twice on purpose: as a TypedDict, so that editors and type checkers
+know the keywords of all clients, and as a dataclass with the defaults. `config` reaches whatever
+has no option of its own, and wins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
+
+from millstream.client.error import UsageError
+from millstream.client.partitioner import Partitioner, function_of
+from millstream.client.serializer import Serializer
+
+SERVERS_VARIABLE: Final = "MILLSTREAM_BOOTSTRAP_SERVERS"
+SERVERS_DEFAULT: Final = "127.0.0.1:9092"
+
+Acks: TypeAlias = Literal["all", 0, 1, "0", "1"]
+Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+DeliveryMode: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once"]
+Start: TypeAlias = Literal["earliest", "latest"]
+PartitionsCallback: TypeAlias = Callable[[Any, list[Any]], object]
+
+_COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_DELIVERIES: Final = ("at_most_once", "at_least_once", "exactly_once")
+_KIB: Final = 1024
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The keywords of `Producer` and `AsyncProducer`; see `ProducerSettings`."""
+
+    acks: Acks
+    linger_ms: float
+    batch_bytes: int
+    compression: Compression
+    idempotence: bool
+    retries: int
+    delivery_timeout_s: float
+    buffer_records: int
+    buffer_bytes: int
+    buffer_timeout_s: float
+    partitioner: Partitioner
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    transactional_id: str | None
+    transaction_timeout_s: float
+    config: Mapping[str, Any]
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keywords of `Consumer` and `AsyncConsumer`; see `ConsumerSettings`."""
+
+    start: Start
+    delivery: DeliveryMode
+    producer: Any
+    commit_interval_s: float
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    on_assign: PartitionsCallback | None
+    on_revoke: PartitionsCallback | None
+    on_lost: PartitionsCallback | None
+    group_protocol: Literal["classic", "consumer"]
+    instance_id: str | None
+    session_timeout_s: float | None
+    buffer_bytes: int
+    config: Mapping[str, Any]
+
+
+class _Checked:
+    """Options become settings: unknown names are refused with the nearest known one."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        known = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+                raise UsageError(f"There is no option {name!r}: {hint}")
+        return cls(**options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(_Checked):
+    """Safe by default: every in-sync replica has a record before it counts as sent, retries make no
+    duplicates and keep the order."""
+
+    acks: Acks = "all"
+    #: How long a record may wait for others to share its batch.
+    linger_ms: float = 5.0
+    batch_bytes: int = 1_000_000
+    compression: Compression = "none"
+    idempotence: bool = True
+    retries: int = 2**31 - 1
+    #: From `send` until the record is given up.
+    delivery_timeout_s: float = 120.0
+    #: At most this much is held for the brokers; then `send` waits, up to `buffer_timeout_s`.
+    buffer_records: int = 100_000
+    buffer_bytes: int = 64 * 1024 * 1024
+    buffer_timeout_s: float = 60.0
+    partitioner: Partitioner = "key"
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    transactional_id: str | None = None
+    transaction_timeout_s: float = 60.0
+    #: Properties of librdkafka, by its names.
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        one_of("compression", self.compression, _COMPRESSIONS)
+        acks_text(self.acks)
+        function_of(self.partitioner)
+        for name in ("batch_bytes", "buffer_records", "buffer_bytes", "delivery_timeout_s"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("linger_ms", "buffer_timeout_s", "retries"):
+            at_least(name, getattr(self, name), 0)
+        if self.transactional_id is not None and not self.idempotence:
+            raise UsageError("A producer with a transactional_id needs idempotence=True.")
+
+    def properties(self, servers: str | None, acks: Acks | None = None) -> dict[str, Any]:
+        """librdkafka's; `acks` for those records that ask for others than the producer's."""
+        acks = self.acks if acks is None else acks
+        found: dict[str, Any] = {
+            "bootstrap.servers": servers_of(servers),
+            "acks": acks_text(acks),
+            "linger.ms": self.linger_ms,
+            "batch.size": self.batch_bytes,
+            "compression.type": self.compression,
+            "enable.idempotence": self.idempotence and acks_text(acks) == "all",
+            "message.send.max.retries": self.retries,
+            "message.timeout.ms": int(self.delivery_timeout_s * 1000),
+            "queue.buffering.max.messages": self.buffer_records,
+            "queue.buffering.max.kbytes": max(1, self.buffer_bytes // _KIB),
+            "partitioner": "murmur2_random",
+        }
+        if self.transactional_id is not None:
+            timeout_ms = int(self.transaction_timeout_s * 1000)
+            found |= {
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": min(found["message.timeout.ms"], timeout_ms),
+                # With one broker, librdkafka's own recovery can hang after a restart.
+                "metadata.recovery.strategy": "none",
+            }
+        return found | dict(self.config)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(_Checked):
+    #: Where to begin in a partition in which the group has committed nothing.
+    start: Start = "earliest"
+    #: What happens to records that were being processed when the process died.
+    delivery: DeliveryMode = "at_least_once"
+    #: The transactional producer of `exactly_once`.
+    producer: Any = None
+    #: How often what was processed is committed while polling goes on. 0: only `commit()` does.
+    commit_interval_s: float = 5.0
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    #: Called with the consumer and a list of partitions, inside `poll` or while a handler is slow.
+    on_assign: PartitionsCallback | None = None
+    on_revoke: PartitionsCallback | None = None
+    on_lost: PartitionsCallback | None = None
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    #: A member that comes back under the same name within its session keeps its partitions.
+    instance_id: str | None = None
+    session_timeout_s: float | None = None
+    #: About how much is fetched ahead.
+    buffer_bytes: int = 64 * 1024 * 1024
+    #: Properties of librdkafka, by its names.
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        one_of("delivery", self.delivery, _DELIVERIES)
+        one_of("start", self.start, ("earliest", "latest"))
+        one_of("group_protocol", self.group_protocol, ("classic", "consumer"))
+        at_least("buffer_bytes", self.buffer_bytes, _KIB)
+        at_least("commit_interval_s", self.commit_interval_s, 0)
+        for name in ("on_assign", "on_revoke", "on_lost"):
+            callback = getattr(self, name)
+            if callback is not None and not callable(callback):
+                raise UsageError(f"{name}={callback!r} is not callable.")
+        is_exact = self.delivery == "exactly_once"
+        if is_exact and self.producer is None:
+            raise UsageError(
+                "delivery='exactly_once' needs producer=Producer(transactional_id=...): what it "
+                "sends and what was read are committed together."
+            )
+        if self.producer is not None and not is_exact:
+            raise UsageError("producer=... is for delivery='exactly_once' only.")
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether partitions come and go one by one, rather than all at each rebalance."""
+        strategy = self.config.get("partition.assignment.strategy", "cooperative-sticky")
+        protocol = self.config.get("group.protocol", self.group_protocol)
+        return bool(protocol == "consumer" or strategy == "cooperative-sticky")
+
+    def properties(self, servers: str | None, group: str | None) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "bootstrap.servers": servers_of(servers),
+            "group.id": group or "millstream-without-a-group",
+            "auto.offset.reset": self.start,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "isolation.level": "read_committed",
+            "group.protocol": self.group_protocol,
+            "queued.max.messages.kbytes": self.buffer_bytes // _KIB,
+            # Once enough is fetched ahead librdkafka rests, by default for a second, in which a
+            # fast reader starves.
+            "fetch.queue.backoff.ms": 10,
+        }
+        if self.group_protocol == "classic":
+            found["partition.assignment.strategy"] = "cooperative-sticky"
+            if self.session_timeout_s is not None:
+                found["session.timeout.ms"] = int(self.session_timeout_s * 1000)
+        if self.instance_id is not None:
+            found["group.instance.id"] = self.instance_id
+        return found | dict(self.config)
+
+
+def servers_of(servers: str | None) -> str:
+    """The brokers to ask first: as given, or as the environment says, or those of this machine."""
+    return servers or os.environ.get(SERVERS_VARIABLE) or SERVERS_DEFAULT
+
+
+def acks_text(acks: Acks) -> str:
+    text = str(acks)
+    if text not in ("all", "0", "1"):
+        raise UsageError(f"acks={acks!r} is unknown: give 'all', 1 or 0.")
+    return text
+
+
+def one_of(name: str, value: object, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name}={value!r} is unknown: give one of {', '.join(allowed)}.")
+
+
+def at_least(name: str, value: object, minimum: float) -> None:
+    if not isinstance(value, int | float) or value < minimum:
+        raise UsageError(f"{name}={value!r} is out of range: give a number from {minimum} on.")

@@ -1,0 +1,46 @@
+"""Ending the session of a group's member, as its silence would."""
+
+from __future__ import annotations
+
+from millstream.groups.classic import ClassicGroup
+from millstream.groups.consumer import ConsumerGroup
+from millstream.groups.consumer_membership import SESSION
+from millstream.groups.coordinator import Coordinator
+from millstream.groups.group import Group
+from millstream.model.error import BrokerError
+
+
+def expire_member(groups: Coordinator, group_id: str, member_id: str | None) -> str:
+    """Expire a member, or without an id the only one there is; returns its id.
+
+    Raises LookupError where there is no such member, or where it can't be silent for too long: one
+    that waits in a rebalance for the broker's answer."""
+    members = _members(groups, group_id)
+    if member_id is None:
+        if len(members) != 1:
+            raise LookupError(
+                f"group {group_id!r} has {len(members)} members: say which one is to expire"
+            )
+        member_id = members[0]
+    elif member_id not in members:
+        known = ", ".join(members) or "none"
+        raise LookupError(f"group {group_id!r} has no member {member_id!r}; it has: {known}")
+    shards = groups.shards
+    shard = shards.of(group_id)
+    shard.expire_timer(shards.now_ms, group_id, (SESSION, member_id), shards.topics)
+    if member_id in _members(groups, group_id):
+        raise LookupError(
+            f"member {member_id!r} waits for the rebalance of group {group_id!r} to end, "
+            "and does not expire meanwhile"
+        )
+    return member_id
+
+
+def _members(groups: Coordinator, group_id: str) -> list[str]:
+    try:
+        group: Group | None = groups.find(group_id)
+    except BrokerError as error:
+        raise LookupError(f"group {group_id!r} can't be looked at: {error}") from error
+    if isinstance(group, ClassicGroup):
+        return list(group.roster.members)
+    return list(group.state.members) if isinstance(group, ConsumerGroup) else []

@@ -1,0 +1,209 @@
+"""The pytest plugin: a real broker as a fixture. pytest finds it by its entry point.
+
+Fixtures:
+
+    millstream_broker          the broker of this test: the session's, or one of its own where the
+                               test has the mark `millstream_fresh_broker` or the ini option
+                               `millstream_broker_scope` is `function`. Its faults end with the test
+    millstream_session_broker  the session's broker, for fixtures that outlive a test
+    millstream_topic           a new topic with one partition; it goes with the test
+    millstream_topic_factory   makes such topics: `factory(partitions=3, configs={...})`
+    millstream_group           the name of a group that nobody has used
+    millstream_producer        an idempotent confluent-kafka Producer; flushed when the test ends
+    millstream_consumer        a confluent-kafka Consumer that reads `millstream_topic` from its
+                               start, in `millstream_group`
+
+Every test session loads this module, also those that use none of it: the broker and the client
+are imported when a fixture first needs them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka import Consumer, Producer
+
+    from millstream.testing.broker import LocalBroker
+
+_MARK: Final = "millstream_fresh_broker"
+_SCOPE: Final = "millstream_broker_scope"
+_SETTINGS: Final = "millstream_broker_settings"
+_FLUSH_S_MAX: Final = 30.0
+_NAME_CHARACTERS_MAX: Final = 60
+
+_numbers = count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        _SCOPE,
+        "session: tests share a Millstream broker (default); function: each has its own",
+        default="session",
+    )
+    parser.addini(
+        _SETTINGS, "settings of Millstream brokers in tests, a KEY=VALUE a line", type="linelist"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{_MARK}(settings=None): the test has a Millstream broker of its own, with these settings",
+    )
+
+
+class TopicFactory(Protocol):
+    """What `millstream_topic_factory` is."""
+
+    def __call__(self, partitions: int = 1, configs: Mapping[str, object] | None = None) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def millstream_session_broker(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalBroker]:
+    """The broker that tests share."""
+    with _broker(pytestconfig, tmp_path_factory.mktemp("millstream"), {}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def millstream_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
+    """The broker of this test; what it is told to do wrong ends with the test."""
+    mark = request.node.get_closest_marker(_MARK)
+    if mark is None and not _is_fresh_by_default(request.config):
+        broker: LocalBroker = request.getfixturevalue("millstream_session_broker")
+        if not broker.is_running:
+            # An earlier test has stopped it.
+            broker.start()
+        yield broker
+        broker.clear_faults()
+        return
+    settings = _mark_settings(mark) if mark is not None else {}
+    folder = request.getfixturevalue("tmp_path_factory").mktemp("millstream")
+    with _broker(request.config, folder, settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def millstream_topic_factory(
+    request: pytest.FixtureRequest, millstream_broker: LocalBroker
+) -> Iterator[TopicFactory]:
+    """Makes topics that go when the test ends."""
+    from millstream.model.error import BrokerError, ErrorCode
+
+    made: list[str] = []
+
+    def make(partitions: int = 1, configs: Mapping[str, object] | None = None) -> str:
+        name = _fresh_name(request.node.name)
+        millstream_broker.create_topic(name, partitions, configs)
+        made.append(name)
+        return name
+
+    yield make
+    if not millstream_broker.is_running:
+        return
+    for name in made:
+        try:
+            millstream_broker.delete_topic(name)
+        except BrokerError as error:
+            # The test may have deleted it itself.
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+
+
+@pytest.fixture
+def millstream_topic(millstream_topic_factory: TopicFactory) -> str:
+    """A new topic with one partition; it goes when the test ends."""
+    return millstream_topic_factory()
+
+
+@pytest.fixture
+def millstream_group(request: pytest.FixtureRequest) -> str:
+    """The name of a group that nobody has used."""
+    return _fresh_name(request.node.name)
+
+
+@pytest.fixture
+def millstream_producer(millstream_broker: LocalBroker) -> Iterator[Producer]:
+    """An idempotent producer; flushed when the test ends."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {"bootstrap.servers": millstream_broker.bootstrap_servers, "enable.idempotence": True}
+    )
+    yield producer
+    if millstream_broker.is_running:
+        millstream_broker.clear_faults()
+        producer.flush(_FLUSH_S_MAX)
+
+
+@pytest.fixture
+def millstream_consumer(
+    millstream_broker: LocalBroker, millstream_topic: str, millstream_group: str
+) -> Iterator[Consumer]:
+    """A consumer that reads `millstream_topic` from its start and commits when it is told to."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": millstream_broker.bootstrap_servers,
+            "group.id": millstream_group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            # A group's members learn of each other by heartbeats.
+            "heartbeat.interval.ms": 200,
+        }
+    )
+    consumer.subscribe([millstream_topic])
+    yield consumer
+    millstream_broker.clear_faults()
+    consumer.close()
+
+
+def _broker(config: pytest.Config, folder: Path, settings: Mapping[str, object]) -> LocalBroker:
+    from millstream.testing.broker import LocalBroker
+
+    return LocalBroker(folder, {**_ini_settings(config.getini(_SETTINGS)), **settings})
+
+
+def _is_fresh_by_default(config: pytest.Config) -> bool:
+    scope = config.getini(_SCOPE)
+    if scope not in ("session", "function"):
+        raise pytest.UsageError(f"{_SCOPE} is {scope!r}; it must be session or function")
+    return bool(scope == "function")
+
+
+def _ini_settings(lines: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"{_SETTINGS}: {line!r} is not KEY=VALUE")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def _mark_settings(mark: pytest.Mark) -> Mapping[str, object]:
+    """The mark's one argument, by place or by name."""
+    read: Callable[..., Mapping[str, object]] = lambda settings=None: settings or {}  # noqa: E731
+    try:
+        return read(*mark.args, **mark.kwargs)
+    except TypeError:
+        raise pytest.UsageError(
+            f"@pytest.mark.{_MARK} takes one argument: settings, as a dict"
+        ) from None
+
+
+def _fresh_name(test: str) -> str:
+    """A name that tells which test it was made for, of characters that topics may have."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", test)[:_NAME_CHARACTERS_MAX].strip("-")
+    return f"{readable}-{next(_numbers)}"

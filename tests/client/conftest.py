@@ -1,0 +1,89 @@
+"""The brokers that the client's tests run against: Millstream, and as a soak Apache Kafka.
+
+Each test that takes `bootstrap` runs once with each. The tests of one kind of broker share one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.broker_process import BrokerProcess
+from millstream.client import Admin
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group("client"))
+
+
+@pytest.fixture(
+    scope="session", params=["millstream", pytest.param("kafka", marks=pytest.mark.soak)]
+)
+def bootstrap(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if request.param == "kafka":
+        yield from kafka()
+        return
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
+        yield broker.bootstrap
+        broker.stop()
+        assert "Traceback" not in broker.log_text(), broker.log_text()
+
+
+def kafka() -> Iterator[str]:
+    if str(REPOSITORY) not in sys.path:
+        sys.path.append(str(REPOSITORY))
+    from bench.brokers import JARS, Kafka
+
+    if not JARS.is_dir():
+        pytest.skip("Apache Kafka's jars are not there: run scripts/setup-test-tools")
+    broker = Kafka()
+    try:
+        settings = broker.folder / "server.properties"
+        lines = "".join(f"{name}={value}\n" for name, value in SETTINGS.items())
+        settings.write_text(settings.read_text() + lines)
+        broker.start()
+        yield broker.bootstrap
+    finally:
+        broker.remove()
+
+
+@pytest.fixture
+def name() -> Callable[[str], str]:
+    """Names of topics, groups and ids that no other test uses."""
+    return lambda kind: f"{kind}-{os.getpid()}-{next(_NUMBERS)}"
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def topic(bootstrap: str, name: Callable[[str], str]) -> str:
+    return new_topic(bootstrap, name, 1)
+
+
+@pytest.fixture
+def wide_topic(bootstrap: str, name: Callable[[str], str]) -> str:
+    return new_topic(bootstrap, name, 4)
+
+
+def new_topic(bootstrap: str, name: Callable[[str], str], partitions: int) -> str:
+    made = name("topic")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(made, partitions=partitions)
+    return made

@@ -1,0 +1,332 @@
+"""Reading: what is handed out, what is committed when, and what a rebalance does to it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from harness.broker_process import wait_until
+from millstream.client import (
+    Admin,
+    ClosedError,
+    CommitFailed,
+    Consumer,
+    Partition,
+    Producer,
+    Record,
+    UsageError,
+)
+
+SECONDS_MAX = 90.0
+
+
+def fill(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(count):
+            producer.send(topic, None, str(number), partition=number % partitions)
+
+
+def drain(consumer: Consumer, count: int, max_records: int = 500) -> list[Record]:
+    found: list[Record] = []
+    deadline = time.monotonic() + SECONDS_MAX
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records"
+        found += consumer.poll(max_records)
+    return found
+
+
+def values(records: list[Record]) -> list[int]:
+    return [int(record.value) for record in records]
+
+
+def committed(bootstrap: str, group: str) -> dict[Partition, int]:
+    with Admin(bootstrap) as admin:
+        return admin.group_offsets(group)
+
+
+def test_poll_hands_out_in_order(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
+    fill(bootstrap, topic, 1200)
+    with Consumer(bootstrap, group=name("group"), topics=[topic]) as consumer:
+        first = drain(consumer, 1, max_records=7)
+        assert len(first) <= 7
+        assert values(first + drain(consumer, 1200 - len(first))) == list(range(1200))
+        batch = consumer.poll(timeout_s=0)
+        assert not batch
+        assert repr(batch) == "<0 records>"
+
+
+def test_a_batch_is_a_sequence(bootstrap: str, topic: str) -> None:
+    fill(bootstrap, topic, 3)
+    with Consumer(bootstrap, topics=[topic]) as consumer:
+        wait_until(lambda: consumer.assignment, "an assignment")
+        batch = consumer.poll(timeout_s=SECONDS_MAX)
+        while len(batch) < 3:
+            consumer.seek(topic, offset="earliest")
+            batch = consumer.poll(timeout_s=SECONDS_MAX)
+    assert batch[-1].offset == 2
+    assert [record.offset for record in batch[1:]] == [1, 2]
+    assert repr(batch[0]) == f"<Record {topic}-0@0>"
+
+
+def test_commit_covers_what_was_handed_out_not_what_was_fetched(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
+    fill(bootstrap, topic, 100)
+    group = name("group")
+    with Consumer(bootstrap, group=group, topics=[topic], commit_interval_s=0) as consumer:
+        for record in itertools.islice(consumer, 10):
+            if record.offset == 4:
+                consumer.commit()
+                assert committed(bootstrap, group) == {(topic, 0): 5}
+        assert consumer.offsets() == {(topic, 0): 10}
+        consumer.commit(record)
+        assert consumer.committed() == {(topic, 0): 10}
+        drain(consumer, 1, max_records=1)
+    assert committed(bootstrap, group) == {(topic, 0): 10}
+
+
+def test_the_end_commits_what_was_processed(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
+    fill(bootstrap, topic, 100)
+    group = name("group")
+    with Consumer(bootstrap, group=group, topics=[topic]) as consumer:
+        for record in consumer:
+            if record.offset == 20:
+                break
+    assert committed(bootstrap, group) == {(topic, 0): 21}
+
+    def fail_at_a_record() -> None:
+        with Consumer(bootstrap, group=group, topics=[topic]) as consumer:
+            for record in consumer:
+                assert record.offset >= 21
+                if record.offset == 30:
+                    raise ZeroDivisionError
+
+    def fail_at_a_batch() -> None:
+        with Consumer(bootstrap, group=group, topics=[topic]) as consumer:
+            drain(consumer, 5, max_records=5)
+            raise ZeroDivisionError
+
+    for fail in (fail_at_a_record, fail_at_a_batch):
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert committed(bootstrap, group) == {(topic, 0): 30}
+
+
+def test_at_most_once_commits_first(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
+    fill(bootstrap, topic, 10)
+    group = name("group")
+    with Consumer(bootstrap, group=group, topics=[topic], delivery="at_most_once") as consumer:
+        last = drain(consumer, 3, max_records=3)[-1]
+        assert committed(bootstrap, group) == {(topic, 0): last.offset + 1}
+
+
+def test_commits_at_intervals(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
+    fill(bootstrap, topic, 10)
+    group = name("group")
+    with Consumer(bootstrap, group=group, topics=[topic], commit_interval_s=0.05) as consumer:
+        drain(consumer, 10)
+        wait_until(
+            lambda: (
+                not consumer.poll(timeout_s=0.1) and committed(bootstrap, group) == {(topic, 0): 10}
+            ),
+            "the commit",
+            SECONDS_MAX,
+        )
+
+
+def test_seek_by_offset_and_time(
+    bootstrap: str, wide_topic: str, name: Callable[[str], str]
+) -> None:
+    start_ms = 1_700_000_000_000
+    with Producer(bootstrap) as producer:
+        for number in range(100):
+            producer.send(wide_topic, None, str(number), partition=0, timestamp=start_ms + number)
+    with Consumer(bootstrap, group=name("group"), topics=[wide_topic]) as consumer:
+        drain(consumer, 100)
+        consumer.seek(wide_topic, 0, offset=95)
+        assert values(drain(consumer, 5)) == [95, 96, 97, 98, 99]
+        consumer.seek(wide_topic, time=dt.datetime.fromtimestamp(start_ms / 1000 + 0.098, dt.UTC))
+        assert values(drain(consumer, 2)) == [98, 99]
+        consumer.seek(wide_topic, 0, offset="earliest")
+        iterator = iter(consumer)
+        assert [int(next(iterator).value) for _ in range(3)] == [0, 1, 2]
+        consumer.seek(wide_topic, 0, time=start_ms + 50)
+        assert int(next(iter(consumer)).value) == 50
+        with pytest.raises(UsageError, match="-9 is not assigned to this consumer"):
+            consumer.seek(wide_topic, 9, offset=1)
+        with pytest.raises(UsageError, match="an offset or to a time"):
+            consumer.seek(wide_topic, 0)
+        with pytest.raises(UsageError, match="has no time zone"):
+            consumer.seek(wide_topic, 0, time=dt.datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def test_seek_in_on_assign_says_where_to_begin(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
+    fill(bootstrap, topic, 50)
+
+    def assigned(consumer: Consumer, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            consumer.seek(*partition, offset=40)
+
+    with Consumer(bootstrap, group=name("group"), topics=[topic], on_assign=assigned) as consumer:
+        assert values(drain(consumer, 10)) == list(range(40, 50))
+
+
+def test_a_paused_partition_is_silent(
+    bootstrap: str, wide_topic: str, name: Callable[[str], str]
+) -> None:
+    fill(bootstrap, wide_topic, 400, partitions=4)
+    with Consumer(bootstrap, group=name("group"), topics=[wide_topic]) as consumer:
+        seen: list[Record] = []
+        walking = iter(consumer)
+        while len({record.partition for record in seen}) < 1:
+            seen.append(next(walking))
+        quiet = (seen[-1].partition + 1) % 4
+        consumer.pause(wide_topic, quiet)
+        while len(seen) < 300:
+            seen += consumer.poll()
+        assert quiet not in {record.partition for record in seen}
+        assert not consumer.poll(timeout_s=0.3)
+        consumer.resume(wide_topic, quiet)
+        seen += drain(consumer, 100)
+    assert sorted(values(seen)) == list(range(400))
+
+
+def test_without_a_group_everything_is_read_and_nothing_committed(
+    bootstrap: str, wide_topic: str
+) -> None:
+    fill(bootstrap, wide_topic, 40, partitions=4)
+    with Consumer(bootstrap, topics=[wide_topic]) as consumer:
+        assert sorted(values(drain(consumer, 40))) == list(range(40))
+        with pytest.raises(UsageError, match="without a group cannot commit"):
+            consumer.commit()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_rebalance_hands_partitions_over(
+    bootstrap: str, wide_topic: str, name: Callable[[str], str], protocol: str
+) -> None:
+    fill(bootstrap, wide_topic, 400, partitions=4)
+    group = name("group")
+    told: list[tuple[str, int]] = []
+
+    def consumer_of(who: str) -> Consumer:
+        return Consumer(
+            bootstrap,
+            group=group,
+            topics=[wide_topic],
+            group_protocol=protocol,  # type: ignore[arg-type]
+            on_assign=lambda _, partitions: told.append((f"{who} +", len(partitions))),
+            on_revoke=lambda _, partitions: told.append((f"{who} -", len(partitions))),
+        )
+
+    with consumer_of("first") as first:
+        seen = drain(first, 400)
+        assert sum(count for what, count in told if what == "first +") == 4
+        with consumer_of("second") as second:
+            deadline = time.monotonic() + SECONDS_MAX
+            while len(second.assignment) < 2 or len(first.assignment) > 2:
+                assert time.monotonic() < deadline, told
+                seen += [*first.poll(timeout_s=0.1), *second.poll(timeout_s=0.1)]
+            assert ("first -", 2) in told
+            assert not first.assignment & second.assignment
+        wait_until(
+            lambda: first.poll(timeout_s=0.1) is not None and len(first.assignment) == 4,
+            "the partitions to come back",
+            SECONDS_MAX,
+        )
+    # What the first had processed it committed before it gave the partitions away.
+    assert sorted(values(seen)) == list(range(400))
+
+
+def test_a_slow_handler_keeps_its_place_and_lets_others_in(
+    bootstrap: str, wide_topic: str, name: Callable[[str], str]
+) -> None:
+    fill(bootstrap, wide_topic, 40, partitions=4)
+    group = name("group")
+    lost: list[Partition] = []
+    short = {"max.poll.interval.ms": 6000}
+    with Consumer(
+        bootstrap,
+        group=group,
+        topics=[wide_topic],
+        session_timeout_s=6,
+        config=short,
+        on_lost=lambda _, partitions: lost.extend(partitions),
+    ) as slow:
+        drain(slow, 40)
+        with Consumer(bootstrap, group=group, topics=[wide_topic]) as other:
+            # The handler of `slow` is at work: nobody polls it for longer than it may be silent.
+            deadline = time.monotonic() + 8
+            while time.monotonic() < deadline or len(other.assignment) < 2:
+                other.poll(timeout_s=0.2)
+                assert time.monotonic() < deadline + SECONDS_MAX
+            kept = slow.assignment
+            assert len(kept) == 2
+            assert not lost
+            with pytest.raises(CommitFailed, match="given to another member"):
+                slow.commit()
+            slow.poll(timeout_s=0.1)
+            assert slow.assignment == kept
+
+
+def test_close_from_another_thread_ends_iteration(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
+    consumer = Consumer(bootstrap, group=name("group"), topics=[topic])
+    seen: list[Record] = []
+    thread = threading.Thread(target=lambda: seen.extend(consumer))
+    thread.start()
+    wait_until(lambda: consumer.assignment, "an assignment", SECONDS_MAX)
+    consumer.close()
+    thread.join(SECONDS_MAX)
+    assert not thread.is_alive()
+    assert seen == []
+
+
+def test_use_after_close_is_refused(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
+    consumer = Consumer(bootstrap, group=name("group"), topics=[topic])
+    consumer.close()
+    consumer.close()
+    for use in (
+        consumer.commit,
+        consumer.poll,
+        consumer.group_metadata,
+        consumer.committed,
+        lambda: consumer.pause(topic),
+        lambda: consumer.seek(topic, offset=1),
+    ):
+        with pytest.raises(ClosedError, match="The consumer is closed"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"delivery": "twice"},
+            "'twice' is unknown: give one of at_most_once, at_least",
+        ),
+        ({"delivery": "exactly_once"}, r"needs producer=Producer\(transactional_id"),
+        ({"delivery": "exactly_once", "producer": 7}, "needs a Millstream producer with a trans"),
+        ({"producer": 7}, "is for delivery='exactly_once' only"),
+        ({"on_assign": 7}, "on_assign=7 is not callable"),
+        ({"start": "middle"}, "start='middle' is unknown"),
+        ({"topics": "orders"}, r"give a list of names, for example \['orders'\]"),
+        ({"topics": []}, "give a list of names"),
+        ({"groups": "x"}, "There is no option 'groups'"),
+        ({"group": None, "delivery": "at_most_once"}, "needs a group, which commits"),
+    ],
+)
+def test_bad_options_are_explained(options: dict[str, object], sentence: str) -> None:
+    given = {"group": "g", "topics": ["t"], **options}
+    with pytest.raises(UsageError, match=sentence):
+        Consumer("127.0.0.1:1", **given)  # type: ignore[arg-type]

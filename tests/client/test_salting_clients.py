@@ -1,0 +1,74 @@
+"""Salting with a real broker: a hot key over several partitions, read in order again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from millstream.client.merging import OrderedMerge
+from millstream.client.salting import Salting, consistent, turn_of
+from millstream.testing.broker import LocalBroker
+from millstream.testing.plugin import TopicFactory
+
+PARTITIONS = 6
+RECORDS = 600
+
+
+def test_a_hot_key_is_spread_and_read_in_order(
+    millstream_broker: LocalBroker,
+    millstream_producer: Producer,
+    millstream_topic_factory: TopicFactory,
+) -> None:
+    topic = millstream_topic_factory(PARTITIONS)
+    salting = Salting({b"hot"}, spread=4)
+    for number in range(RECORDS):
+        key = b"cold" if number % 3 == 0 else b"hot"
+        place = salting.place(key, PARTITIONS)
+        millstream_producer.produce(
+            topic, b"%d" % number, key, partition=place.partition, headers=place.headers
+        )
+    millstream_producer.produce(topic, b"unsalted", b"cold")
+    assert millstream_producer.flush(60) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": millstream_broker.bootstrap_servers, "group.id": topic}
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    merge: OrderedMerge[tuple[bytes, bytes]] = OrderedMerge()
+    places: dict[bytes, set[int]] = {b"hot": set(), b"cold": set()}
+    read: list[tuple[bytes, bytes]] = []
+    while len(read) < RECORDS + 1:
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.error() is None, message.error()
+        key, value = message.key(), message.value()
+        places[key].add(message.partition())
+        read += merge.push(key, turn_of(message.headers()), (key, value))
+    consumer.close()
+    assert places[b"cold"] == {consistent(b"cold", PARTITIONS)}
+    assert len(places[b"hot"]) == 4
+    numbers = {b"hot": [], b"cold": []}
+    for key, value in read:
+        numbers[key].append(value)
+    assert numbers[b"hot"] == [b"%d" % n for n in range(RECORDS) if n % 3]
+    assert numbers[b"cold"] == [b"%d" % n for n in range(0, RECORDS, 3)] + [b"unsalted"]
+
+
+def test_the_example_of_the_readme() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    code = readme.partition("### Hot keys")[2].partition("```python\n")[2].partition("```")[0]
+    sent: list[SimpleNamespace] = []
+    handled: list[SimpleNamespace] = []
+
+    def produce(
+        topic: str, value: bytes, key: bytes, *, partition: int, headers: list[tuple[str, bytes]]
+    ) -> None:
+        assert (topic, partition) == ("orders", consistent(key, 12))
+        message.headers = lambda: headers
+        sent.append(message)
+
+    message = SimpleNamespace(key=lambda: b"celebrity")
+    names = {"key": b"celebrity", "value": b"v", "message": message, "handle": handled.append}
+    exec(code, {**names, "producer": SimpleNamespace(produce=produce)})
+    assert sent == handled == [message]

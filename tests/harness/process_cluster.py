@@ -1,0 +1,77 @@
+"""A cluster of broker processes on one etcd, for tests of what operators do.
+
+with ProcessCluster(tmp_path, count=3) as cluster:
+    cluster[2].kill()
+    cluster[2].start()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from harness.broker_process import BrokerProcess
+from harness.etcd_process import EtcdCluster, require_etcd
+
+
+class ProcessCluster:
+    """Brokers 1 to `count`, started side by side. `racks` are given to them in turn."""
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        settings: Mapping[str, object] | None = None,
+        racks: tuple[str, ...] = (),
+    ) -> None:
+        require_etcd()
+        self._etcd = EtcdCluster(folder)
+        self._exit = ExitStack()
+        self._brokers: dict[int, BrokerProcess] = {}
+        for node_id in range(1, count + 1):
+            home = folder / f"broker-{node_id}"
+            home.mkdir()
+            own: dict[str, object] = {"node.id": node_id, "metadata.store": self._etcd.address()}
+            if racks:
+                own["broker.rack"] = racks[(node_id - 1) % len(racks)]
+            self._brokers[node_id] = BrokerProcess(home, {**(settings or {}), **own})
+
+    def __enter__(self) -> Self:
+        with ExitStack() as started:
+            started.enter_context(self._etcd)
+            for broker in self:
+                broker.start(wait=False)
+                started.push(broker.__exit__)
+            for broker in self:
+                broker.wait_until_ready()
+            self._exit = started.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._exit.__exit__(kind, error, traceback)
+
+    def __getitem__(self, node_id: int) -> BrokerProcess:
+        return self._brokers[node_id]
+
+    def __iter__(self) -> Iterator[BrokerProcess]:
+        return iter(self._brokers.values())
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self)
+
+    def stop(self) -> None:
+        """Stop those that run, all at the same time; fail unless each ends as it should."""
+        running = [broker for broker in self if broker.is_alive()]
+        for broker in running:
+            broker.tell_to_stop()
+        for broker in running:
+            broker.stop()

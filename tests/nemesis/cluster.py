@@ -1,0 +1,149 @@
+"""Three brokers and three etcd members on a network that can be cut, as one thing to look at."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+
+from nemesis.network import Network
+from nemesis.node import ETCD_PORT, BrokerNode, EtcdNode, Node
+
+SIZE = 3
+START_S_MAX = 120.0
+_LOOK_S = 0.2
+_SETTINGS = {
+    "default.replication.factor": SIZE,
+    "min.insync.replicas": 2,
+    "offsets.topic.replication.factor": SIZE,
+    "offsets.topic.num.partitions": 6,
+    "transaction.state.log.replication.factor": SIZE,
+    "transaction.state.log.min.isr": 2,
+    "transaction.state.log.num.partitions": 6,
+    "auto.create.topics.enable": "false",
+}
+
+
+class Cluster:
+    """Started by `start`, gone with the process that made it."""
+
+    def __init__(self, folder: Path, network: Network) -> None:
+        peers: dict[str, str] = {}
+        self.network = network
+        self.members = [
+            EtcdNode(f"etcd-{number}", folder, network, peers) for number in range(1, SIZE + 1)
+        ]
+        store = ",".join(f"{member.address}:{ETCD_PORT}" for member in self.members)
+        settings = {**_SETTINGS, "metadata.store": f"etcd://{store}/nemesis"}
+        self.brokers = [
+            BrokerNode(number, folder, network, settings) for number in range(1, SIZE + 1)
+        ]
+        self._admin: AdminClient | None = None
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [*self.members, *self.brokers]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self._admin
+
+    def start(self, topics: dict[str, int]) -> None:
+        for node in self.nodes:
+            node.start()
+        await_true(self._has_all_brokers, "all brokers to be there", START_S_MAX)
+        made = self.admin.create_topics(
+            [NewTopic(topic, count) for topic, count in topics.items()], operation_timeout=60
+        )
+        for future in made.values():
+            future.result()
+        self.await_whole(START_S_MAX)
+
+    def _has_all_brokers(self) -> bool:
+        metadata = self._metadata()
+        return metadata is not None and len(metadata.brokers) == SIZE
+
+    # What can be seen of it
+
+    def _metadata(self) -> ClusterMetadata | None:
+        try:
+            return self.admin.list_topics(timeout=5)
+        except KafkaException:
+            return None
+
+    def trouble(self) -> str:
+        """What keeps the cluster from being whole; empty if nothing does."""
+        ended = [node.name for node in self.nodes if node.is_wanted and not node.is_alive()]
+        if ended:
+            return f"{', '.join(ended)} ended by itself"
+        sick = [member.name for member in self.members if not is_healthy(member)]
+        if sick:
+            return f"{', '.join(sick)} of etcd not healthy"
+        metadata = self._metadata()
+        if metadata is None:
+            return "nobody answers"
+        if len(metadata.brokers) < SIZE:
+            return f"only brokers {sorted(metadata.brokers)}"
+        lacking = [
+            f"{topic.topic}-{partition.id} (leader {partition.leader}, ISR {partition.isrs})"
+            for topic in metadata.topics.values()
+            for partition in topic.partitions.values()
+            if partition.leader < 0 or len(partition.isrs) < SIZE
+        ]
+        return f"{len(lacking)} partitions not whole: {', '.join(lacking[:4])}" if lacking else ""
+
+    def await_whole(self, seconds_max: float) -> float:
+        """How long it took; AssertionError with what was wrong at last."""
+        begin = time.monotonic()
+        while trouble := self.trouble():
+            waited = time.monotonic() - begin
+            assert waited < seconds_max, f"not whole after {waited:.0f} s: {trouble}"
+            time.sleep(_LOOK_S)
+        return time.monotonic() - begin
+
+    def leaders(self, topic: str) -> set[int]:
+        """Of a topic's partitions, as anybody says who answers."""
+        metadata = self._metadata()
+        if metadata is None or topic not in metadata.topics:
+            return set()
+        return {partition.leader for partition in metadata.topics[topic].partitions.values()} - {-1}
+
+    def controller(self) -> int | None:
+        metadata = self._metadata()
+        return metadata.controller_id if metadata is not None else None
+
+
+def is_healthy(member: EtcdNode) -> bool:
+    try:
+        with urllib.request.urlopen(f"{member.url}/health", timeout=2) as answer:
+            return bool(json.load(answer)["health"] == "true")
+    except OSError:
+        return False
+
+
+def is_etcd_leader(member: EtcdNode) -> bool:
+    request = urllib.request.Request(f"{member.url}/v3/maintenance/status", data=b"{}")
+    try:
+        with urllib.request.urlopen(request, timeout=2) as answer:
+            status = json.load(answer)
+    except OSError:
+        return False
+    return bool(status.get("leader") == status["header"]["member_id"])
+
+
+def await_true(condition: Callable[[], object], what: str, seconds_max: float) -> None:
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds_max:.0f} s for {what}"
+        time.sleep(_LOOK_S)

@@ -1,0 +1,45 @@
+"""A place for a run of its own: network, mounts and processes that end with it.
+
+Whatever a run makes (namespaces, cables, small disks, brokers) is inside of namespaces that
+`unshare` makes for it, as root or, where the system lets them, as anybody. When the run ends, or is
+killed, the kernel removes all of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+_TOOLS = ("unshare", "ip", "mount")
+#: Creates all that a run needs, so that what is not allowed here is known before.
+_TRIAL = (
+    "mount -t tmpfs none /run && ip netns add a"
+    " && ip link add b type veth peer name c netns a"
+    " && ip rule add from 10.77.0.2 to 10.77.0.3 blackhole"
+    " && echo 1 > /proc/sys/net/ipv4/ip_forward"
+)
+
+
+def enclosed(command: Sequence[str]) -> list[str]:
+    """The command, in a place of its own."""
+    flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.getuid() != 0:
+        flags.append("--map-root-user")
+    return ["unshare", *flags, *command]
+
+
+@functools.cache
+def obstacle() -> str:
+    """Why there can be no such place on this machine; empty where there can."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"no {' and '.join(missing)} here"
+    trial = subprocess.run(
+        enclosed(["sh", "-c", _TRIAL]), capture_output=True, text=True, timeout=60, check=False
+    )
+    if trial.returncode == 0:
+        return ""
+    return f"namespaces can't be made here: {' '.join(trial.stderr.split())}"

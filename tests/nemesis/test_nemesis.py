@@ -1,0 +1,76 @@
+"""Three brokers and three etcd members under attack, and restarted one by one, under load.
+
+What happens in a run, and what it is judged by, is told in `run`. A failure leaves the run's folder
+with every process's log, and names the seed. The same order of faults comes again with that seed,
+but on real processes nothing else does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.etcd_process import require_etcd
+from nemesis.enclosure import enclosed, obstacle
+
+pytestmark = pytest.mark.xdist_group("nemesis")
+
+_TESTS = Path(__file__).parent.parent
+#: Beside the run itself: starting, reading everything back, and a machine that is busy.
+_SPARE_S = 600
+#: What the cluster is given to become whole where others use the machine as well.
+_WHOLE_S_MAX = 120
+
+
+def run(tmp_path: Path, *arguments: str, minutes: float) -> dict[str, Any]:
+    """The report of a run without violations."""
+    require_etcd()
+    if reason := obstacle():
+        pytest.skip(reason)
+    seed = int(os.environ.get("NEMESIS_SEED", random.SystemRandom().randrange(10**6)))
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "nemesis", str(folder), "--seed", str(seed), *arguments]
+    process = subprocess.run(
+        enclosed(command),
+        cwd=_TESTS,
+        env={**os.environ, "PYTHONPATH": str(_TESTS)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=minutes * 60 + _SPARE_S,
+        check=False,
+    )
+    assert process.returncode == 0, f"seed {seed}, logs in {folder}:\n{process.stdout[-8000:]}"
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    shutil.rmtree(folder)
+    return report
+
+
+@pytest.mark.timeout(900)
+def test_a_rolling_restart_is_not_noticed(tmp_path: Path) -> None:
+    report = run(tmp_path, "--roll", "1", "--whole-s-max", str(_WHOLE_S_MAX), minutes=2)
+    assert report["errors"] == []
+    assert report["acknowledged"] > 0
+
+
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_under_attack(tmp_path: Path) -> None:
+    report = run(tmp_path, "--minutes", "2.5", "--whole-s-max", str(_WHOLE_S_MAX), minutes=3)
+    assert report["acknowledged"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_nothing_is_lost_in_a_long_attack(tmp_path: Path) -> None:
+    minutes = float(os.environ.get("NEMESIS_MINUTES", "20"))
+    report = run(tmp_path, "--minutes", str(minutes), minutes=minutes)
+    assert report["acknowledged"] > 0
+    assert max(report["recoveries_s"]) <= 30
