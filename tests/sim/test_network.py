@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from millstream.env.network import Network, SystemNetwork
+from millstream.wire.api import ApiKey
 from sim.loop import Process, VirtualLoop
 from sim.network import RESET_S, Wire
 
@@ -257,3 +258,33 @@ def test_a_writer_is_held_back_by_a_reader_that_does_not_read(loop: VirtualLoop)
         assert len(reader.received) == 100_000
 
     run(loop, scenario)
+
+
+def test_a_request_comes_twice_and_its_second_answer_goes_nowhere(loop: VirtualLoop) -> None:
+    received: list[Recorder] = []
+
+    async def scenario() -> None:
+        wire = Wire(loop, Random(1))
+        processes = {host: loop.process(host) for host in "ab"}
+
+        def accept() -> Recorder:
+            received.append(Recorder(echoes=True))
+            return received[-1]
+
+        listener = await wire.network("b", processes["b"]).bind("b", 9, accept)
+        await listener.start()
+        client = Recorder()
+        transport = await wire.network("a", processes["a"]).connect("b", 9, lambda: client)
+        request = _frame(ApiKey.FETCH)
+        transport.write(request)
+        transport.write(_frame(ApiKey.OFFSET_COMMIT))
+        await _until(lambda: len(client.received) == 2 * len(request))
+        await wire.repeat("a", "b", loop.process("between"), hold_s=0.1)
+        assert [bytes(each.received) for each in received[1:]] == [request]
+        assert len(client.received) == 2 * len(request)
+
+    loop.run_until_complete(loop.process("test").spawn(scenario()))
+
+
+def _frame(api: ApiKey) -> bytes:
+    return (6).to_bytes(4) + api.to_bytes(2) + bytes(4)

@@ -57,16 +57,37 @@ def test_seeds_differ() -> None:
     assert simulate("--seed", 1).stdout != simulate("--seed", 2).stdout
 
 
+#: The first seed that finds a bug. A change of the broker may move it; then others find it soon.
+_FOUND_BY = {
+    "accept-stale-leader": 253,
+    "acknowledge-early": 6,
+    "expand-early": 28,
+    "lose-epoch-at-roll": 14,
+    "truncate-by-high-watermark": 13,
+    "trust-unclean-restart": 88,
+}
 #: These need more faults to meet, and so more runs to be found.
 _RARE = ("accept-stale-leader", "trust-unclean-restart")
 
 
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "bug",
-    [pytest.param(bug, marks=pytest.mark.soak if bug in _RARE else ()) for bug in sorted(PLANTED)],
-)
+def test_every_planted_bug_is_looked_for() -> None:
+    assert _FOUND_BY.keys() == PLANTED.keys()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", [bug for bug in _FOUND_BY if bug not in _RARE])
 def test_a_planted_bug_is_found(bug: str) -> None:
-    done = simulate("--plant", bug, "--count", _SOAK)
+    _find(bug, start=_FOUND_BY[bug])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("bug", _FOUND_BY)
+def test_a_planted_bug_is_found_by_the_seeds_that_pass_without_it(bug: str) -> None:
+    _find(bug, start=0)
+
+
+def _find(bug: str, *, start: int) -> None:
+    done = simulate("--plant", bug, "--start", start, "--count", _PART * _PARTS)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"--plant {bug} --trace" in done.stdout
