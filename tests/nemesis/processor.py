@@ -26,6 +26,15 @@ _REST_S = 0.2
 _START_S_MAX = 120.0
 
 
+#: To send offsets, librdkafka (2.16 at least) waits without end for a coordinator that has left the
+#: metadata, unless one of its connections changes its state: so let them.
+_RESTLESS = {
+    "connections.max.idle.ms": 2000,
+    "topic.metadata.refresh.interval.ms": 1000,
+    "metadata.max.age.ms": 3000,
+}
+
+
 class _ReplaceError(Exception):
     """This producer can't go on."""
 
@@ -77,6 +86,7 @@ class Processor(Client):
                 # Within the transaction's time, as the client demands.
                 "message.timeout.ms": TRANSACTION_MS_MAX,
                 "linger.ms": 5,
+                **_RESTLESS,
             }
         )
         self._retried(lambda: self._producer.init_transactions(_CALL_S_MAX), _START_S_MAX)
