@@ -178,21 +178,21 @@ class Member(Client):
         )
         committed_at = time.monotonic()
         while not self.told.is_set():
-            begin_ns = now_ns()
             message = self._consumer.poll(0.2)
             if message is not None and message.error():
                 self.saw(message.error())
             elif message is not None:
-                self._take(begin_ns, message)
+                self._take(message)
             if time.monotonic() > committed_at + _COMMIT_EVERY_S:
                 self._commit()
                 committed_at = time.monotonic()
         self._consumer.close()
 
-    def _take(self, begin_ns: int, message: Message) -> None:
+    def _take(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
         seen = {name_of(self._topic, partition): [Seen(offset, message.value().decode())]}
-        self.evidence.add(self.name, Outcome.OK, begin_ns, [Poll(seen, committed=False)])
+        # It begins now: partitions may have been assigned while it was waited for.
+        self.evidence.add(self.name, Outcome.OK, now_ns(), [Poll(seen, committed=False)])
         self._read[partition] = offset + 1
 
     def _assigned(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:

@@ -51,6 +51,8 @@ class Processor(Client):
         self._input = inputs
         self._output = outputs
         self._attempts = 0
+        #: Read for the next transaction: partition, offset and value.
+        self._found: list[tuple[int, int, str]] = []
         self._consumer: Consumer
         self._producer: Producer
 
@@ -93,6 +95,8 @@ class Processor(Client):
         self._consumer.subscribe([self._input], on_assign=self._assigned)
 
     def _assigned(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        # All of them begin anew from what is committed, which this is not.
+        self._found.clear()
         self._note_positions(partitions)
 
     def _note_positions(self, partitions: Sequence[TopicPartition]) -> None:
@@ -126,7 +130,7 @@ class Processor(Client):
         return f"{value}@{self.name}.{self._attempts}"
 
     def _read(self) -> list[tuple[int, int, str]]:
-        found: list[tuple[int, int, str]] = []
+        found = self._found
         deadline = time.monotonic() + _READ_S
         while len(found) < _READ_MAX and (left_s := deadline - time.monotonic()) > 0:
             message = self._consumer.poll(left_s)
@@ -136,6 +140,7 @@ class Processor(Client):
                 self.saw(message.error())
                 continue
             found.append((message.partition(), message.offset(), message.value().decode()))
+        self._found = []
         return found
 
     def _transact(self, read: list[tuple[int, int, str]]) -> Outcome:
