@@ -17,7 +17,7 @@ _TOOLS = ("unshare", "ip", "mount")
 #: Creates all that a run needs, so that what is not allowed here is known before.
 _TRIAL = (
     "mount -t tmpfs none /run && ip netns add a"
-    " && ip link add b type veth peer name c netns a"
+    " && ip link add v-a type veth peer name eth0 netns a"
     " && ip rule add from 10.77.0.2 to 10.77.0.3 blackhole"
     " && echo 1 > /proc/sys/net/ipv4/ip_forward"
 )
