@@ -159,3 +159,30 @@ def test_counts_kept_by_others() -> None:
     assert value(samples, "millstream_topics") == 12
     assert value(samples, "millstream_retention_deleted_segments_total") == 4
     assert value(samples, "millstream_dirty", topic="t") == 0.5
+
+
+def test_a_topic_with_the_name_of_the_shared_row_is_counted_in_it() -> None:
+    metrics = Metrics(topic_labels_max=5)
+    assert metrics.topic("_other") is metrics.other_topic
+    assert metrics.topic("t") is not metrics.other_topic
+    metrics.topic("_other").bytes_in += 7
+    rows = [
+        family.rows
+        for family in metrics.families()
+        if family.name == "millstream_topic_received_bytes_total"
+    ]
+    assert [list(each) for each in rows] == [[(("t",), 0), (("_other",), 7)]]
+
+
+def test_who_has_much_to_look_at_does_so_before_a_scrape() -> None:
+    metrics = Metrics()
+    seen = 0
+
+    async def look() -> None:
+        nonlocal seen
+        await asyncio.sleep(0)
+        seen += 1
+
+    metrics.before_render.append(look)
+    metrics.add_gauge("looks", "Looks.", lambda: seen)
+    assert b"millstream_looks 1\n" in asyncio.run(metrics.render())

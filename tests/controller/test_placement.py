@@ -28,10 +28,28 @@ def test_replicas_are_distinct_and_leaders_are_balanced(
     assert max(counts) - min(counts) <= 1
 
 
-def test_replicas_are_spread_over_racks() -> None:
-    places = [Place(broker, "a" if broker < 3 else "b") for broker in range(6)]
-    for replicas in place_partitions(places, 12, 2, 0):
-        assert {broker < 3 for broker in replicas} == {True, False}
+@given(
+    racks=st.lists(st.sampled_from("abcd"), min_size=1, max_size=9),
+    partitions=st.integers(1, 30),
+    factor=st.integers(1, 9),
+    start=st.integers(0, 100),
+)
+def test_replicas_are_on_as_many_racks_as_possible(
+    racks: list[str], partitions: int, factor: int, start: int
+) -> None:
+    factor = min(factor, len(racks))
+    places = [Place(broker, rack) for broker, rack in enumerate(racks)]
+    for replicas in place_partitions(places, partitions, factor, start):
+        used = {racks[broker] for broker in replicas}
+        assert len(used) == min(factor, len(set(racks)))
+
+
+def test_brokers_of_a_large_rack_share_what_goes_there() -> None:
+    places = [Place(1, "a"), Place(2, "a"), Place(3, "a"), Place(4, "b")]
+    assignment = place_partitions(places, 60, 2, 0)
+    held = [sum(broker in replicas for replicas in assignment) for broker in (1, 2, 3, 4)]
+    assert held[3] == 60
+    assert max(held[:3]) - min(held[:3]) <= 2
 
 
 @pytest.mark.parametrize("factor", [0, -1, 4])

@@ -112,7 +112,8 @@ def test_texts_speak_of_labels_that_are_there(
             value = re.match(r"\s*\$value(?:\s*\|\s*humanize\w*)?\s*\Z", template)
             assert label or value, template
             # Reasons of refused connections are there once some were refused.
-            assert label is None or label[1] in present | {"reason"}
+            # So it is with followers, and brokers that are decommissioned.
+            assert label is None or label[1] in present | {"reason", "follower", "broker"}
 
 
 def test_the_lag_of_groups_is_covered(samples: dict[str, list[dict[str, str]]]) -> None:
@@ -126,3 +127,30 @@ def test_the_lag_of_groups_is_covered(samples: dict[str, list[dict[str, str]]]) 
     for name in used:
         if name.startswith("millstream_consumer_group_"):
             assert samples[name], name
+
+
+def test_the_cluster_is_covered(samples: dict[str, list[dict[str, str]]]) -> None:
+    used = {name for rule in rules() for name in _METRIC.findall(rule["expr"])}
+    covered = {
+        "offline_partitions",
+        "under_min_isr_partitions",
+        "under_replicated_partitions",
+        "isr_shrinks_total",
+        "isr_expands_total",
+        "replica_lag_seconds_max",
+        "leader_partitions",
+        "controller_id",
+        "active_controller",
+        "controller_elections_total",
+        "leader_election_seconds_bucket",
+        "unclean_leader_elections_total",
+        "reassigning_partitions",
+        "decommission_replicas_left",
+        "broker_fenced",
+        "lease_renewed_ago_seconds",
+        "transactions_open",
+    }
+    assert {f"millstream_{name}" for name in covered} <= used
+    without_labels = covered - {"replica_lag_seconds_max", "decommission_replicas_left"}
+    for name in without_labels:
+        assert samples[f"millstream_{name}"], name

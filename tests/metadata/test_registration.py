@@ -135,10 +135,10 @@ def test_a_second_process_is_refused_while_the_first_lives() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
-        first = Registration(catalog, store, BROKER, 200, SystemClock())
+        first = Registration(catalog, store, BROKER, 1000, SystemClock())
         await first.start()
         epoch = catalog.image.brokers[1].epoch
-        second = Registration(catalog, store, OTHER, 200, SystemClock())
+        second = Registration(catalog, store, OTHER, 1000, SystemClock())
         with pytest.raises(BrokerError) as raised:
             await second.start()
         assert raised.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -285,7 +285,7 @@ def test_a_lease_that_ended_before_it_was_used_is_followed_by_another(
             return lease
 
         monkeypatch.setattr(MemoryConnection, "grant", grant_late)
-        registration = Registration(catalog, store, BROKER, 200, SystemClock())
+        registration = Registration(catalog, store, BROKER, 2000, SystemClock())
         await registration.start()
         assert registration.lease == granted[1]
         changes = asyncio.create_task(changes_of_broker(catalog, 2))

@@ -18,7 +18,7 @@ import importlib.metadata
 import platform
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
@@ -39,7 +39,7 @@ OTHER: Final = "_other"
 TOPIC_LABELS_MAX_DEFAULT: Final = 1000
 PARTITION_LABELS_MAX_DEFAULT: Final = 200
 
-RowSource = Callable[[], Iterable[tuple[LabelValues, float]]]
+RowSource = Callable[[], Iterable[tuple[LabelValues, Value]]]
 
 
 class ApiMetrics:
@@ -180,6 +180,7 @@ class Metrics:
         "_topic_labels_max",
         "_topics",
         "_topics_folded",
+        "before_render",
         "connections",
         "other_ack",
         "other_topic",
@@ -197,6 +198,8 @@ class Metrics:
         self.other_ack = Histogram()
         #: Yields one row a partition, lazily: reading stops at the budget.
         self.partition_source: PartitionSource | None = None
+        #: Awaited before each scrape, for those who have more to look at than one turn allows.
+        self.before_render: list[Callable[[], Awaitable[None]]] = []
         self._topic_labels_max = topic_labels_max
         self._partition_labels_max = partition_labels_max
         self._apis: dict[str, ApiMetrics] = {}
@@ -220,7 +223,9 @@ class Metrics:
         row = self._topics.get(name)
         if row is not None:
             return row
-        if name in self._topics_folded or len(self._topics) >= self._topic_labels_max:
+        is_full = len(self._topics) >= self._topic_labels_max
+        # A topic may bear the shared row's own name.
+        if is_full or name == OTHER or name in self._topics_folded:
             self._topics_folded.add(name)
             return self.other_topic
         row = self._topics[name] = TopicMetrics()
@@ -283,6 +288,8 @@ class Metrics:
         """All of it as Prometheus text, giving way to other work in between."""
         if self._process is None:
             self._process = _process_metrics()
+        for look in self.before_render:
+            await look()
         return await render(self.families()) + self._process()
 
     def families(self) -> Iterator[Family]:
@@ -401,7 +408,7 @@ class Metrics:
         )
 
 
-def _attribute_rows(owner: object, attribute: str) -> list[tuple[LabelValues, float]]:
+def _attribute_rows(owner: object, attribute: str) -> list[tuple[LabelValues, Value]]:
     return [((), getattr(owner, attribute))]
 
 

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from millstream.broker import gauges, lag_gauges, options
+from millstream.broker import cluster_gauges, gauges, lag_gauges, options
+from millstream.broker.cluster_look import ClusterLook
 from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
@@ -330,6 +331,9 @@ class Server:
         )
         catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
+        look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
+        cluster_gauges.show_replication(self._metrics, services.exchange.stats, look)
+        cluster_gauges.show_transactions(self._metrics, services.transactions.shards)
         if config.http_address is not None and config.metrics_lag_interval_ms:
             self._start_lag(services)
         return services
@@ -423,6 +427,9 @@ class Server:
         )
         membership.registration.on_fenced = partial(self._fence, services)
         services.check_lease = membership.registration.check
+        cluster_gauges.show_membership(
+            self._metrics, membership, services.catalog, config.broker_session_timeout_ms
+        )
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.controller import decommission, election, reassignment
@@ -64,11 +64,13 @@ class ControllerOptions:
 class ControllerStats:
     """Totals of this broker as controller."""
 
+    #: Times that it became the controller.
+    terms: int = 0
     elections: int = 0
     unclean_elections: int = 0
     reassignments_completed: int = 0
-    #: From the moment a change of the image asked for it until all of its elections were stored.
-    last_election_s: float = 0.0
+    #: Told how long elections took: from the look at the image until all of them were stored.
+    on_elected: Callable[[float], None] = field(default=lambda _: None)
 
 
 class Controller:
@@ -181,6 +183,7 @@ class Controller:
         )
         if self._guard is not None:
             _log.info("broker %d is the controller now", self._broker_id)
+            self.stats.terms += 1
             self._must_look_at_all = self._must_look_at_emptied = True
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
             self._woken.set()
@@ -205,8 +208,10 @@ class Controller:
         begin = self._clock.monotonic()
         changes = await self._due_changes()
         if changes:
+            before = self.stats.elections
             await self._make(changes)
-            self.stats.last_election_s = self._clock.monotonic() - begin
+            if self.stats.elections > before:
+                self.stats.on_elected(self._clock.monotonic() - begin)
         if self._options.balances_leaders and self._clock.monotonic() >= self._balance_at:
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
             await self._balance()

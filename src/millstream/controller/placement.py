@@ -1,9 +1,9 @@
-"""Where the replicas of new partitions go: round robin over brokers, racks interleaved. Pure."""
+"""Where the replicas of new partitions go: round robin over brokers, spread over racks. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -23,8 +23,9 @@ def place_partitions(
     """Replica lists for new partitions, the preferred leader first.
 
     `start` is where in the circle the first leader stands; callers choose it at random so that
-    small topics do not pile up on one broker. Replicas of a partition are neighbours in a circle in
-    which racks alternate, so they are on as many racks as there are, as far as possible.
+    small topics do not pile up on one broker. Replicas of a partition are on as many racks as
+    possible: where racks are equally large, they are neighbours in a circle in which racks
+    alternate; otherwise each is looked for.
     """
     if replication_factor < 1 or replication_factor > len(brokers):
         raise BrokerError(
@@ -33,10 +34,37 @@ def place_partitions(
             f"it must be between 1 and the number of brokers alive, {len(brokers)}",
         )
     circle = _interleave_racks(brokers)
+    if len(set(Counter(place.rack for place in brokers).values())) > 1:
+        racks = {place.broker_id: place.rack for place in brokers}
+        return _place_singly(circle, racks, partitions, replication_factor, start)
     return [
         tuple(circle[(start + index + hop) % len(circle)] for hop in range(replication_factor))
         for index in range(partitions)
     ]
+
+
+def _place_singly(
+    circle: list[int],
+    racks: Mapping[int, str | None],
+    partitions: int,
+    replication_factor: int,
+    start: int,
+) -> list[tuple[int, ...]]:
+    """Leaders in turn; of the others those first whose rack is used least, and who hold least."""
+    held: Counter[int] = Counter()
+    placed: list[tuple[int, ...]] = []
+    for index in range(partitions):
+        leader_at = (start + index) % len(circle)
+        turned = circle[leader_at:] + circle[:leader_at]
+        chosen = [turned[0]]
+        while len(chosen) < replication_factor:
+            used = Counter(racks[each] for each in chosen)
+            # Of equals, the first in the circle: `min` keeps their order.
+            rest = [(used[racks[each]], held[each], each) for each in turned if each not in chosen]
+            chosen.append(min(rest, key=lambda rank: rank[:2])[2])
+        held.update(chosen)
+        placed.append(tuple(chosen))
+    return placed
 
 
 def _interleave_racks(brokers: Sequence[Place]) -> list[int]:

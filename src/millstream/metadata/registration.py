@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from millstream.env.clock import Clock
@@ -50,6 +51,15 @@ _ATTEMPTS_PER_LEASE: Final = 20
 _ATTEMPTS: Final = _ATTEMPTS_PER_LEASE + _ATTEMPTS_PER_LEASE // 2
 
 
+@dataclass(slots=True)
+class LeaseStats:
+    """Totals since the start."""
+
+    #: Renewals that failed, and times the broker had to register anew.
+    renewal_failures: int = 0
+    losses: int = 0
+
+
 class Registration:
     """Between `start` and `close` the broker is in the image of every broker."""
 
@@ -66,6 +76,7 @@ class Registration:
         "is_fenced",
         "lease",
         "on_fenced",
+        "stats",
     )
 
     def __init__(
@@ -90,6 +101,7 @@ class Registration:
         #: Set when the registration was found to be deleted, so that it must be made anew.
         self._is_gone = asyncio.Event()
         self.is_fenced = True
+        self.stats = LeaseStats()
         self.on_fenced: Callable[[bool], None] = lambda _: None
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
@@ -159,6 +171,7 @@ class Registration:
                     LeaseExpiredError,
                     TimeoutError,
                 ) as error:
+                    self.stats.renewal_failures += 1
                     _logger.warning("the broker's lease was not renewed: %s", error)
                     self.check()
                     await asyncio.sleep(_RETRY_S)
@@ -172,6 +185,11 @@ class Registration:
                 await self._is_gone.wait()
         except TimeoutError:
             return
+
+    @property
+    def renewed_ago_s(self) -> float:
+        """Since the store last confirmed that the lease lives."""
+        return self._clock.monotonic() - self._renewed_at
 
     def _left_s(self) -> float | None:
         """Until the lease may have run out; None once it may have, when haste is pointless."""
@@ -188,18 +206,21 @@ class Registration:
     async def _renew(self) -> None:
         if self._is_gone.is_set():
             _logger.warning("the broker was taken for dead; registering again")
-            self._fence(True)
-            await self._register()
+            await self._register_anew()
             return
         begun_at = self._clock.monotonic()
         try:
             await self._store.keep_alive(self.lease)
         except LeaseExpiredError:
             _logger.warning("the broker's lease ran out; registering again")
-            self._fence(True)
-            await self._register()
+            await self._register_anew()
         else:
             self._confirmed(begun_at)
+
+    async def _register_anew(self) -> None:
+        self._fence(True)
+        await self._register()
+        self.stats.losses += 1
 
     def _confirmed(self, begun_at: float) -> None:
         self._renewed_at = begun_at

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.coordination import shard
@@ -22,12 +22,20 @@ from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.transactions import record
 from millstream.transactions.marker import MarkerSender, Marking
-from millstream.transactions.state import Marker, Transaction, TransactionEffects
+from millstream.transactions.state import Marker, State, Transaction, TransactionEffects
 
 _log = logging.getLogger(__name__)
 
 #: Rest before it is asked again whether a decision is committed.
 _RETRY_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class TransactionStats:
+    """Totals of this broker as coordinator."""
+
+    committed: int = 0
+    aborted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,7 @@ class Surroundings:
     #: The cluster's transaction version.
     version: int
     now_ms: Callable[[], int]
+    stats: TransactionStats = field(default_factory=TransactionStats)
 
 
 class Shard(shard.Shard):
@@ -122,9 +131,15 @@ class Shard(shard.Shard):
     def _marked(self, transaction: Transaction, partition: TopicPartition | None) -> None:
         effects = transaction.marked(self._surroundings.now_ms(), partition)
         if effects.records:
+            self._count(transaction)
             self._markings.pop(transaction.transactional_id, None)
             self.act(transaction, effects)
             self._call_waiting(transaction.transactional_id)
+
+    def _count(self, transaction: Transaction) -> None:
+        stats = self._surroundings.stats
+        stats.committed += transaction.state is State.COMPLETE_COMMIT
+        stats.aborted += transaction.state is State.COMPLETE_ABORT
 
     def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> None:
         """Have `callback` called when the transaction that is ending has ended, or that won't be

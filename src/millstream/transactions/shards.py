@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from millstream.coordination import shards
 from millstream.coordination.effects import TimerKey
@@ -20,10 +20,13 @@ from millstream.env.clock import Clock
 from millstream.replication.replica import Replicas
 from millstream.transactions.marker import MarkerSender
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
-from millstream.transactions.shard import Shard, Surroundings
-from millstream.transactions.state import Transaction
+from millstream.transactions.shard import Shard, Surroundings, TransactionStats
+from millstream.transactions.state import State, Transaction
 
 _log = logging.getLogger(__name__)
+
+#: Transactions looked at before others may use the loop.
+_PER_TURN: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,10 @@ class Shards(shards.Shards[Shard]):
         self.options = options
 
     @property
+    def stats(self) -> TransactionStats:
+        return self._surroundings.stats
+
+    @property
     def _journal_options(self) -> JournalOptions:
         return self.options.journal
 
@@ -73,6 +80,17 @@ class Shards(shards.Shards[Shard]):
         """Every id here. COORDINATOR_LOAD_IN_PROGRESS while that can't be told."""
         for shard in self.all():
             yield from shard.transactions.values()
+
+    async def count_open(self) -> int:
+        """Transactions that are under way here, of those that are loaded; in turns with others."""
+        count = 0
+        for shard in list(self._shards.values()):
+            transactions = list(shard.transactions.values())
+            for start in range(0, len(transactions), _PER_TURN):
+                part = transactions[start : start + _PER_TURN]
+                count += sum(each.state is State.ONGOING for each in part)
+                await asyncio.sleep(0)
+        return count
 
     # Expiry
 
