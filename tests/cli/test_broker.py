@@ -115,12 +115,14 @@ def test_what_is_refused(ask: Run) -> None:
     assert status(ask, 4)["state"] == "alive"
 
 
-def test_called_off_in_the_middle(ask: Run) -> None:
+def test_called_off_in_the_middle(ask: Run, cluster: ProcessCluster) -> None:
     before = replicas(ask)
     begun = told(ask, "broker", "decommission", "4", "--throttle", SLOW, "--no-wait")
     assert begun["state"] == "decommissioning"
     wait_until(lambda: status(ask, 4)["moving"], "moves to begin", SECONDS_MAX)
     held = status(ask, 4)
+    left = sum(each.metric("millstream_decommission_replicas_left") for each in cluster)
+    assert left == held["replicas"]
     assert 0 < held["replicas"] == PARTITIONS // 2
     outcome = ask("broker", "decommission", "4", "--cancel")
     assert outcome.code == 0, outcome

@@ -163,6 +163,11 @@ def leaders_of(cluster: ProcessCluster, topic: str) -> list[int]:
     return [row.leader_id for row in partitions_of(cluster, topic)]
 
 
+def metric(cluster: ProcessCluster, name: str) -> float:
+    """The sum over all brokers that run."""
+    return sum(each.metric(f"millstream_{name}") for each in cluster if each.is_alive())
+
+
 def is_whole(cluster: ProcessCluster) -> bool:
     metadata = metadata_of(cluster)
     rows = [row for topic in metadata.topics for row in topic.partitions]
@@ -232,6 +237,8 @@ def test_reassignment_with_throttle_cancel_and_resume(
     file = ("--reassignment-json-file", str(plan))
     assert "Successfully started" in tool(*file, "--execute", "--throttle", str(SLOW))
     assert tool("--list").count("adding: 3. removing: 2.") == 4
+    assert metric(cluster, "reassigning_partitions") == 4
+    assert metric(cluster, "reassignment_records_left") > 0
     # The plan outlives the controller.
     acting = controller_of(cluster)
     cluster[acting].kill()
@@ -286,6 +293,8 @@ def test_an_unclean_leader_only_where_the_topic_asks(
     cluster[2].start()
     until_led(cluster, "risky", [2])
     assert leaders_of(cluster, "safe") == [-1]
+    assert metric(cluster, "offline_partitions") >= 1
+    assert metric(cluster, "unclean_leader_elections_total") >= 1
     chosen = [TopicPartition("safe", 0)]
     found = admin().elect_leaders(ElectionType.PREFERRED, chosen).result(SECONDS_MAX)
     assert [error and error.name() for error in found.values()] == [
@@ -294,6 +303,15 @@ def test_an_unclean_leader_only_where_the_topic_asks(
     cluster[1].start()
     until_led(cluster, "safe", [1])
     until_whole(cluster)
+    wait_until(
+        lambda: (
+            not metric(cluster, "offline_partitions")
+            and not metric(cluster, "under_replicated_partitions")
+            and metric(cluster, "active_controller") == 1
+        ),
+        "metrics of a whole cluster",
+        SECONDS_MAX,
+    )
     (described,) = millstream("topic", "describe", "safe")
     assert [row["end_offset"] for row in described["partitions"]] == [5]
 
