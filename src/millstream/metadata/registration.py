@@ -189,7 +189,7 @@ class Registration:
     @property
     def renewed_ago_s(self) -> float:
         """Since the store last confirmed that the lease lives."""
-        return asyncio.get_running_loop().time() - self._renewed_at
+        return self._clock.monotonic() - self._renewed_at
 
     def _left_s(self) -> float | None:
         """Until the lease may have run out; None once it may have, when haste is pointless."""
