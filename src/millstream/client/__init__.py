@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from millstream.client.admin import Admin, Topic
+from millstream.client.async_consumer import AsyncConsumer
+from millstream.client.async_producer import AsyncProducer
+from millstream.client.async_transaction import AsyncTransaction
 from millstream.client.consumer import Consumer
-from millstream.client.delivery import Delivery
+from millstream.client.delivery import AsyncDelivery, Delivery
 from millstream.client.error import (
     BrokerError,
     BufferFull,
@@ -32,6 +35,10 @@ from millstream.client.transaction import Transaction
 
 __all__ = [
     "Admin",
+    "AsyncConsumer",
+    "AsyncDelivery",
+    "AsyncProducer",
+    "AsyncTransaction",
     "AvroSerializer",
     "BrokerError",
     "BufferFull",

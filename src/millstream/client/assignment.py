@@ -15,6 +15,7 @@ from typing import Protocol
 from confluent_kafka import Consumer as Handle
 from confluent_kafka import TopicPartition
 
+from millstream.client.error import UsageError
 from millstream.client.record import Partition
 
 
@@ -54,6 +55,20 @@ class Assignment:
         """Without a group: these, for good."""
         self.partitions = set(partitions)
         self._handle.assign([TopicPartition(*partition) for partition in self.partitions])
+
+    def chosen(self, topic: str, number: int | None) -> list[Partition]:
+        """The partitions meant, which must be ours."""
+        if number is None:
+            found = sorted(each for each in self.partitions if each.topic == topic)
+        else:
+            found = [Partition(topic, number)] if (topic, number) in self.partitions else []
+        if not found:
+            what = topic if number is None else f"{topic}-{number}"
+            raise UsageError(
+                f"{what} is not assigned to this consumer. A group assigns partitions inside "
+                "poll(); on_assign tells which."
+            )
+        return found
 
     def start_at(self, partition: Partition, offset: int) -> bool:
         """Begin there, if the partition is just being assigned; else False, and nothing is done."""

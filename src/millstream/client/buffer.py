@@ -28,10 +28,15 @@ class Buffer:
         del self.pending[:count_max]
         return taken
 
-    def hand_out(self, messages: list[Message], *, is_one_by_one: bool) -> None:
+    def hand_out(self, messages: list[Message]) -> None:
         self.in_hand = messages
-        self._is_one_by_one = is_one_by_one
-        self.reached = 0 if is_one_by_one else len(messages)
+        self._is_one_by_one = False
+        self.reached = len(messages)
+
+    def step(self) -> None:
+        """What is in hand is given out one by one from now on."""
+        self._is_one_by_one = True
+        self.reached = 0
 
     def given(self) -> list[Message]:
         """What the application was given of the batch in hand."""

@@ -8,7 +8,6 @@ thread at a time may use librdkafka's consumer; `_lock` is held for whole calls,
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,22 +16,27 @@ from typing import Any, Final, Literal
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
-    KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
-from confluent_kafka import Consumer as Handle
 
 from millstream.client.assignment import Assignment, rows_of
-from millstream.client.buffer import Buffer, partition_of
+from millstream.client.buffer import Buffer
+from millstream.client.consumer_handle import (
+    ANSWER_S_MAX,
+    answered,
+    open_handle,
+    partitions_of,
+    seek,
+    sorted_out,
+)
 from millstream.client.error import (
     BrokerError,
     ClosedError,
     CommitFailed,
     TransactionAborted,
     UsageError,
-    error_of,
     from_kafka,
 )
 from millstream.client.exactly_once import ExactlyOnce
@@ -44,17 +48,7 @@ from millstream.client.setting import ConsumerSettings
 
 Position = int | Literal["earliest", "latest"]
 SLICE_S: Final = 0.2
-_ANSWER_S_MAX: Final = 30.0
-_SEEK_S_MAX: Final = 30.0
 _ENDS: Final = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
-#: Told by librdkafka as records; it goes on by itself.
-_PASSING: Final = frozenset(
-    {
-        KafkaError._PARTITION_EOF,  # noqa: SLF001
-        KafkaError._MAX_POLL_EXCEEDED,  # noqa: SLF001
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
 
 
 class ConsumerCore:
@@ -70,7 +64,7 @@ class ConsumerCore:
         self._group = group
         self._owner = owner
         self._lock = threading.RLock()
-        self._is_closing = self.is_closed = False
+        self.is_closing = self.is_closed = False
         self._buffer = Buffer()
         self._progress = Progress()
         self._kept_error: Exception | None = None
@@ -82,51 +76,55 @@ class ConsumerCore:
         self._exact = ExactlyOnce(settings.producer) if settings.producer is not None else None
         if group is None and settings.delivery != "at_least_once":
             raise UsageError(f"delivery={settings.delivery!r} needs a group, which commits.")
-        try:
-            self._handle = Handle(settings.properties(servers, group), logger=LOGGER)
-        except KafkaException as error:
-            reason = error.args[0].str()
-            raise UsageError(f"The consumer's settings are wrong: {reason}.") from error
+        self._handle = open_handle(settings.properties(servers, group))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         if group is None:
-            self.assignment.take(self._partitions_of(topics))
+            self.assignment.take(partitions_of(self._handle, topics))
         else:
             self.assignment.subscribe(topics)
         self._keeper = None if group is None else Keeper(self._idle_s, self._keep)
 
     # Reading
 
-    def take(self, count_max: int, timeout_s: float) -> Records:
-        """The next records; those before count as processed."""
-        return Records(self._next(count_max, timeout_s, is_one_by_one=False), self._make)
+    def take(
+        self, count_max: int, timeout_s: float, is_over: Callable[[], bool] = lambda: False
+    ) -> Records:
+        """The next records, waited for until `is_over`; those before count as processed."""
+        with self._lock:
+            self._prepare()
+            messages = self._buffer.take(count_max)
+            if not messages:
+                messages = self._fetch(count_max, timeout_s, is_over)
+            self._before_handing_out(messages)
+            self._buffer.hand_out(messages)
+            self._polled_at = time.monotonic()
+            return Records(messages, self._make)
 
     def walk(self, count_max: int) -> Iterator[Record]:
         """Records one by one, until the consumer is closed."""
+        while not self.is_closing:
+            yield from self.step(self.take(count_max, SLICE_S))
+
+    def step(self, records: Records) -> Iterator[Record]:
+        """The records just taken, one by one: those not reached yet count as not handed out."""
         buffer = self._buffer
-        while not self._is_closing:
-            messages = self._next(count_max, SLICE_S, is_one_by_one=True)
-            for number, record in enumerate(map(self._make, messages), 1):
-                buffer.reached = number
-                yield record
-                if buffer.in_hand is not messages:
-                    break
+        batch = buffer.in_hand
+        if not records.is_of(batch):
+            return
+        buffer.step()
+        for number, record in enumerate(records, 1):
+            buffer.reached = number
+            yield record
+            if buffer.in_hand is not batch:
+                return
 
     def hand_back(self) -> None:
         """The records taken last did not reach the application: they come again."""
         with self._lock:
             self._buffer.reached = 0
 
-    def _next(self, count_max: int, timeout_s: float, *, is_one_by_one: bool) -> list[Message]:
-        with self._lock:
-            self._prepare()
-            messages = self._buffer.take(count_max) or self._fetch(count_max, timeout_s)
-            self._before_handing_out(messages)
-            self._buffer.hand_out(messages, is_one_by_one=is_one_by_one)
-            self._polled_at = time.monotonic()
-            return messages
-
     def _prepare(self) -> None:
-        self._check_open()
+        self.check_open()
         if self._kept_error is not None:
             error, self._kept_error = self._kept_error, None
             raise error
@@ -134,10 +132,12 @@ class ConsumerCore:
         self._commit_now_and_then()
         self.assignment.wake()
 
-    def _fetch(self, count_max: int, timeout_s: float) -> list[Message]:
+    def _fetch(
+        self, count_max: int, timeout_s: float, is_over: Callable[[], bool]
+    ) -> list[Message]:
         messages = self._handle.consume(count_max, 0)
         deadline = time.monotonic() + timeout_s
-        while not messages and not self._is_closing:
+        while not messages and not self.is_closing and not is_over():
             left = deadline - time.monotonic()
             if left <= 0:
                 return []
@@ -149,15 +149,10 @@ class ConsumerCore:
         return self._without_errors(messages) if any(map(Message.error, messages)) else messages
 
     def _without_errors(self, messages: list[Message]) -> list[Message]:
-        good = [message for message in messages if message.error() is None]
-        for message in messages:
-            error = message.error()
-            if error is None:
-                continue
-            if error.code() not in _PASSING:
-                self._buffer.pending += good
-                raise from_kafka(error, "Reading", BrokerError)
-            LOGGER.warning("%s", error)
+        good, error = sorted_out(messages)
+        if error is not None:
+            self._buffer.pending += good
+            raise from_kafka(error, "Reading", BrokerError)
         return good
 
     def _before_handing_out(self, messages: list[Message]) -> None:
@@ -179,7 +174,7 @@ class ConsumerCore:
     def commit(self, records: Record | Iterable[Record] | None = None) -> None:
         """Commit what was processed, or up to these records."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             if self._group is None:
                 raise UsageError("A consumer without a group cannot commit: give group='...'.")
             if records is None:
@@ -208,7 +203,7 @@ class ConsumerCore:
 
     def group_metadata(self) -> Any:
         with self._lock:
-            self._check_open()
+            self.check_open()
             return self._handle.consumer_group_metadata()
 
     def _commit(self, offsets: Mapping[Partition, int]) -> None:
@@ -266,7 +261,7 @@ class ConsumerCore:
         self._buffer.clear()
         for partition, offset in self._progress.rewind().items():
             if partition in self.assignment.partitions:
-                self._seek_row(partition, offset)
+                self._buffer.pending += seek(self._handle, partition, offset)
 
     # Elsewhere
 
@@ -274,14 +269,14 @@ class ConsumerCore:
         self, topic: str, number: int | None, offset: Position | None, time_ms: int | None
     ) -> None:
         with self._lock:
-            self._check_open()
+            self.check_open()
             if (offset is None) == (time_ms is None):
                 raise UsageError("Seek to an offset or to a time: give one of the two.")
-            chosen = self._chosen(topic, number)
+            chosen = self.assignment.chosen(topic, number)
             if time_ms is not None:
                 rows = [TopicPartition(*partition, time_ms) for partition in chosen]
-                found = _answered(
-                    lambda: self._handle.offsets_for_times(rows, timeout=_ANSWER_S_MAX),
+                found = answered(
+                    lambda: self._handle.offsets_for_times(rows, timeout=ANSWER_S_MAX),
                     "Asking for offsets by time",
                 )
                 targets = {Partition(row.topic, row.partition): row.offset for row in found}
@@ -292,32 +287,20 @@ class ConsumerCore:
             self._drop(chosen)
             for partition, target in targets.items():
                 if not self.assignment.start_at(partition, target):
-                    self._seek_row(partition, target)
-
-    def _seek_row(self, partition: Partition, offset: int) -> None:
-        deadline = time.monotonic() + _SEEK_S_MAX
-        while True:
-            try:
-                return self._handle.seek(TopicPartition(*partition, offset))
-            except KafkaException as error:
-                # It was assigned but its first offset is still being asked for.
-                is_early = error_of(error).code() == KafkaError._STATE  # noqa: SLF001
-                if not is_early or time.monotonic() > deadline:
-                    raise from_kafka(error, f"Seeking in {partition.topic}") from error
-            stray = self._handle.poll(0.01)
-            if stray is not None and stray.error() is None and partition_of(stray) != partition:
-                self._buffer.pending.append(stray)
+                    self._buffer.pending += seek(self._handle, partition, target)
 
     def pause(self, topic: str, number: int | None) -> None:
         with self._lock:
-            chosen = self._chosen(topic, number)
+            self.check_open()
+            chosen = self.assignment.chosen(topic, number)
             self._settle()
             self.assignment.pause(chosen)
             self._buffer.hold(chosen)
 
     def resume(self, topic: str, number: int | None) -> None:
         with self._lock:
-            chosen = self._chosen(topic, number)
+            self.check_open()
+            chosen = self.assignment.chosen(topic, number)
             self._settle()
             self.assignment.resume(chosen)
             self._buffer.release(chosen)
@@ -325,10 +308,10 @@ class ConsumerCore:
     def committed(self) -> dict[Partition, int]:
         """What the group has committed in the partitions of this consumer."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             rows = rows_of(self.assignment.partitions)
-            found = _answered(
-                lambda: self._handle.committed(rows, timeout=_ANSWER_S_MAX), "Asking for offsets"
+            found = answered(
+                lambda: self._handle.committed(rows, timeout=ANSWER_S_MAX), "Asking for offsets"
             )
             return {
                 Partition(row.topic, row.partition): row.offset for row in found if row.offset >= 0
@@ -364,7 +347,7 @@ class ConsumerCore:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if self._is_closing:
+            if self.is_closing:
                 return
             self.assignment.rest()
             message = self._handle.poll(0)
@@ -379,9 +362,9 @@ class ConsumerCore:
 
     def close(self, *, is_failing: bool) -> None:
         """Leave the group. What was processed is committed; what failed in hand is not."""
-        if self._is_closing:
+        if self.is_closing:
             return
-        self._is_closing = True
+        self.is_closing = True
         if self._keeper is not None:
             self._keeper.stop()
         with self._lock:
@@ -405,43 +388,9 @@ class ConsumerCore:
         self._buffer.drop(partitions)
         self._progress.forget(partitions)
 
-    def _chosen(self, topic: str, number: int | None) -> list[Partition]:
-        """The partitions meant, which must be this consumer's."""
-        self._check_open()
-        mine = self.assignment.partitions
-        if number is None:
-            chosen = sorted(each for each in mine if each.topic == topic)
-        else:
-            chosen = [Partition(topic, number)] if (topic, number) in mine else []
-        if not chosen:
-            what = topic if number is None else f"{topic}-{number}"
-            raise UsageError(
-                f"{what} is not assigned to this consumer. A group assigns partitions inside "
-                "poll(); on_assign tells which."
-            )
-        return chosen
-
-    def _partitions_of(self, topics: Sequence[str]) -> list[Partition]:
-        found: list[Partition] = []
-        for topic in topics:
-            what = f"Asking for the partitions of {topic!r}"
-            ask = functools.partial(self._handle.list_topics, topic, timeout=_ANSWER_S_MAX)
-            known = _answered(ask, what).topics[topic]
-            if known.error is not None:
-                raise from_kafka(known.error, what)
-            found += [Partition(topic, number) for number in known.partitions]
-        return found
-
     def _idle_s(self) -> float:
         return time.monotonic() - self._polled_at
 
-    def _check_open(self) -> None:
-        if self._is_closing:
+    def check_open(self) -> None:
+        if self.is_closing:
             raise ClosedError("The consumer is closed: make another one to read or commit.")
-
-
-def _answered(call: Callable[[], Any], what: str) -> Any:
-    try:
-        return call()
-    except KafkaException as error:
-        raise from_kafka(error, what) from error

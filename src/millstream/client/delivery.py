@@ -32,7 +32,7 @@ class Reports(Protocol):
     def wait(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
         """Hand out reports until `done`; whether it came to that in time."""
 
-    def failed(self, delivery: Delivery) -> None:
+    def failed(self, delivery: Delivery, error: KafkaError) -> None:
         """The record was not delivered, and nobody knows yet."""
 
     def noticed(self, delivery: Delivery) -> None:
@@ -56,7 +56,7 @@ class Delivery:
         self._error = error
         self._message = message
         if error is not None:
-            self._reports.failed(self)
+            self._reports.failed(self, error)
 
     def done(self) -> bool:
         """Whether the record was delivered or given up. Does not wait."""

@@ -11,6 +11,7 @@ A producer has a lane for its own `acks`, and one more for each other that `send
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
@@ -19,7 +20,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Handle
 
 from millstream.client.delivery import Delivery, delivery_type
@@ -33,6 +34,8 @@ _IDLE_TICK_S: Final = 0.1
 _TAIL_S_MAX: Final = 30.0
 #: Failed deliveries that are kept for `flush` to speak of; the rest are only counted.
 _FAILURES_KEPT_MAX: Final = 1000
+#: By somebody who knows: an abort, or a close that did not wait.
+_GIVEN_UP: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
 
 def open_handle(properties: dict[str, Any]) -> Handle:
@@ -45,10 +48,16 @@ def open_handle(properties: dict[str, Any]) -> Handle:
 class Lane:
     """`produce` is librdkafka's, or what refuses in its place; `delivery` makes a future."""
 
-    def __init__(self, properties: dict[str, Any], base: type[Delivery] = Delivery) -> None:
+    def __init__(
+        self,
+        properties: dict[str, Any],
+        base: type[Delivery],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.loop = loop
         self.handle = open_handle(properties)
         self.produce: Callable[..., None] = self.handle.produce
-        self.delivery: type[Delivery] = delivery_type(base, self)
+        self.delivery: type[Delivery] = delivery_type(base, self, loop)
         self._serving = threading.Lock()
         self._serving_thread: int | None = None
         self._served = threading.Condition(threading.Lock())
@@ -71,6 +80,8 @@ class Lane:
         self._serving_thread = threading.get_ident()
         try:
             self.handle.poll(timeout_s)
+        except KafkaException as error:
+            raise from_kafka(error, "The producer cannot go on") from error
         finally:
             self._serving_thread = None
             self._serving.release()
@@ -100,7 +111,9 @@ class Lane:
             )
             self._ticker.start()
 
-    def failed(self, delivery: Delivery) -> None:
+    def failed(self, delivery: Delivery, error: KafkaError) -> None:
+        if error.code() in _GIVEN_UP:
+            return
         if len(self._failures) < _FAILURES_KEPT_MAX:
             self._failures[delivery] = None
         else:
@@ -114,10 +127,17 @@ class Lane:
     def flush(self, timeout_s: float | None) -> None:
         """Until everything is delivered or given up; what failed unnoticed is raised here."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while left := self.handle.flush(SLICE_S):
+        while left := self._flush(SLICE_S):
             if deadline is not None and time.monotonic() > deadline:
                 raise TimedOut(f"{left} records are not delivered after {timeout_s} s.")
         self.raise_failures()
+
+    def _flush(self, timeout_s: float) -> int:
+        try:
+            return self.handle.flush(timeout_s)
+        except KafkaException as error:
+            # librdkafka raises what is fatal from whatever call comes next.
+            raise from_kafka(error, "The producer cannot go on") from error
 
     def raise_failures(self) -> None:
         count = len(self._failures) + self._failures_more
@@ -142,19 +162,26 @@ class Lane:
 
         self.produce = produce
 
-    def close(self) -> None:
-        """What is still on its way is given up, and its deliveries told so."""
+    def close(self, *, is_broken: bool = False) -> None:
+        """What is still on its way is given up, and its deliveries told so.
+
+        A handle that was fenced cannot be closed, only let go.
+        """
         self.refuse(closed)
         if len(self.handle):
             self.handle.purge()
-            self.handle.flush(_TAIL_S_MAX)
+            try:
+                self.handle.flush(_TAIL_S_MAX)
+            except KafkaException as error:
+                LOGGER.warning("closing a producer: %s", error)
         self._closed.set()
         self._tail.detach()
         if self._ticker is not None and self._ticker is not threading.current_thread():
             self._ticker.join()
-        with contextlib.suppress(AttributeError):
-            # Only newer releases of confluent-kafka can be closed; others end with their last use.
-            self.handle.close()
+        if not is_broken:
+            with contextlib.suppress(AttributeError):
+                # Releases of confluent-kafka before 2.13 end with their last use.
+                self.handle.close()
 
 
 def closed() -> ClosedError:

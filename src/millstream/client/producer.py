@@ -19,6 +19,8 @@ from millstream.client.transaction import State, Transaction, TransactionDriver
 Headers: TypeAlias = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 #: After so many records whoever sends hands out the reports that have come in.
 SERVE_EVERY: Final = 256
+#: Where another thread hands out reports, and so makes room.
+_OTHERS_TURN_S: Final = 0.001
 
 
 class Producer:
@@ -37,9 +39,7 @@ class Producer:
     """
 
     def __init__(self, servers: str | None = None, **options: Unpack[ProducerOptions]) -> None:
-        self._core: ProducerCore[Delivery] = ProducerCore(
-            servers, ProducerSettings.of(options), Delivery
-        )
+        self._core = ProducerCore(servers, ProducerSettings.of(options), Delivery)
         self._lane = self._core.lane
         self._is_prepared = self._core.is_prepared
         self._unserved = 0
@@ -81,7 +81,7 @@ class Producer:
         self._unserved += 1
         if self._unserved >= SERVE_EVERY:
             self._unserved = 0
-            lane.handle.poll(0)
+            lane.serve()
         return delivery
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -114,7 +114,8 @@ class Producer:
             driver = self._core.driver
             if driver is not None and driver.state is State.OPEN:
                 driver.abort()
-            self.flush(timeout_s)
+            if driver is None or driver.state is not State.BROKEN:
+                self.flush(timeout_s)
         finally:
             self._core.close()
 
@@ -149,7 +150,8 @@ class Producer:
         deadline = time.monotonic() + timeout_s
         more = {"headers": headers, "timestamp": timestamp or 0}
         while (left := deadline - time.monotonic()) > 0:
-            lane.handle.poll(min(left, SLICE_S))
+            if not lane.serve(min(left, SLICE_S)):
+                time.sleep(_OTHERS_TURN_S)
             try:
                 lane.produce(topic, value, key, partition, delivery, **more)
             except BufferError:

@@ -6,7 +6,9 @@ that a plain record does not need.
 
 from __future__ import annotations
 
-from typing import Any, Generic, NoReturn, TypeVar
+import asyncio
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from confluent_kafka import KafkaException
 
@@ -16,20 +18,25 @@ from millstream.client.lane import Lane, closed, failure
 from millstream.client.partitioner import PartitionCounts, checked, function_of
 from millstream.client.serializer import encoded, refused
 from millstream.client.setting import Acks, ProducerSettings, acks_text
-from millstream.client.transaction import TransactionDriver
+from millstream.client.transaction import State, TransactionDriver
 
 _METADATA_S_MAX = 30.0
-Made = TypeVar("Made", bound=Delivery)
 
 
-class ProducerCore(Generic[Made]):
+class ProducerCore:
     def __init__(
-        self, servers: str | None, settings: ProducerSettings, base: type[Delivery]
+        self,
+        servers: str | None,
+        settings: ProducerSettings,
+        delivery: type[Delivery],
+        lane: type[Lane] = Lane,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._servers = servers
         self._settings = settings
-        self._base = base
-        self.lane = Lane(settings.properties(servers), base)
+        self._open: Callable[[Acks], Lane] = lambda acks: lane(
+            settings.properties(servers, acks), delivery, loop
+        )
+        self.lane = self._open(settings.acks)
         self._acks = acks_text(settings.acks)
         self._lanes = {self._acks: self.lane}
         self._choose = function_of(settings.partitioner)
@@ -93,8 +100,9 @@ class ProducerCore(Generic[Made]):
 
     def close(self) -> None:
         self.is_closed = True
+        is_broken = self.driver is not None and self.driver.state is State.BROKEN
         for lane in self.lanes:
-            lane.close()
+            lane.close(is_broken=is_broken)
 
     def _lane_of(self, acks: Acks) -> Lane:
         text = acks_text(acks)
@@ -104,9 +112,7 @@ class ProducerCore(Generic[Made]):
                 raise closed()
             if self.driver is not None:
                 raise UsageError("Records of a transaction have acks='all'.")
-            lane = self._lanes[text] = Lane(
-                self._settings.properties(self._servers, acks), self._base
-            )
+            lane = self._lanes[text] = self._open(acks)
         return lane
 
     def _allow(self, is_allowed: bool) -> None:

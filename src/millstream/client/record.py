@@ -136,6 +136,10 @@ class Records(Sequence[Record]):
         self._messages = messages
         self._make = make
 
+    def is_of(self, messages: list[Message]) -> bool:
+        """Whether these are they, and not a copy."""
+        return self._messages is messages
+
     def __len__(self) -> int:
         return len(self._messages)
 

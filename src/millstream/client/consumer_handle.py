@@ -1,0 +1,86 @@
+"""Calls of librdkafka's consumer, with its errors in our words. Holds no state."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer as Handle
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from millstream.client.buffer import partition_of
+from millstream.client.error import UsageError, error_of, from_kafka
+from millstream.client.lane import LOGGER
+from millstream.client.record import Partition
+
+ANSWER_S_MAX: Final = 30.0
+_SEEK_S_MAX: Final = 30.0
+#: Told by librdkafka as records; it goes on by itself.
+_PASSING: Final = frozenset(
+    {
+        KafkaError._PARTITION_EOF,  # noqa: SLF001
+        KafkaError._MAX_POLL_EXCEEDED,  # noqa: SLF001
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+def open_handle(properties: dict[str, Any]) -> Handle:
+    try:
+        return Handle(properties, logger=LOGGER)
+    except KafkaException as error:
+        reason = error.args[0].str()
+        raise UsageError(f"The consumer's settings are wrong: {reason}.") from error
+
+
+def sorted_out(messages: Sequence[Message]) -> tuple[list[Message], KafkaError | None]:
+    """The records among these, and the first error that does not pass by itself."""
+    good = [message for message in messages if message.error() is None]
+    for message in messages:
+        error = message.error()
+        if error is None:
+            continue
+        if error.code() not in _PASSING:
+            return good, error
+        LOGGER.warning("%s", error)
+    return good, None
+
+
+def seek(handle: Handle, partition: Partition, offset: int) -> list[Message]:
+    """Read on there; records of other partitions that came while that was not possible yet."""
+    strays: list[Message] = []
+    deadline = time.monotonic() + _SEEK_S_MAX
+    while True:
+        try:
+            handle.seek(TopicPartition(*partition, offset))
+        except KafkaException as error:
+            # It was assigned, but its first offset is still being asked for.
+            is_early = error_of(error).code() == KafkaError._STATE  # noqa: SLF001
+            if not is_early or time.monotonic() > deadline:
+                raise from_kafka(error, f"Seeking in {partition.topic}") from error
+        else:
+            return strays
+        stray = handle.poll(0.01)
+        if stray is not None and stray.error() is None and partition_of(stray) != partition:
+            strays.append(stray)
+
+
+def partitions_of(handle: Handle, topics: Sequence[str]) -> list[Partition]:
+    found: list[Partition] = []
+    for topic in topics:
+        what = f"Asking for the partitions of {topic!r}"
+        ask = functools.partial(handle.list_topics, topic, timeout=ANSWER_S_MAX)
+        known = answered(ask, what).topics[topic]
+        if known.error is not None:
+            raise from_kafka(known.error, what)
+        found += [Partition(topic, number) for number in known.partitions]
+    return found
+
+
+def answered(call: Callable[[], Any], what: str) -> Any:
+    try:
+        return call()
+    except KafkaException as error:
+        raise from_kafka(error, what) from error

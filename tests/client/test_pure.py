@@ -1,0 +1,141 @@
+"""The parts without a broker: progress, buffer, partitions, serializers, imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from confluent_kafka import Message
+
+from millstream.client import AvroSerializer, MsgspecSerializer, Partition, UsageError
+from millstream.client.buffer import Buffer
+from millstream.client.partitioner import by_key, murmur2
+from millstream.client.progress import Progress, ends_of
+
+
+def messages(*places: tuple[int, int]) -> list[Message]:
+    return [Message(topic="t", partition=number, offset=offset) for number, offset in places]
+
+
+def offsets(found: list[Message]) -> list[tuple[int | None, int | None]]:
+    return [(message.partition(), message.offset()) for message in found]
+
+
+def test_the_last_offset_of_each_partition_counts() -> None:
+    found = ends_of(messages((0, 1), (0, 2), (1, 7), (0, 5)))
+    assert found == {Partition("t", 0): 6, Partition("t", 1): 8}
+
+
+def test_progress_is_committed_once_and_rewound_to_the_last_commit() -> None:
+    progress = Progress()
+    batch = messages((0, 0), (0, 1))
+    progress.hand_out(batch)
+    assert progress.uncommitted() == {}
+    assert progress.uncommitted(batch[:1]) == {("t", 0): 1}
+    progress.add(batch)
+    progress.committed(progress.uncommitted())
+    assert progress.uncommitted() == {}
+    progress.hand_out(messages((0, 2), (1, 4)))
+    progress.hand_out(messages((0, 3)))
+    progress.add(messages((0, 2), (1, 4), (0, 3)))
+    progress.forget([Partition("t", 1)])
+    assert progress.uncommitted() == {("t", 0): 4}
+    assert progress.rewind() == {("t", 0): 2}
+    assert progress.uncommitted() == {}
+
+
+def test_what_was_not_reached_is_given_out_again() -> None:
+    buffer = Buffer()
+    batch = messages((0, 0), (0, 1), (1, 0), (0, 2))
+    buffer.hand_out(batch)
+    buffer.step()
+    buffer.reached = 2
+    buffer.drop([Partition("t", 1)])
+    assert offsets(batch) == [(0, 0), (0, 1), (0, 2)]
+    assert offsets(buffer.settle()) == [(0, 0), (0, 1)]
+    assert offsets(buffer.take(5)) == [(0, 2)]
+
+
+def test_a_failure_gives_back_a_record_or_a_batch() -> None:
+    buffer = Buffer()
+    buffer.hand_out(messages((0, 0), (0, 1)))
+    buffer.fail()
+    assert buffer.settle() == []
+    buffer.hand_out(buffer.take(2))
+    buffer.step()
+    buffer.reached = 2
+    buffer.fail()
+    assert offsets(buffer.settle()) == [(0, 0)]
+
+
+def test_held_records_come_back_in_order() -> None:
+    buffer = Buffer()
+    buffer.pending = messages((0, 0), (1, 0), (0, 1))
+    buffer.hold([Partition("t", 0)])
+    assert offsets(buffer.take(5)) == [(1, 0)]
+    buffer.pending = messages((0, 2))
+    buffer.release([Partition("t", 0)])
+    assert offsets(buffer.take(5)) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("key", "digest"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_javas(key: bytes, digest: int) -> None:
+    assert murmur2(key) == digest & 0xFFFFFFFF
+    assert by_key(key, 7) == (digest & 0x7FFFFFFF) % 7
+
+
+def test_msgspec_validates() -> None:
+    class Order(msgspec.Struct):
+        apples: int
+
+    for orders in (MsgspecSerializer(Order), MsgspecSerializer(Order, format="msgpack")):
+        assert orders.decode(orders.encode(Order(2))) == Order(2)
+    with pytest.raises(msgspec.ValidationError):
+        MsgspecSerializer(Order).decode(b'{"apples":"two"}')
+    with pytest.raises(UsageError, match="format='xml' is unknown"):
+        MsgspecSerializer(format="xml")  # type: ignore[arg-type]
+
+
+def test_avro_reads_what_an_older_schema_wrote() -> None:
+    def schema(*fields: dict[str, object]) -> dict[str, object]:
+        return {"type": "record", "name": "Order", "fields": list(fields)}
+
+    old = schema({"name": "apples", "type": "int"})
+    new = schema({"name": "apples", "type": "int"}, {"name": "pears", "type": "int", "default": 0})
+    data = AvroSerializer(old).encode({"apples": 2})
+    assert AvroSerializer(new, writer_schema=old).decode(data) == {"apples": 2, "pears": 0}
+    with pytest.raises(ValueError, match="1 bytes are left"):
+        AvroSerializer(old).decode(data + b"x")
+
+
+def test_formats_are_imported_when_needed_and_missing_ones_named() -> None:
+    program = (
+        "import sys\n"
+        "import millstream\n"
+        "assert 'confluent_kafka' not in sys.modules\n"
+        "from millstream import AvroSerializer, ProtobufSerializer\n"
+        "assert 'fastavro' not in sys.modules and 'google.protobuf' not in sys.modules\n"
+        "sys.modules['fastavro'] = sys.modules['google.protobuf.message'] = None\n"
+        "for make in (lambda: AvroSerializer('int'), lambda: ProtobufSerializer(int)):\n"
+        "    try:\n"
+        "        make()\n"
+        "    except ValueError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert "pip install 'millstream[avro]'" in done.stdout
+    assert "pip install 'millstream[protobuf]'" in done.stdout
