@@ -20,6 +20,7 @@ from millstream.metadata.store import Delete, Put
 from millstream.model.error import ErrorCode
 from millstream.records.batch import check_produced
 from millstream.replication import fetcher
+from millstream.replication.follower_session import FollowerSession
 from millstream.replication.partition import Partition
 
 #: A poll that never ends by itself within a test.
@@ -365,6 +366,26 @@ def test_a_leader_that_hung_up_and_stays_is_not_lost_for_long(
             await until(lambda: stats.connection_failures, "the loss to be noticed")
             await until(lambda: not brokers[2].exchange.lost_leaders(), "that to be over")
             await brokers[1].start()
+
+    run(scenario())
+
+
+def test_a_leader_that_does_not_answer_is_asked_again_on_another_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        settings = {"replica_fetch_wait_max_ms": "50", "replica_socket_timeout_ms": "100"}
+        async with ReplicaSet(tmp_path, 2, **settings) as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"before")
+            failures = brokers[2].exchange.stats.connection_failures
+            with monkeypatch.context() as patch:
+                patch.setattr(FollowerSession, "wait", lambda *_: None)
+                await until(
+                    lambda: brokers[2].exchange.stats.connection_failures > failures + 1,
+                    "the follower to give up, more than once",
+                )
+            assert (await brokers.produce("t", b"after")).error_code == 0
 
     run(scenario())
 

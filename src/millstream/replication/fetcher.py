@@ -29,7 +29,7 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
@@ -109,6 +109,8 @@ class Fetcher:
     """Runs from `start` to `stop`."""
 
     __slots__ = (
+        "_alarm",
+        "_alarm_at",
         "_appended",
         "_endpoint",
         "_follower",
@@ -128,8 +130,11 @@ class Fetcher:
         self._session = SourceSession(follower.options.limits)
         self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
-        #: Resolved when partitions came or went; what the task waits on besides answers.
+        #: What the task waits on: an answer came, partitions came or went, or it is time.
         self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._alarm: asyncio.TimerHandle | None = None
+        #: Monotonic time, while there is one.
+        self._alarm_at = 0.0
         #: Whether the connection was closed from here, to begin a new session at once.
         self._is_restarting = False
         #: When a connection broke on which the leader had answered; None after its next answer.
@@ -150,6 +155,8 @@ class Fetcher:
             self._task.cancel()
             await asyncio.wait([self._task])
         self._close()
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def add(self, partition: Partition) -> None:
         """Fetch a partition from here, or take note that its metadata changed."""
@@ -219,6 +226,7 @@ class Fetcher:
             client_id,
             options.timeout_ms / 1000,
         )
+        peer.on_progress = self._wake
         calls: deque[_Call] = deque()
         while True:
             self._session.wake_delayed(self._follower.clock.monotonic())
@@ -250,13 +258,27 @@ class Fetcher:
         now = self._follower.clock.monotonic()
         if now >= call.deadline:
             raise PeerError("there was no answer in time")
+        wake_at = call.deadline
+        if self._session.is_open:
+            wake_at = min(wake_at, now + self._session.delay_left_s(now))
+        self._set_alarm(wake_at, now)
         if self._nudge.done():
             self._nudge = asyncio.get_running_loop().create_future()
-        wait_s = call.deadline - now
-        if self._session.is_open:
-            wait_s = min(wait_s, self._session.delay_left_s(now))
-        awaited: list[asyncio.Future[Any]] = [call.answer, self._nudge]
-        await asyncio.wait(awaited, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        await self._nudge
+
+    def _set_alarm(self, wake_at: float, now: float) -> None:
+        """Have the task woken by then. Deadlines move on with every request, so that an alarm which
+        is set already will mostly do; it wakes the task in vain now and then."""
+        if self._alarm is not None:
+            if self._alarm_at <= wake_at:
+                return
+            self._alarm.cancel()
+        self._alarm_at = wake_at
+        self._alarm = asyncio.get_running_loop().call_later(wake_at - now, self._alarmed)
+
+    def _alarmed(self) -> None:
+        self._alarm = None
+        self._wake()
 
     # Answers
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -55,6 +56,7 @@ class Peer(asyncio.BufferedProtocol):
         "_is_length",
         "_transport",
         "closed",
+        "on_progress",
     )
 
     def __init__(self, client_id: str, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
@@ -69,6 +71,9 @@ class Peer(asyncio.BufferedProtocol):
         self._is_length = True
         self._filled = 0
         self.closed = False
+        #: Called when an answer is there, or the connection has ended. A caller with several
+        #: requests under way is woken by it without a callback on each.
+        self.on_progress: Callable[[], None] = lambda: None
 
     @classmethod
     async def connect(
@@ -126,6 +131,7 @@ class Peer(asyncio.BufferedProtocol):
                 call.future.set_exception(error)
                 # A caller may have given up on it.
                 call.future.exception()
+        self.on_progress()
 
     # asyncio's side
 
@@ -169,6 +175,7 @@ class Peer(asyncio.BufferedProtocol):
         self._calls.popleft()
         if not call.future.done():
             call.future.set_result(answer)
+        self.on_progress()
 
     def eof_received(self) -> bool:
         return False
