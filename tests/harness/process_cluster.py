@@ -16,7 +16,6 @@ from typing import Self
 from harness.broker_process import BrokerProcess
 from harness.etcd_process import EtcdCluster, require_etcd
 
-
 #: Several start at once, on whatever cores there are.
 START_SECONDS_MAX = 120.0
 
