@@ -2,6 +2,9 @@
 
 Adds the group's partition of the offsets topic to a transaction. Fenced producers are told
 INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_FENCED from 2 on.
+
+Some clients ask for the group's coordinator only afterwards, so the offsets topic is made here too
+where there is none; the producer then tries again.
 """
 
 from __future__ import annotations
@@ -27,8 +30,7 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> Answer:
     try:
         index = services.groups.shards.index_of(request.group_id)
     except BrokerError:
-        # Nobody has asked for the group's coordinator yet: the producer will.
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _create_then_refuse(context)
     partition = TopicPartition(OFFSETS_TOPIC, index)
     producer = Producer(request.producer_id, request.producer_epoch)
     return ask(
@@ -38,6 +40,11 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> Answer:
         lambda code: _refusal(code, context),
         lambda _: AddOffsetsToTxnResponse(),
     )
+
+
+async def _create_then_refuse(context: Context) -> AddOffsetsToTxnResponse:
+    await context.services.topics.create_missing([OFFSETS_TOPIC])
+    return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _refusal(code: ErrorCode, context: Context) -> AddOffsetsToTxnResponse:
