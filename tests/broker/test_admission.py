@@ -89,7 +89,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("then", "code"),
     [
         (partition_with(marker_offset=9), None),
-        (partition_with(marker_offset=10), ErrorCode.INVALID_TXN_STATE),
+        (partition_with(marker_offset=10), ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (partition_with(leader_epoch=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +74,8 @@ class Scene:
 
     def producer(self, transactional_id: str) -> RawProducer:
         producer = RawProducer(self.routes, transactional_id)  # type: ignore[arg-type]
-        wait_until(
-            lambda: self.init(producer) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator"
-        )
+        retried(producer.try_init)
         return producer
-
-    def init(self, producer: RawProducer) -> int:
-        return producer.try_init()
 
     def values(self, partition: int = 0) -> list[bytes]:
         return committed_values(self.routes.clients[self.routes.leader], TOPIC, partition)
@@ -87,6 +83,25 @@ class Scene:
     def committed(self, group: str) -> int:
         offset, code = fetch_offset(self.routes.clients[GROUPS], group, TOPIC, stable=True)
         return offset if code == 0 else -2
+
+
+def retried(step: Callable[[], int]) -> None:
+    """As clients do, until it succeeds."""
+    codes: list[int] = []
+
+    def succeeds() -> bool:
+        codes.append(step())
+        return codes[-1] == 0
+
+    wait_until(succeeds, "a step to succeed")
+    assert set(codes) <= {
+        ErrorCode.NONE,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +161,9 @@ def test_many_transactions_follow_each_other_at_once(scene: Scene) -> None:
     before = len(scene.values())
     producer = scene.producer("many")
     for number in range(20):
-        assert producer.produce(TOPIC, b"%d" % number) == 0
-        assert producer.produce(TOPIC, b"%d" % number, partition=1) == 0
-        assert producer.end(commit=number % 2 == 0) == 0
+        for partition in range(2):
+            retried(partial(producer.produce, TOPIC, b"%d" % number, partition=partition))
+        retried(partial(producer.end, commit=number % 2 == 0))
     expected = [b"%d" % number for number in range(0, 20, 2)]
     wait_until(lambda: scene.values()[before:] == expected, "all markers")
 
@@ -163,22 +178,6 @@ def test_a_coordinator_moves_with_its_transactions(scene: Scene) -> None:
     def move(to: int) -> None:
         brokers.lead(TRANSACTIONS_TOPIC, number, to)
         routes.coordinator = to
-
-    def retried(step: Any) -> None:
-        codes: list[int] = []
-
-        def succeeds() -> bool:
-            codes.append(step())
-            return codes[-1] == 0
-
-        wait_until(succeeds, "a step to succeed")
-        assert set(codes) <= {
-            0,
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            ErrorCode.CONCURRENT_TRANSACTIONS,
-            ErrorCode.NOT_COORDINATOR,
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-        }
 
     try:
         move(GROUPS)
@@ -196,7 +195,7 @@ def test_a_coordinator_moves_with_its_transactions(scene: Scene) -> None:
     finally:
         move(COORDINATOR)
     fresh = RawProducer(routes, "moving")  # type: ignore[arg-type]
-    retried(lambda: fresh.try_init())
+    retried(fresh.try_init)
     assert fresh.producer_id == producer.producer_id
     assert fresh.epoch > producer.epoch
 
@@ -226,7 +225,7 @@ def test_internal_topics_wait_for_brokers(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "replication factor of 3" in row.error_message
         brokers.start(3)
-        find_coordinator(client, "x")
+        retried(lambda: client.call(request).coordinators[0].error_code)
         (row,) = client.call(request).coordinators
         number = brokers.place(TRANSACTIONS_TOPIC, "x")
         record = brokers.record(TRANSACTIONS_TOPIC, number)

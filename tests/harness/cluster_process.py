@@ -20,6 +20,8 @@ from typing import Final, Self
 
 from harness.broker_process import free_port, wait_until
 from harness.raw_client import RawClient
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 
 HOST: Final = "127.0.0.1"
@@ -113,6 +115,25 @@ class ClusterProcess:
         """Of a broker that runs."""
         number = next(iter(self._pids))
         return RawClient(HOST, self._ports[number - 1])
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """With a replica on each broker, as soon as all of them know of each other."""
+        topic = CreateTopicsRequest.Topic(
+            name=name, num_partitions=partitions, replication_factor=len(self._ports)
+        )
+
+        def is_made() -> bool:
+            with self.client() as client:
+                (row,) = client.call(CreateTopicsRequest(topics=[topic])).topics
+            expected = (
+                ErrorCode.NONE,
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+            )
+            assert row.error_code in expected, row
+            return row.error_code != ErrorCode.INVALID_REPLICATION_FACTOR
+
+        wait_until(is_made, f"{name} to be made")
 
     def coordinator(self, key: str, key_type: int) -> int:
         """The broker that coordinates a group or a transactional id."""

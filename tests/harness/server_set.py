@@ -81,7 +81,12 @@ class ServerSet:
         self._store = self.run(self._make_store())
         for node_id in self._ids:
             self.start(node_id)
+        wait_until(lambda: self.ask(self._all_know_each_other), "all brokers to know each other")
         return self
+
+    def _all_know_each_other(self) -> bool:
+        images = [server.services.catalog.image for server in self.servers.values()]
+        return all(len(image.brokers) == len(self.servers) for image in images)
 
     def __exit__(
         self,

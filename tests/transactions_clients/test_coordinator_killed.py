@@ -47,9 +47,8 @@ def test_each_input_is_in_the_output_once(
 ) -> None:
     require_etcd()
     with ClusterProcess(tmp_path, SETTINGS) as cluster:
-        with cluster.client() as client:
-            for topic in (INPUT, OUTPUT):
-                client.create_topic(topic, PARTITIONS, replication_factor=3)
+        for topic in (INPUT, OUTPUT):
+            cluster.create_topic(topic, PARTITIONS)
         victim = Victim(cluster)
         work = Work(victim, program_named("confluent"), tmp_path)
         try:

@@ -12,7 +12,8 @@ while: clients rest much longer before they retry.
 
 The coordinator's answer may have to wait; by then the transaction may have ended, and its marker
 may have been written. So a batch is appended only if the partition is led in the same epoch as when
-the coordinator was asked, and has had no marker of the producer since.
+the coordinator was asked, and has had no marker of the producer since. Else the producer is to try
+again.
 """
 
 from __future__ import annotations
@@ -155,13 +156,15 @@ class Admission:
 
     def _present_code(self, partition: Partition, producer: Producer) -> ErrorCode:
         """For a partition that was admitted when the coordinator was asked."""
-        moment = self._moments[partition.topic_partition]
-        if partition.leader_epoch != moment.leader_epoch:
-            # What the leaders in between have written is not known: the producer is to ask again.
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        has_ended = partition.log.has_marker_since(producer.producer_id, moment.end_offset)
-        if has_ended or producer != self._producer:
+        if producer != self._producer:
             return ErrorCode.INVALID_TXN_STATE
+        moment = self._moments[partition.topic_partition]
+        if partition.leader_epoch != moment.leader_epoch or partition.log.has_marker_since(
+            producer.producer_id, moment.end_offset
+        ):
+            # Of this transaction, or the one before it: only the coordinator knows, so the producer
+            # is to try again.
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
 
 
