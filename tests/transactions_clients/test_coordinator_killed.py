@@ -41,6 +41,7 @@ class Victim:
         self._cluster.start(self.killed[-1])
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_each_input_is_in_the_output_once(
     tmp_path: Path, program_named: Callable[[str], Program]
