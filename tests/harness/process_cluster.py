@@ -16,6 +16,9 @@ from typing import Self
 from harness.broker_process import BrokerProcess
 from harness.etcd_process import EtcdCluster, require_etcd
 
+#: Several start at once, on whatever cores there are.
+START_SECONDS_MAX = 120.0
+
 
 class ProcessCluster:
     """Brokers 1 to `count`, started side by side. `racks` are given to them in turn."""
@@ -37,7 +40,9 @@ class ProcessCluster:
             own: dict[str, object] = {"node.id": node_id, "metadata.store": self._etcd.address()}
             if racks:
                 own["broker.rack"] = racks[(node_id - 1) % len(racks)]
-            self._brokers[node_id] = BrokerProcess(home, {**(settings or {}), **own})
+            self._brokers[node_id] = BrokerProcess(
+                home, {**(settings or {}), **own}, start_seconds_max=START_SECONDS_MAX
+            )
 
     def __enter__(self) -> Self:
         with ExitStack() as started:
