@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from harness.broker_process import BrokerProcess, free_port, wait_until
+from harness.log_home import UnsyncedDisk
 from harness.raw_client import RawClient, values_batch
+from millstream.broker.config import BrokerConfig
+from millstream.broker.server import Environment, Server
+from millstream.env.clock import SystemClock
+from millstream.env.network import SystemNetwork
+from millstream.metadata.memory import MemoryStore
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -61,6 +69,28 @@ def test_a_clean_stop_keeps_the_epoch_and_a_kill_raises_it(tmp_path: Path) -> No
             raw.produce("kept", values_batch(b"d"))
             assert epoch_end(raw, "kept", 0) == (0, 3)
             assert epoch_end(raw, "kept", 1) == (1, 4)
+
+
+def test_a_broker_of_a_cluster_does_what_takes_long_before_others_wait_for_it(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        store = MemoryStore(SystemClock()).connect()
+        environment = Environment(
+            SystemClock(), UnsyncedDisk(), SystemNetwork(), Random(1), store, has_threads=False
+        )
+        flags = {"log.dir": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        config = BrokerConfig.load(flags={**flags, "node.id": "1", "http.listen": ""})
+        server = Server(config, environment)
+        bound: list[dict[str, int]] = []
+        server.before_joining = lambda: bound.append(dict(server.ports))
+        await server.start()
+        try:
+            assert bound == [{}]
+        finally:
+            await server.stop()
+
+    asyncio.run(scenario())
 
 
 def test_acknowledged_after_fsync_when_asked(tmp_path: Path) -> None:

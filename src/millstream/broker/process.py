@@ -92,6 +92,7 @@ async def _serve(config: BrokerConfig) -> int:
     told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
+    server.before_joining = _settle_memory
     await server.start()
     _settle_memory()
     waiting = asyncio.ensure_future(told.wait())

@@ -16,6 +16,7 @@ import asyncio
 import importlib
 import logging
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -122,8 +123,16 @@ class Server:
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         #: The bound port of each listener, by name.
         self.ports: dict[str, int] = {}
+        #: Called before the broker becomes part of a cluster, for what would hold it up later.
+        self.before_joining: Callable[[], None] = lambda: None
         #: The broker's parts, from when clients are served.
         self.services: Services | None = None
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether the metadata are this broker's own, so that there can't be others."""
+        embedded = self._static_config.metadata_store == EMBEDDED_STORE
+        return embedded and self._environment.store is None
 
     async def start(self) -> None:
         """Return when clients are served. Raises OSError, ConfigError, DirectoryInUseError or
@@ -165,6 +174,11 @@ class Server:
         replicas = await self._open_replicas(config, directory, flusher, catalog)
         upkeep = self._start_upkeep(config, directory, flusher, replicas)
         services = self._connect(config, directory, catalog, replicas, upkeep)
+        if not self._is_alone:
+            # Producers everywhere wait for a broker from when it follows its leaders: all that
+            # would keep its loop busy comes before.
+            await self._start_http(config)
+            self.before_joining()
         await self._listen(services, store)
         self.services = services
         await self._start_http(config)
@@ -321,7 +335,7 @@ class Server:
                 catalog,
                 config,
                 environment.random,
-                is_alone=environment.store is None and config.metadata_store == EMBEDDED_STORE,
+                is_alone=self._is_alone,
             ),
             groups=coordinators.groups,
             transactions=coordinators.transactions,
