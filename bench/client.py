@@ -75,7 +75,8 @@ def aiokafka_send(servers: str, count: int, value: bytes) -> None:
             bootstrap_servers=servers, enable_idempotence=True, linger_ms=5
         ) as producer:
             waiting = [await producer.send(TOPIC, value) for _ in range(count)]
-            await asyncio.gather(*waiting)
+            for delivery in waiting:
+                await delivery
 
     asyncio.run(main())
 
@@ -84,7 +85,8 @@ def our_async_send(servers: str, count: int, value: bytes) -> None:
     async def main() -> None:
         async with AsyncProducer(servers) as producer:
             waiting = [await producer.send(TOPIC, None, value) for _ in range(count)]
-            await asyncio.gather(*waiting)
+            for delivery in waiting:
+                await delivery
 
     asyncio.run(main())
 

@@ -116,6 +116,7 @@ class AsyncDelivery(Delivery):
     __slots__ = ()
 
     _loop: ClassVar[asyncio.AbstractEventLoop]
+    _loop_thread: ClassVar[int]
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self._is_settled():
@@ -130,7 +131,10 @@ class AsyncDelivery(Delivery):
 
     def _wake(self, waiter: asyncio.Future[None]) -> None:
         """Reports come on the loop, but those of an aborted transaction on a thread."""
-        self._loop.call_soon_threadsafe(_settle, waiter)
+        if threading.get_ident() == self._loop_thread:
+            _settle(waiter)
+        else:
+            self._loop.call_soon_threadsafe(_settle, waiter)
 
 
 def _settle(waiter: asyncio.Future[None]) -> None:
@@ -146,7 +150,8 @@ def delivery_type(
     base: type[Delivery], reports: Reports, loop: asyncio.AbstractEventLoop | None = None
 ) -> type[Delivery]:
     """The class of one producer's deliveries: whom they belong to is not written into each."""
-    plain: Any = type(base.__name__, (base,), {"__slots__": (), "_reports": reports, "_loop": loop})
+    shared = {"_reports": reports, "_loop": loop, "_loop_thread": threading.get_ident()}
+    plain: Any = type(base.__name__, (base,), {"__slots__": (), **shared})
 
     def report(self: Delivery, error: KafkaError | None, message: Message) -> None:
         base.__call__(self, error, message)
