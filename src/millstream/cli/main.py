@@ -21,7 +21,10 @@ from millstream.cli.terminal import JsonOption, print_json
 #: its own; of the others the function of the same name is the command.
 MODULES: Final = {
     name: f"millstream.cli.{name}"
-    for name in ("topic", "group", "txn", "broker", "cluster", "log", "serve", "produce", "consume")
+    for name in (
+        *("topic", "group", "txn", "broker", "cluster", "log", "serve", "produce", "consume"),
+        "outbox",
+    )
 }
 
 

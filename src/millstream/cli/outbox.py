@@ -1,0 +1,223 @@
+"""`millstream outbox`: init, relay, status, settle."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from millstream.cli.connection import (
+    SERVERS_DEFAULT,
+    PropertiesOption,
+    ServersOption,
+    parse_pairs,
+)
+from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.terminal import (
+    JsonOption,
+    counted,
+    format_duration,
+    note,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from millstream.client.outbox.source import Database
+
+app = typer.Typer(
+    no_args_is_help=True, help="Send events from a database's outbox table, exactly once."
+)
+
+_TABLE_DEFAULT: Final = "millstream_outbox"
+
+_DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        "-d",
+        envvar="MILLSTREAM_OUTBOX_DATABASE",
+        metavar="URL",
+        help="postgresql://USER@HOST/NAME or sqlite:///FILE.",
+    ),
+]
+_TableOption = Annotated[str, typer.Option("--table", help="The outbox table.")]
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def init(
+    database: _DatabaseOption,
+    table: _TableOption = _TABLE_DEFAULT,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=256, help="How many relays can share the work (PostgreSQL: 4; SQLite: 1)."
+        ),
+    ] = None,
+    notify: Annotated[
+        bool, typer.Option(help="Have PostgreSQL wake relays at each insert; else they poll.")
+    ] = True,
+    show: Annotated[
+        bool, typer.Option("--print", help="Print the SQL instead, for your migrations.")
+    ] = False,
+) -> None:
+    """Make the outbox's tables."""
+    from millstream.client.outbox.schema import SHARDS_DEFAULT, OutboxSchema
+
+    with _explained():
+        found = _database(database, table)
+        if show:
+            dialect = "sqlite" if database.startswith("sqlite") else "postgresql"
+            count = shards or (SHARDS_DEFAULT if dialect == "postgresql" else 1)
+            for statement in OutboxSchema(table, count, notify).statements(dialect):  # type: ignore[arg-type]
+                typer.echo(f"{statement};\n")
+            return
+        made = found.init(shards, notify=notify)
+    if not made:
+        raise CommandError(ExitCode.EXISTS, f"table {table!r} is there already.")
+    typer.echo(f"{table}: made")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def relay(
+    database: _DatabaseOption,
+    table: _TableOption = _TABLE_DEFAULT,
+    keep: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="SECONDS", help="How long rows stay after they were sent."),
+    ] = 0.0,
+    batch_rows: Annotated[
+        int, typer.Option(min=1, max=100_000, help="The most rows in one transaction.")
+    ] = 5_000,
+    poll: Annotated[
+        float,
+        typer.Option(min=0.01, metavar="SECONDS", help="How often to look when nobody tells."),
+    ] = 0.5,
+    shards_max: Annotated[
+        int | None,
+        typer.Option(min=1, help="Take so many shards at most, and leave others to other relays."),
+    ] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="End once nothing is pending.")] = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+) -> None:
+    """Send events as they are committed. Run as many as you like: each event is sent once."""
+    from millstream.client.outbox.relay import Relay, RelaySettings
+    from millstream.client.outbox.source import BatchLimit
+
+    settings = RelaySettings(
+        limit=BatchLimit(batch_rows, 16 << 20),
+        keep_s=keep,
+        poll_s=poll,
+        shards_max=shards_max,
+        drain=drain,
+    )
+    given = parse_pairs(properties or (), "--property")
+    given |= {"bootstrap.servers": servers, "client.id": "millstream-outbox"}
+    with _explained():
+        worker = Relay(_database(database, table), given, settings, note)
+        with _stopping(worker.stop):
+            worker.run()
+    note(f"{counted(worker.sent, 'event')} sent")
+    if worker.left_alone:
+        raise CommandError(ExitCode.FAILED, "some shards need a decision; see above.")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def status(
+    database: _DatabaseOption, table: _TableOption = _TABLE_DEFAULT, as_json: JsonOption = False
+) -> None:
+    """Show what is pending, who relays it, and what went wrong."""
+    with _explained():
+        found = _database(database, table).status()
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    now_ms = time.time() * 1000
+    rows = [
+        (
+            each.shard,
+            each.pending,
+            "-" if each.oldest_ms is None else format_duration((now_ms - each.oldest_ms) / 1000),
+            each.sent,
+            each.batch,
+            each.claimed,
+            (each.owner or "-") if each.active else "nobody",
+            each.error or "",
+        )
+        for each in found
+    ]
+    headings = ["SHARD", "PENDING", "OLDEST", "SENT", "BATCH", "CLAIMED", "RELAY", "ERROR"]
+    print_table(headings, rows, right=headings[:6])
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def settle(
+    database: _DatabaseOption,
+    shard: Annotated[int, typer.Option(min=0, help="Which shard.")],
+    sent: Annotated[
+        bool, typer.Option("--sent/--unsent", help="Whether the claimed batch is in the topic.")
+    ],
+    table: _TableOption = _TABLE_DEFAULT,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+) -> None:
+    """Say what became of a shard's last batch, where Kafka does not know it any more."""
+    from millstream.client.outbox.sink import InterruptedSinkError, Sink, SinkError, prepare
+
+    given = parse_pairs(properties or (), "--property")
+    given |= {"bootstrap.servers": servers, "client.id": "millstream-outbox"}
+    deadline = time.monotonic() + 30
+    with _explained():
+        place = _database(database, table)
+        try:
+            prepare(given, len(place.shards()))
+            sink = Sink(given, place.name(), shard, lambda: time.monotonic() > deadline)
+            try:
+                sink.open()
+                rows = place.settle(shard, sink.committed() or 0, sent=sent)
+            finally:
+                sink.close()
+        except (SinkError, InterruptedSinkError) as error:
+            raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None
+    typer.echo(f"shard {shard}: {counted(rows, 'event')} taken as {'sent' if sent else 'unsent'}")
+
+
+def _database(address: str, table: str) -> Database:
+    from millstream.client.outbox.address import database_at
+
+    return database_at(address, table)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what the outbox raises into a command's failures."""
+    from millstream.client.outbox.source import ShardTakenError, SourceError
+
+    try:
+        yield
+    except ValueError as error:
+        raise CommandError(ExitCode.USAGE, str(error)) from None
+    except (SourceError, ShardTakenError) as error:
+        raise CommandError(ExitCode.FAILED, str(error)) from None
+
+
+@contextmanager
+def _stopping(stop: Any) -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM call `stop`."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,133 @@
+"""Offsets in the database of the business data: exactly once, whatever crashes.
+
+    offsets = StoredOffsets(connect, group="billing")
+    offsets.subscribe(consumer, ["orders"])
+    while True:
+        message = consumer.poll(1)
+        ...
+        with connect() as connection:       # one transaction
+            bill(connection, message)
+            offsets.advance(connection, message)
+
+A partition's next offset is a row that moves in the transaction of the business write. Members
+resume from the rows; what is committed to Kafka does not matter. A member that lost a partition and
+does not know it yet can't do harm: its transaction waits for the new owner's and then fails with
+`StaleMessageError`, or the other way round.
+
+A message whose transaction was rolled back has to be tried again (`rewind`): the next one's would
+pass over it.
+
+`<table>`: consumer_group, topic, partition, next_offset (-1: none was processed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from millstream.client.sql import checked_name, execute, require_transaction
+
+TABLE_DEFAULT: Final = "millstream_offset"
+
+
+class StaleMessageError(Exception):
+    """The message was processed already; roll back, and `rewind` or skip it."""
+
+
+def table_definition(table: str = TABLE_DEFAULT) -> str:
+    """The SQL that makes the table, the same for both databases."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {checked_name(table)} (consumer_group TEXT NOT NULL,"
+        " topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset BIGINT NOT NULL,"
+        " PRIMARY KEY (consumer_group, topic, partition))"
+    )
+
+
+class StoredOffsets:
+    """See the module's text. `connect` gives a new DB-API connection without autocommit.
+
+    `incremental`: the consumer's assignor is cooperative, or its group protocol `consumer`.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        group: str,
+        *,
+        table: str = TABLE_DEFAULT,
+        incremental: bool = False,
+    ) -> None:
+        self._connect = connect
+        self._group = group
+        self._table = checked_name(table)
+        self._incremental = incremental
+
+    def create_table(self) -> None:
+        with closing(self._connect()) as connection:
+            execute(connection, table_definition(self._table), {})
+            connection.commit()
+
+    def subscribe(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        """Subscribe so that assigned partitions begin at their stored offsets."""
+        consumer.subscribe(list(topics), on_assign=self.on_assign)
+
+    def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The callback, for those who subscribe themselves."""
+        found = self.load(partitions)
+        if self._incremental:
+            consumer.incremental_assign(found)
+        else:
+            consumer.assign(found)
+
+    def load(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """The partitions at their stored offsets; unchanged where none was processed."""
+        found = []
+        with closing(self._connect()) as connection:
+            for each in partitions:
+                place = self._place(each.topic, each.partition)
+                execute(
+                    connection,
+                    f"INSERT INTO {self._table} (consumer_group, topic, partition, next_offset)"
+                    " VALUES (%(consumer_group)s, %(topic)s, %(partition)s, -1)"
+                    " ON CONFLICT (consumer_group, topic, partition) DO NOTHING",
+                    place,
+                )
+                row = execute(
+                    connection,
+                    f"SELECT next_offset FROM {self._table} WHERE consumer_group"
+                    " = %(consumer_group)s AND topic = %(topic)s AND partition = %(partition)s",
+                    place,
+                ).fetchone()
+                if row[0] >= 0:
+                    each = TopicPartition(each.topic, each.partition, row[0])
+                found.append(each)
+            connection.commit()
+        return found
+
+    def advance(self, handle: Any, message: Any) -> None:
+        """Note in the transaction of `handle` that `message` was processed with it."""
+        require_transaction(handle)
+        place = self._place(message.topic(), message.partition())
+        changed = execute(
+            handle,
+            f"UPDATE {self._table} SET next_offset = %(offset)s + 1 WHERE consumer_group"
+            " = %(consumer_group)s AND topic = %(topic)s AND partition = %(partition)s"
+            " AND next_offset <= %(offset)s",
+            {**place, "offset": message.offset()},
+        )
+        if changed.rowcount != 1:
+            raise StaleMessageError(
+                f"{message.topic()}-{message.partition()} is past offset {message.offset()} in"
+                f" the database for group {self._group!r}, or was never assigned here: roll back."
+            )
+
+    def rewind(self, consumer: Consumer, message: Any) -> None:
+        """Have the consumer go on at the stored offset of the message's partition."""
+        place = TopicPartition(message.topic(), message.partition(), message.offset())
+        consumer.seek(self.load([place])[0])
+
+    def _place(self, topic: str, partition: int) -> dict[str, Any]:
+        return {"consumer_group": self._group, "topic": topic, "partition": partition}

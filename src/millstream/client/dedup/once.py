@@ -1,0 +1,149 @@
+"""`once(store)`: a handler that gets each message once, by the message's id.
+
+    seen = sqlite_store("processed.db")
+
+    @once(seen)
+    def handle(message): ...
+
+    with once(seen).claim("order-17") as first:
+        if first: ...
+
+A handler that raises leaves its message unprocessed. One that is killed does so too, once its lease
+has ended; what it had done by then is done again. Where that must not be, write in one database
+transaction: `record_once` by id, or `StoredOffsets` by offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, cast
+
+from millstream.client.dedup.store import Claim, Store
+
+ID_HEADER: Final = "message-id"
+
+_LOOK_S_MIN: Final = 0.01
+_LOOK_S_MAX: Final = 0.5
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+class InProgressError(Exception):
+    """Another one has been processing the message for longer than one would wait."""
+
+
+class ClaimLostError(Exception):
+    """The handler took longer than its lease, and another one got the message meanwhile."""
+
+
+def message_id(message: Any) -> str:
+    """The header `message-id` of a record, or else its topic, partition and offset."""
+    for name, value in message.headers() or ():
+        if name == ID_HEADER and value is not None:
+            return value.decode() if isinstance(value, bytes) else str(value)
+    return f"{message.topic()}/{message.partition()}/{message.offset()}"
+
+
+class Once:
+    """See the module's text and `once`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        scope: str = "",
+        ttl_s: float = 7 * 86_400.0,
+        lease_s: float = 60.0,
+        wait_s: float = 120.0,
+        id_of: Callable[[Any], str] = message_id,
+    ) -> None:
+        if min(ttl_s, lease_s) <= 0 or wait_s < 0:
+            raise ValueError("ttl_s and lease_s are above zero, and wait_s is not below it.")
+        self._store = store
+        self._scope = f"{scope}/" if scope else ""
+        self._ttl_s = ttl_s
+        self._lease_s = lease_s
+        self._wait_s = wait_s
+        self._id_of = id_of
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Wrap a function, plain or async, whose first argument is a message.
+
+        Returns what it returns, and None for a message that was processed before.
+        """
+        if not callable(handler):
+            raise TypeError(f"a handler is a function, not {type(handler).__name__}.")
+        if inspect.iscoroutinefunction(handler):
+            return cast("Handler", self._wrap_async(handler))
+
+        @functools.wraps(handler)
+        def run(message: Any, *args: Any, **kwargs: Any) -> Any:
+            with self.claim(self._id_of(message)) as first:
+                return handler(message, *args, **kwargs) if first else None
+
+        return cast("Handler", run)
+
+    @contextmanager
+    def claim(self, name: str) -> Iterator[bool]:
+        """Whether the block is the first to process the message of this id."""
+        token = uuid.uuid4().hex
+        if not self._begin(name, token):
+            yield False
+            return
+        try:
+            yield True
+        except BaseException:
+            self._store.release(self._scope + name, token)
+            raise
+        self._end(name, token)
+
+    def _wrap_async(self, handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(handler)
+        async def run(message: Any, *args: Any, **kwargs: Any) -> Any:
+            name, token = self._id_of(message), uuid.uuid4().hex
+            if not await asyncio.to_thread(self._begin, name, token):
+                return None
+            try:
+                result = await handler(message, *args, **kwargs)
+            except BaseException:
+                await asyncio.to_thread(self._store.release, self._scope + name, token)
+                raise
+            await asyncio.to_thread(self._end, name, token)
+            return result
+
+        return run
+
+    def _begin(self, name: str, token: str) -> bool:
+        deadline = time.monotonic() + self._wait_s
+        look_s = _LOOK_S_MIN
+        while True:
+            claim = self._store.claim(self._scope + name, token, self._lease_s)
+            if claim is not Claim.BUSY:
+                return claim is Claim.TAKEN
+            if time.monotonic() >= deadline:
+                raise InProgressError(f"message {name!r} is still being processed elsewhere.")
+            time.sleep(look_s)
+            look_s = min(look_s * 2, _LOOK_S_MAX)
+
+    def _end(self, name: str, token: str) -> None:
+        if not self._store.complete(self._scope + name, token, self._ttl_s):
+            raise ClaimLostError(
+                f"message {name!r} took longer than its lease of {self._lease_s} s, and may have"
+                " been processed twice: raise lease_s."
+            )
+
+
+def once(store: Store, **options: Any) -> Once:
+    """A guard that lets each message through once.
+
+    `scope`: who processes, where several share a store. `ttl_s`: how long a processed message is
+    remembered. `lease_s`: longer than any handler takes. `wait_s`: how long to wait for another one
+    that has the message. `id_of`: a message's id; by default `message_id`.
+    """
+    return Once(store, **options)

@@ -1,0 +1,27 @@
+"""Which database an address names: `postgresql://...`, or `sqlite:///FILE`."""
+
+from __future__ import annotations
+
+from millstream.client.outbox.source import Database
+
+
+def database_at(address: str, table: str) -> Database:
+    """The outbox there; drivers are imported when they are needed."""
+    scheme, separator, rest = address.partition("://")
+    if separator and scheme in ("postgresql", "postgres"):
+        try:
+            from millstream.client.outbox.postgres import PostgresDatabase
+        except ImportError as error:
+            raise ValueError(
+                "PostgreSQL needs its driver: pip install 'millstream[postgresql]'."
+            ) from error
+
+        return PostgresDatabase(address, table)
+    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        from millstream.client.outbox.sqlite import SqliteDatabase
+
+        return SqliteDatabase(rest[1:], table)
+    raise ValueError(
+        f"{address!r} is no database: write postgresql://USER@HOST/NAME, or sqlite:///FILE"
+        " (sqlite:////FILE for a path from the root)."
+    )

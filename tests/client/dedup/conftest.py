@@ -1,0 +1,37 @@
+"""A store of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from client.services import broker, postgres, redis_address, topic
+from millstream.client.dedup import Store, postgres_store, sqlite_store
+from millstream.client.dedup.redis_store import RedisStore
+
+__all__ = ["broker", "postgres", "redis_address", "topic"]
+
+_numbers = count()
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "redis"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """Makes stores that share what they know, as those of several processes do."""
+    if request.param == "sqlite":
+        return lambda: sqlite_store(str(tmp_path / "processed.db"))
+    if request.param == "postgresql":
+        address = request.getfixturevalue("postgres").new_database()
+        return lambda: postgres_store(address)
+    address = request.getfixturevalue("redis_address")
+    prefix = f"test-{next(_numbers)}:"
+    return lambda: RedisStore(address, prefix)
+
+
+@pytest.fixture
+def store(new_store: Callable[[], Store]) -> Iterator[Store]:
+    made = new_store()
+    yield made
+    made.close()

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from millstream.client.dedup import ClaimLostError, InProgressError, Store, message_id, once
+
+pytestmark = pytest.mark.xdist_group("outbox")
+
+
+class Record:
+    """As much of a record as an id needs."""
+
+    def __init__(self, offset: int, headers: list[tuple[str, bytes]] | None = None) -> None:
+        self._offset = offset
+        self._headers = headers
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return self._headers
+
+
+def test_ids_of_messages() -> None:
+    assert message_id(Record(5)) == "t/0/5"
+    assert message_id(Record(5, [("x", b"1"), ("message-id", b"order-7")])) == "order-7"
+
+
+def test_a_handler_gets_each_message_once(store: Store) -> None:
+    got: list[int] = []
+
+    @once(store)
+    def handle(message: Any, note: str = "") -> str:
+        got.append(message.offset())
+        return f"done{note}"
+
+    assert [handle(Record(1), note="!"), handle(Record(2)), handle(Record(1))] == [
+        "done!",
+        "done",
+        None,
+    ]
+    assert got == [1, 2]
+
+
+def test_scopes_do_not_share(store: Store) -> None:
+    for scope in ("billing", "mail"):
+        with once(store, scope=scope).claim("m") as first:
+            assert first
+    with once(store, scope="mail").claim("m") as first:
+        assert not first
+
+
+def test_a_failed_message_is_not_processed(store: Store) -> None:
+    attempts: list[int] = []
+
+    @once(store)
+    def handle(message: Any) -> None:
+        attempts.append(message.offset())
+        if len(attempts) == 1:
+            raise RuntimeError("first time")
+
+    with pytest.raises(RuntimeError):
+        handle(Record(1))
+    handle(Record(1))
+    handle(Record(1))
+    assert attempts == [1, 1]
+
+
+def test_async_handlers(store: Store) -> None:
+    got: list[int] = []
+
+    @once(store)
+    async def handle(message: Any) -> str:
+        got.append(message.offset())
+        if len(got) == 1:
+            raise RuntimeError("first time")
+        return "done"
+
+    async def scenario() -> list[Any]:
+        with pytest.raises(RuntimeError):
+            await handle(Record(1))
+        return [await handle(Record(1)), await handle(Record(1))]
+
+    assert asyncio.run(scenario()) == ["done", None]
+
+
+def test_a_message_is_waited_for_while_another_has_it(new_store: Callable[[], Store]) -> None:
+    first, second = new_store(), new_store()
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with once(first).claim("m") as mine:
+            assert mine
+            held.set()
+            assert release.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    with pytest.raises(InProgressError), once(second, wait_s=0).claim("m"):
+        pass
+    release.set()
+    with once(second).claim("m") as mine:
+        assert not mine
+    holder.join()
+    first.close()
+    second.close()
+
+
+def test_a_handler_that_outlives_its_lease_is_told(new_store: Callable[[], Store]) -> None:
+    first, second = new_store(), new_store()
+    with (
+        pytest.raises(ClaimLostError, match="lease"),
+        once(first, lease_s=0.02).claim("m"),
+        once(second).claim("m") as taken_over,
+    ):
+        assert taken_over
+    first.close()
+    second.close()
+
+
+def test_wrong_use_is_told(store: Store) -> None:
+    with pytest.raises(TypeError, match="handler is a function"):
+        once(store)("no function")  # type: ignore[type-var]
+    with pytest.raises(ValueError, match="above zero"):
+        once(store, lease_s=0)

@@ -1,0 +1,31 @@
+"""An outbox in each database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from client.outbox.outbox_home import OutboxHome
+from client.services import broker, postgres, topic
+from harness.broker_process import BrokerProcess
+
+__all__ = ["broker", "postgres", "topic"]
+
+
+@pytest.fixture(params=["postgresql", "sqlite"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/app.db"
+    return str(request.getfixturevalue("postgres").new_database())
+
+
+@pytest.fixture
+def home(address: str, broker: BrokerProcess, tmp_path: Path) -> Iterator[OutboxHome]:
+    """An outbox, and a broker to send to."""
+    made = OutboxHome(address, broker.bootstrap, tmp_path)
+    made.database.init(None, notify=True)
+    yield made
+    made.close()

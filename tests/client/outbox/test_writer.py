@@ -1,0 +1,136 @@
+"""Events inside the application's own transaction, through every kind of handle."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, MetaData, create_engine, inspect, select
+from sqlalchemy.orm import Session
+
+from client.outbox.outbox_home import OutboxHome
+from millstream.client.outbox import Outbox, OutboxSchema
+from millstream.client.outbox.table import outbox_tables
+from millstream.client.sql import DatabaseUseError
+
+pytestmark = pytest.mark.xdist_group("outbox")
+
+
+@pytest.fixture
+def home(address: str, tmp_path: Path) -> OutboxHome:
+    """Without a broker."""
+    made = OutboxHome(address, "", tmp_path)
+    made.database.init(None, notify=True)
+    return made
+
+
+@pytest.fixture
+def engine(address: str) -> Iterator[Engine]:
+    made = create_engine(address.replace("postgresql:", "postgresql+psycopg:"))
+    yield made
+    made.dispose()
+
+
+def values(home: OutboxHome) -> list[bytes]:
+    rows = home.query("SELECT value FROM millstream_outbox ORDER BY id")
+    return [bytes(row[0]) for row in rows]
+
+
+def test_cursors_and_connections_of_drivers(home: OutboxHome) -> None:
+    with closing(home.connect()) as connection:
+        home.outbox.write(connection.cursor(), "t", key="k", value="1")
+        home.outbox.write(connection, "t", key="k", value="2")
+        connection.commit()
+        home.outbox.write(connection, "t", key="k", value="3")
+        connection.rollback()
+    assert values(home) == [b"1", b"2"]
+
+
+def test_sessions_and_connections_of_sqlalchemy(home: OutboxHome, engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        home.outbox.write(session, "t", key="k", value="1", headers={"h": "x"})
+    with engine.begin() as connection:
+        home.outbox.write(connection, "t", key="k", value="2")
+    with Session(engine) as session:
+        home.outbox.write(session, "t", key="k", value="3")
+        session.rollback()
+    assert values(home) == [b"1", b"2"]
+    (headers,) = home.query("SELECT headers FROM millstream_outbox ORDER BY id")[0]
+    found = json.loads(headers) if isinstance(headers, str) else headers
+    assert found == [["h", "x"]]
+
+
+def test_what_would_not_be_part_of_a_transaction_is_refused(
+    home: OutboxHome, engine: Engine
+) -> None:
+    handle: Any
+    if home.address.startswith("sqlite"):
+        path = home.address.removeprefix("sqlite:///")
+        handle = sqlite3.connect(path, isolation_level=None)
+    else:
+        handle = psycopg.connect(home.address, autocommit=True)
+    with closing(handle), pytest.raises(DatabaseUseError, match="begin one first"):
+        home.outbox.write(handle, "t", value="1")
+    with (
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        pytest.raises(DatabaseUseError, match="begin one first"),
+    ):
+        home.outbox.write(connection, "t", value="1")
+    assert values(home) == []
+
+
+def test_wrong_use_is_told() -> None:
+    with closing(sqlite3.connect(":memory:")) as handle:
+        for wrong, error in (
+            ({"topic": "t", "value": {"a": 1}}, TypeError),
+            ({"topic": "", "value": "x"}, ValueError),
+            ({"topic": "t", "headers": {"h": b"\xff"}}, ValueError),
+            ({"topic": "t", "headers": {"h": 1}}, TypeError),
+        ):
+            with pytest.raises(error):
+                Outbox().write(handle, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(DatabaseUseError, match="no database handle"):
+        Outbox().write(object(), "t")
+    with pytest.raises(ValueError, match="can't be a table's name"):
+        Outbox("x; DROP TABLE y")
+    with pytest.raises(ValueError, match="shards"):
+        OutboxSchema(shards=0)
+
+
+def test_the_tables_of_sqlalchemy_are_those_of_the_sql(
+    home: OutboxHome, address: str, engine: Engine
+) -> None:
+    """Both are made in one database under two names, and compared."""
+    shards = 1 if address.startswith("sqlite") else 4
+    metadata = MetaData()
+    table = outbox_tables(metadata, OutboxSchema("second", shards))
+    metadata.create_all(engine)
+    look = inspect(engine)
+
+    def described(name: str) -> dict[str, tuple[str, bool]]:
+        return {
+            column["name"]: (str(column["type"]).replace("BIGINT", "INTEGER"), column["nullable"])
+            for column in look.get_columns(name)
+            if column["name"] not in ("id", "shard", "headers")
+        }
+
+    for suffix in ("", "_shard"):
+        assert described(f"second{suffix}") == described(f"millstream_outbox{suffix}")
+    assert len(look.get_indexes("second")) == len(look.get_indexes("millstream_outbox")) == 2
+    with Session(engine) as session, session.begin():
+        Outbox("second").write(session, "t", key="k", value="1")
+    home.write("t", [("k", "1")])
+    with engine.connect() as connection:
+        (shard,) = connection.execute(select(table.c.shard)).one()
+    assert home.query("SELECT shard FROM millstream_outbox") == [(shard,)]
+    assert home.query("SELECT count(DISTINCT name), count(*) FROM second_shard") == [(1, shards)]
+    names = home.query(
+        "SELECT name FROM second_shard UNION SELECT name FROM millstream_outbox_shard"
+    )
+    assert len(names) == 2
