@@ -1,7 +1,6 @@
-"""The brokers and databases that the client's tests run against.
+"""The brokers that the client's tests run against: Millstream, and as a soak Apache Kafka.
 
-Each test that takes `bootstrap` runs once with Millstream, and as a soak with Apache Kafka. The
-tests of one folder share a worker, and so what is started here.
+Each test that takes `bootstrap` runs once with each. The tests of one kind of broker share one.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import BrokerProcess
-from harness.postgres_process import PostgresProcess, require_postgres
-from harness.redis_process import RedisProcess, require_redis
 from millstream.client import Admin
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -90,24 +87,3 @@ def new_topic(bootstrap: str, name: Callable[[str], str], partitions: int) -> st
     with Admin(bootstrap) as admin:
         admin.create_topic(made, partitions=partitions)
     return made
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresProcess]:
-    require_postgres()
-    with PostgresProcess() as process:
-        yield process
-
-
-@pytest.fixture(scope="session")
-def redis_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    require_redis()
-    with RedisProcess(tmp_path_factory.mktemp("redis")) as process:
-        yield process.address
-
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as process:
-        yield process

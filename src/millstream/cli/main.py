@@ -22,15 +22,7 @@ from millstream.cli.terminal import JsonOption, print_json
 MODULES: Final = {
     name: f"millstream.cli.{name}"
     for name in (
-        "topic",
-        "group",
-        "txn",
-        "broker",
-        "cluster",
-        "log",
-        "serve",
-        "produce",
-        "consume",
+        *("topic", "group", "txn", "broker", "cluster", "log", "serve", "produce", "consume"),
         "outbox",
     )
 }

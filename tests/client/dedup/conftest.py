@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from client.services import broker, postgres, redis_address, topic
 from millstream.client.dedup import Store, postgres_store, sqlite_store
 from millstream.client.dedup.redis_store import RedisStore
 
+__all__ = ["broker", "postgres", "redis_address", "topic"]
+
 _numbers = count()
-_topics = count()
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])
@@ -33,9 +35,3 @@ def store(new_store: Callable[[], Store]) -> Iterator[Store]:
     made = new_store()
     yield made
     made.close()
-
-
-@pytest.fixture
-def topic() -> str:
-    """A name that no other test uses; the broker makes the topic when it is written to."""
-    return f"dedup-{next(_topics)}"

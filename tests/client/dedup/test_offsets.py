@@ -189,5 +189,5 @@ def test_each_message_is_booked_once_though_consumers_are_killed(
 def test_a_hundred_kills(
     address: str, connect: Callable[[], Any], broker: BrokerProcess, topic: str
 ) -> None:
-    fill(broker.bootstrap, topic, range(50_000))
-    fight(address, connect, broker.bootstrap, topic, kills=100, count=50_000)
+    fill(broker.bootstrap, topic, range(10_000))
+    fight(address, connect, broker.bootstrap, topic, kills=100, count=10_000)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from client.outbox.outbox_home import OutboxHome
+from client.services import broker, postgres, topic
 from harness.broker_process import BrokerProcess
 
-_topics = count()
+__all__ = ["broker", "postgres", "topic"]
 
 
 @pytest.fixture(params=["postgresql", "sqlite"])
@@ -29,9 +29,3 @@ def home(address: str, broker: BrokerProcess, tmp_path: Path) -> Iterator[Outbox
     made.database.init(None, notify=True)
     yield made
     made.close()
-
-
-@pytest.fixture
-def topic() -> str:
-    """A name that no other test uses; the broker makes the topic when it is written to."""
-    return f"outbox-{next(_topics)}"

@@ -74,6 +74,15 @@ def test_rows_with_smaller_ids_that_come_late_are_sent(home: OutboxHome, topic: 
     assert values_by_key(home.bootstrap, topic) == {"fast": ["2"], "slow": ["1"]}
 
 
+def test_a_relay_is_woken_by_the_database(home: OutboxHome, topic: str) -> None:
+    home.start_relay("--poll", "3600")
+    for number in range(2):
+        # When one is known to be sent, the relay has looked for more, and waits.
+        home.write(topic, [("k", str(number))])
+        home.wait_until_sent()
+    assert values_by_key(home.bootstrap, topic) == {"k": ["0", "1"]}
+
+
 def fight(home: OutboxHome, topic: str, kills: int, relays: int, seed: int) -> None:
     """Events of 20 keys while relays are killed at random; each must arrive once and in order."""
     chance = random.Random(seed)

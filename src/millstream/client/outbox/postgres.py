@@ -109,6 +109,8 @@ class PostgresDatabase:
                 with self.connect() as connection:
                     connection.autocommit = True
                     connection.execute(f"LISTEN {channel}")
+                    # Nobody told of what came before.
+                    wake()
                     while not ended.is_set():
                         slice_s = min(poll_s, _LISTEN_SLICE_S)
                         for _ in connection.notifies(timeout=slice_s, stop_after=1):

@@ -38,7 +38,7 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
     try:
         admin = AdminClient({**properties, "log_level": 2})
     except KafkaException as error:
-        raise ValueError(f"the client's properties are wrong: {_reason(error)}") from error
+        raise _wrong_properties(error) from error
     try:
         found = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics.get(PROGRESS_TOPIC)
         if found is None:
@@ -78,19 +78,21 @@ class Sink:
             "log_level": 2,
             **properties,
         }
-        self._producer = Producer(
-            {
-                "partitioner": "murmur2_random",
-                "compression.type": "lz4",
-                "queue.buffering.max.messages": 1_000_000,
-                "queue.buffering.max.kbytes": 1 << 20,
-                "linger.ms": 5,
-                **common,
-                "transactional.id": f"{name}-{shard}",
-                "error_cb": self._on_error,
-            }
-        )
-        self._group = Consumer({**common, "group.id": name, "enable.auto.commit": False})
+        producing = {
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "linger.ms": 5,
+            **common,
+            "transactional.id": f"{name}-{shard}",
+            "error_cb": self._on_error,
+        }
+        try:
+            self._producer = Producer(producing)
+            self._group = Consumer({**common, "group.id": name, "enable.auto.commit": False})
+        except KafkaException as error:
+            raise _wrong_properties(error) from error
 
     def open(self) -> None:
         """Fence whoever had the shard; its last transaction is committed or aborted after this."""
@@ -195,6 +197,10 @@ def _is_worth_a_wait(error: KafkaError) -> bool:
         return False
     waits = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._WAIT_COORD)  # noqa: SLF001
     return bool(error.retriable()) or error.code() in waits
+
+
+def _wrong_properties(error: KafkaException) -> ValueError:
+    return ValueError(f"the client's properties are wrong: {_reason(error)}")
 
 
 def _reason(exception: KafkaException) -> str:
