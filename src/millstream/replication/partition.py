@@ -35,6 +35,7 @@ from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, read_header
 from millstream.records.control import EndMarker
 from millstream.replication.leadership import Leadership
+from millstream.replication.refusal import Refusals
 from millstream.replication.waiting import OffsetWaiters
 
 NO_EPOCH = -1
@@ -103,6 +104,7 @@ class Partition:
         "_flushes_before_ack",
         "_host",
         "_led_epoch",
+        "_refusals",
         "_trimmed",
         "broker_id",
         "durable_offset",
@@ -137,6 +139,8 @@ class Partition:
         #: The leader epoch that was begun here, while this broker leads.
         self._led_epoch = NO_EPOCH
         self.leadership: Leadership | None = None
+        #: Made when somebody is first turned away.
+        self._refusals: Refusals | None = None
         self.readers: tuple[Reader, ...] = ()
         #: Callbacks for the high watermark and for the durable offset; made when first needed.
         self._committed: OffsetWaiters | None = None
@@ -245,15 +249,23 @@ class Partition:
         passed it, which may be so already."""
         state = self.state
         if state.leader != self.broker_id:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self._refused(header, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         log = self.log
         if acks_all and len(state.isr) < log.config.min_insync_replicas:
-            raise BrokerError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {len(state.isr)} in-sync replicas; "
-                f"min.insync.replicas asks for {log.config.min_insync_replicas}",
+            raise self._refused(
+                header,
+                BrokerError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"{self.topic_partition} has {len(state.isr)} in-sync replicas; "
+                    f"min.insync.replicas asks for {log.config.min_insync_replicas}",
+                ),
             )
-        appended = log.append_as_leader(batch, header, state.leader_epoch)
+        try:
+            appended = log.append_as_leader(batch, header, state.leader_epoch)
+        except BrokerError as error:
+            raise self._refused(header, error) from error
+        if self._refusals:
+            self._refusals.appended(header.producer_id)
         for reader in self.readers:
             reader.more_appended()
         if self._flushes_before_ack or (
@@ -267,6 +279,11 @@ class Partition:
                 self._durable.advance(self.durable_offset)
             self.advance_high_watermark()
         return appended
+
+    def _refused(self, header: BatchHeader, error: BrokerError) -> BrokerError:
+        if self._refusals is None:
+            self._refusals = Refusals()
+        return self._refusals.told(header.producer_id, error)
 
     def append_marker(
         self,
