@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 from typer.testing import CliRunner
 
-from harness.broker_process import BrokerProcess
+from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
 from millstream.cli.main import build
 
 
@@ -40,7 +40,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield external
         return
     settings = {"auto.create.topics.enable": False}
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as process:
+    with BrokerProcess(
+        tmp_path_factory.mktemp("broker"), {**KEEPS_OLD_RECORDS, **settings}
+    ) as process:
         yield process.bootstrap
         process.stop()
 

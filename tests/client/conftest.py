@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess
+from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
 from millstream.client import Admin
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -39,7 +39,9 @@ def bootstrap(
     if request.param == "kafka":
         yield from kafka()
         return
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
+    with BrokerProcess(
+        tmp_path_factory.mktemp("broker"), {**KEEPS_OLD_RECORDS, **SETTINGS}
+    ) as broker:
         yield broker.bootstrap
         broker.stop()
         assert "Traceback" not in broker.log_text(), broker.log_text()

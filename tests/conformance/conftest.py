@@ -29,7 +29,7 @@ from clients.kcat import KcatClient
 from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient
 from locations import CACHE, FOLDER, JARS, REPOSITORY
 
-from harness.broker_process import BrokerProcess
+from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
 
 # Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
 MAY_BE_MISSING = {"jars", "kafkajs"}
@@ -69,7 +69,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if elsewhere:
         yield elsewhere
         return
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), KEEPS_OLD_RECORDS) as broker:
         yield broker.bootstrap
         broker.stop()
         assert "Traceback" not in broker.log_text(), broker.log_text()
