@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -13,6 +14,7 @@ from millstream.client.delivery import Delivery
 from millstream.client.error import BufferFull, ClientError
 from millstream.client.lane import SLICE_S, Lane
 from millstream.client.producer_core import ProducerCore
+from millstream.client.schedule import DUE, due_ms, scheduled_topic
 from millstream.client.setting import Acks, ProducerOptions, ProducerSettings
 from millstream.client.transaction import State, Transaction, TransactionDriver
 
@@ -54,13 +56,22 @@ class Producer:
         partition: int | None = None,
         acks: Acks | None = None,
         timestamp: int | None = None,
+        deliver_at: dt.datetime | int | None = None,
+        delay: dt.timedelta | float | None = None,
     ) -> Delivery:
         """Send one record. `timestamp` is in milliseconds since 1970; without, it is now.
 
         Key and value are bytes, strings or None, or whatever the serializers take. When the buffer
         is full this waits up to `buffer_timeout_s`, then raises BufferFull. Records with other
         `acks` than the producer's go a way of their own: they may overtake, and be overtaken.
+
+        With `deliver_at` (a datetime, or milliseconds since 1970) or `delay` (seconds, or a
+        timedelta) it waits in `<topic>.scheduled`, for the workers of the topic to take it then.
         """
+        if deliver_at is not None or delay is not None:
+            pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+            headers = [*pairs, (DUE, str(due_ms(deliver_at, delay)))]
+            topic = scheduled_topic(topic)
         lane = self._lane
         if self._is_prepared or acks is not None:
             lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)

@@ -72,7 +72,7 @@ class ConsumerOptions(TypedDict, total=False):
     config: Mapping[str, Any]
 
 
-class _Checked:
+class Checked:
     """Options become settings: unknown names are refused with the nearest known one."""
 
     @classmethod
@@ -87,7 +87,7 @@ class _Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings(_Checked):
+class ProducerSettings(Checked):
     """Safe by default: every in-sync replica has a record before it counts as sent, retries make no
     duplicates and keep the order."""
 
@@ -152,7 +152,7 @@ class ProducerSettings(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings(_Checked):
+class ConsumerSettings(Checked):
     #: Where to begin in a partition in which the group has committed nothing.
     start: Start = "earliest"
     #: What happens to records that were being processed when the process died.
