@@ -103,6 +103,8 @@ class Shelf:
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
+            # The end of a partition is told when a fetch has waited this long in vain.
+            "fetch.wait.max.ms": 10,
         }
 
 
