@@ -57,6 +57,7 @@ class PlainMover:
         with self._lock:
             self._send(self._desk.take_moves())
             self._look()
+            self._take()
         if time.monotonic() - self._committed_at >= self._interval_s:
             self._commit()
 
@@ -102,11 +103,15 @@ class PlainMover:
         self._desk.finish(finished)
         self._send(failed)
 
+    def _take(self) -> None:
+        """Room for others is made before the commit."""
+        for partition, taken in self._desk.take_finished().items():
+            self._offsets[partition] = taken.offset
+
     def _commit(self) -> None:
         self._committed_at = time.monotonic()
         with self._lock:
-            for partition, taken in self._desk.take_finished().items():
-                self._offsets[partition] = taken.offset
+            self._take()
             offsets = dict(self._offsets)
         if not offsets:
             return

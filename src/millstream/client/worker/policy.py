@@ -64,8 +64,9 @@ class WorkerSettings(Checked):
     #: Tells workers of a group apart. One that comes back under its name ends the transaction that
     #: it left at once, and not after a timeout.
     name: str | None = None
-    #: Messages of a partition that are held at once. A crash repeats no more than that.
-    window: int = 2000
+    #: Messages of a partition that are held at once. A crash repeats no more than that and what was
+    #: done since the last commit.
+    window: int = 10_000
     commit_interval_s: float | None = None
     #: How long running handlers are waited for at the end, and when partitions are given away.
     drain_s: float = 30.0
