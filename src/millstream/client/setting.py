@@ -219,7 +219,10 @@ class ConsumerSettings(Checked):
         if self.group_protocol == "classic":
             found["partition.assignment.strategy"] = "cooperative-sticky"
             if self.session_timeout_s is not None:
-                found["session.timeout.ms"] = int(self.session_timeout_s * 1000)
+                session_ms = int(self.session_timeout_s * 1000)
+                found["session.timeout.ms"] = session_ms
+                # By default it is 3 s, whatever the session: a short one would lapse in between.
+                found["heartbeat.interval.ms"] = max(1, min(3000, session_ms // 3))
         if self.instance_id is not None:
             found["group.instance.id"] = self.instance_id
         return found | dict(self.config)

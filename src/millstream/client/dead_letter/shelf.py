@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import Consumer as Handle
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Row
 from confluent_kafka.admin import AdminClient
 
@@ -16,7 +16,7 @@ from millstream.client.dead_letter.ledger import Ledger, ledger_topic
 from millstream.client.dead_letter.letter import DeadLetter, Place, topic_of
 from millstream.client.error import TimedOut, from_kafka
 from millstream.client.lane import LOGGER
-from millstream.client.record import Record
+from millstream.client.record import Partition, Record
 
 _BATCH: Final = 500
 _SILENCE_S_MAX: Final = 30.0
@@ -86,11 +86,14 @@ class Shelf:
     def _records(self, topic: str, at: Place | None) -> Iterator[Record]:
         """Committed records up to the present end; of one partition from an offset on, or all."""
         with self._admin() as admin:
-            ends = {each.partition: end for each, end in admin.offsets(topic).items()}
+            starts = admin.offsets(topic, end=False)
+            found = admin.offsets(topic)
         if at is not None:
-            ends = {partition: end for partition, end in ends.items() if partition == at.partition}
-        start = OFFSET_BEGINNING if at is None else at.offset
-        rows = [Row(topic, partition, start) for partition in ends]
+            starts = {each: at.offset for each in starts if each.partition == at.partition}
+        rows = [Row(*each, start) for each, start in starts.items() if start < found[each]]
+        if not rows:
+            return
+        ends = {each.partition: found[Partition(topic, each.partition)] for each in rows}
         with contextlib.closing(Handle(self._reading(), logger=LOGGER)) as handle:
             handle.assign(rows)
             yield from _until(ends, handle, topic)
