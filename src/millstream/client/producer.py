@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, Unpack
+from typing import Any, Final, Self, Unpack
 
 from confluent_kafka import KafkaException
 
@@ -14,11 +13,10 @@ from millstream.client.delivery import Delivery
 from millstream.client.error import BufferFull, ClientError
 from millstream.client.lane import SLICE_S, Lane
 from millstream.client.producer_core import ProducerCore
-from millstream.client.schedule import DUE, due_ms, scheduled_topic
+from millstream.client.schedule import Headers, later
 from millstream.client.setting import Acks, ProducerOptions, ProducerSettings
 from millstream.client.transaction import State, Transaction, TransactionDriver
 
-Headers: TypeAlias = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 #: After so many records whoever sends hands out the reports that have come in.
 SERVE_EVERY: Final = 256
 #: Where another thread hands out reports, and so makes room.
@@ -69,9 +67,7 @@ class Producer:
         timedelta) it waits in `<topic>.scheduled`, for the workers of the topic to take it then.
         """
         if deliver_at is not None or delay is not None:
-            pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-            headers = [*pairs, (DUE, str(due_ms(deliver_at, delay)))]
-            topic = scheduled_topic(topic)
+            topic, headers = later(topic, headers, deliver_at, delay)
         lane = self._lane
         if self._is_prepared or acks is not None:
             lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)

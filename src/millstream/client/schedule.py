@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
 from millstream.client.error import UsageError
 
+Headers: TypeAlias = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 #: Header: not before, in milliseconds since 1970, as text.
 DUE: Final = "millstream.due"
 
 
 def scheduled_topic(topic: str) -> str:
     return f"{topic}.scheduled"
+
+
+def later(
+    topic: str,
+    headers: Headers | None,
+    deliver_at: dt.datetime | int | None,
+    delay: dt.timedelta | float | None,
+) -> tuple[str, Headers]:
+    """The topic to send to instead, and the headers with the time in them."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return scheduled_topic(topic), [*pairs, (DUE, str(due_ms(deliver_at, delay)))]
 
 
 def due_ms(deliver_at: dt.datetime | int | None, delay: dt.timedelta | float | None) -> int:

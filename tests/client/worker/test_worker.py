@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import doctest
 import threading
 import time
@@ -16,6 +17,7 @@ from harness.broker_process import wait_until
 from millstream import client
 from millstream.client import (
     Admin,
+    AsyncProducer,
     Breaker,
     Consumer,
     Job,
@@ -288,13 +290,20 @@ def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
             producer.send(topic, "key", "second", deliver_at=int((start + 1.5) * 1000))
             producer.send(topic, "key", "first", delay=0.5, headers={"app": "x"})
             producer.send(topic, "key", "zeroth")
-        wait_until(lambda: len(seen) == 4, "all messages", SECONDS_MAX)
+        asyncio.run(send_later(bootstrap, topic))
+        wait_until(lambda: len(seen) == 5, "all messages", SECONDS_MAX)
     at = {value: moment - start for _, value, moment in seen}
     assert at[b"first"] >= 0.499
     assert at[b"second"] >= 1.499
     assert at[b"third"] >= 0.799
-    assert at.keys() == {b"zeroth", b"first", b"second", b"third"}
+    assert at[b"async"] >= 0.099
+    assert at.keys() == {b"zeroth", b"first", b"second", b"third", b"async"}
     assert {name for name, _, _ in seen} == {topic}
+
+
+async def send_later(bootstrap: str, topic: str) -> None:
+    async with AsyncProducer(bootstrap) as producer:
+        await producer.send_and_wait(topic, "key", "async", delay=dt.timedelta(seconds=0.1))
 
 
 def names(bootstrap: str) -> list[str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from millstream.client.error import UsageError
 from millstream.client.record import Header, Record
-from millstream.client.schedule import due_ms
+from millstream.client.schedule import Headers, due_ms
 from millstream.client.worker.board import Entry
 from millstream.client.worker.letter import Output, foreign, scheduled
 from millstream.client.worker.policy import Verdict
-
-Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 
 
 class Job:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from millstream.client.consumer import Consumer
 from millstream.client.error import ClientError, UsageError
 from millstream.client.producer import Producer
-from millstream.client.record import Partition
+from millstream.client.record import Partition, Record
 from millstream.client.worker.desk import Counts, Desk
 from millstream.client.worker.mover import Mover, PlainMover, TransactionMover
 from millstream.client.worker.policy import WorkerSettings
@@ -39,6 +39,9 @@ class Session:
         self._settings = settings
         self.desk = Desk(settings, group, counts)
         self._paused: set[Partition] = set()
+        #: Whether partitions went since the last poll began.
+        self._has_changed = False
+        self._is_closing = False
         self._producer = Producer(servers, **self._producer_options(group))
         options: dict[str, Any] = {
             **settings.consumer,
@@ -71,10 +74,17 @@ class Session:
         self._drain()
 
     def _turn(self) -> None:
-        self.desk.add(self._consumer.poll(timeout_s=_POLL_S))
+        self._has_changed = False
+        records = self._consumer.poll(timeout_s=_POLL_S)
+        self.desk.add(self._ours(records) if self._has_changed else records)
         self._runner.abandon(self.desk.tick())
         self._mover.step()
         self._throttle()
+
+    def _ours(self, records: Iterable[Record]) -> list[Record]:
+        """Those that were read just before their partition went are somebody else's."""
+        mine = self._consumer.assignment
+        return [each for each in records if (each.topic, each.partition) in mine]
 
     def _throttle(self) -> None:
         """Read no more of partitions of which enough is held."""
@@ -98,6 +108,11 @@ class Session:
     # Partitions that go; called inside the consumer's poll
 
     def _revoked(self, _consumer: Consumer, partitions: list[Partition]) -> None:
+        if not self._is_closing:
+            self._finish(partitions)
+        self._lost(_consumer, partitions)
+
+    def _finish(self, partitions: list[Partition]) -> None:
         if not self.desk.drain(partitions, self._settings.drain_s):
             LOGGER.warning(
                 "Handlers of %s did not end in %s s: others process their messages again.",
@@ -106,10 +121,11 @@ class Session:
             )
         try:
             self._mover.settle()
-        finally:
-            self._lost(_consumer, partitions)
+        except ClientError as error:
+            LOGGER.warning("%s", error)
 
     def _lost(self, _consumer: Consumer, partitions: list[Partition]) -> None:
+        self._has_changed = True
         self.desk.drop(partitions)
         self._mover.drop(partitions)
         self._paused.difference_update(partitions)
@@ -133,6 +149,8 @@ class Session:
         self._close()
 
     def _close(self) -> None:
+        """What could be committed is: partitions go without more ado."""
+        self._is_closing = True
         for client in (self._consumer, self._producer):
             try:
                 client.close()
