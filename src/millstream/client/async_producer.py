@@ -66,7 +66,7 @@ class AsyncProducer:
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop("AsyncProducer")
         if deliver_at is not None or delay is not None:
-            topic, headers = later(topic, headers, deliver_at, delay)
+            topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         lane = self._lane
         if self._is_prepared or acks is not None:
             lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)

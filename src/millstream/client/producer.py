@@ -67,7 +67,7 @@ class Producer:
         timedelta) it waits in `<topic>.scheduled`, for the workers of the topic to take it then.
         """
         if deliver_at is not None or delay is not None:
-            topic, headers = later(topic, headers, deliver_at, delay)
+            topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         lane = self._lane
         if self._is_prepared or acks is not None:
             lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)

@@ -1,7 +1,8 @@
 """Messages for later: which topic they wait in, and how they say when they are due. Pure.
 
 They wait in `<topic>.scheduled`; the workers of every group that reads the topic take them from
-there when they are due.
+there when they are due. Their timestamp is that time as well, so that retention counts from it:
+else what is sent for next month would be deleted next week.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from millstream.client.error import UsageError
 Headers: TypeAlias = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 #: Header: not before, in milliseconds since 1970, as text.
 DUE: Final = "millstream.due"
+#: What a scheduled topic needs: timestamps may lie in the future.
+TOPIC_CONFIG: Final = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
 def scheduled_topic(topic: str) -> str:
@@ -27,10 +30,11 @@ def later(
     headers: Headers | None,
     deliver_at: dt.datetime | int | None,
     delay: dt.timedelta | float | None,
-) -> tuple[str, Headers]:
-    """The topic to send to instead, and the headers with the time in them."""
+) -> tuple[str, Headers, int]:
+    """The topic to send to instead, the headers with the time in them, and the timestamp."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    return scheduled_topic(topic), [*pairs, (DUE, str(due_ms(deliver_at, delay)))]
+    due = due_ms(deliver_at, delay)
+    return scheduled_topic(topic), [*pairs, (DUE, str(due))], due
 
 
 def due_ms(deliver_at: dt.datetime | int | None, delay: dt.timedelta | float | None) -> int:

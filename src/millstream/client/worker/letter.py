@@ -44,6 +44,7 @@ class Output(NamedTuple):
     key: Any
     value: Any
     headers: list[Header]
+    timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def foreign(headers: Iterable[Header]) -> list[Header]:
 
 
 def scheduled(topic: str, key: Any, value: Any, headers: Iterable[Header], due_ms: int) -> Output:
-    return Output(scheduled_topic(topic), key, value, [*headers, (DUE, _text(due_ms))])
+    return Output(scheduled_topic(topic), key, value, [*headers, (DUE, _text(due_ms))], due_ms)
 
 
 def retried(record: Record, origin: Origin, group: str, topic: str, due_ms: int) -> Output:

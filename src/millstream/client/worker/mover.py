@@ -25,6 +25,7 @@ from millstream.client.record import Partition
 from millstream.client.transaction import TIMEOUT_S, State
 from millstream.client.worker.board import Entry, Taken
 from millstream.client.worker.desk import Desk
+from millstream.client.worker.letter import Output
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")
 
@@ -79,10 +80,7 @@ class PlainMover:
 
     def _send(self, entries: list[Entry]) -> None:
         for entry in entries:
-            deliveries = [
-                self._producer.send(output.topic, output.key, output.value, headers=output.headers)
-                for output in entry.outputs
-            ]
+            deliveries = [_send(self._producer, output) for output in entry.outputs]
             self._sent.append((entry, deliveries))
 
     def _look(self) -> None:
@@ -174,8 +172,8 @@ class TransactionMover:
         self._driver.begin()
         try:
             for entry in (each for parts in self._batch.values() for each in _entries(parts)):
-                for topic, key, value, headers in entry.outputs:
-                    self._producer.send(topic, key, value, headers=headers)
+                for output in entry.outputs:
+                    _send(self._producer, output)
             offsets = {partition: parts[-1].offset for partition, parts in self._batch.items()}
             self._driver.add_offsets(offsets, metadata)
         except ClientError:
@@ -184,6 +182,11 @@ class TransactionMover:
             raise
         self._driver.commit(TIMEOUT_S)
         self._batch.clear()
+
+
+def _send(producer: Producer, output: Output) -> Delivery:
+    topic, key, value, headers, timestamp = output
+    return producer.send(topic, key, value, headers=headers, timestamp=timestamp)
 
 
 def _entries(parts: list[Taken]) -> Iterator[Entry]:

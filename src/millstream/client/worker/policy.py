@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from millstream.client.error import SerializationError, UsageError
-from millstream.client.schedule import scheduled_topic
+from millstream.client.schedule import TOPIC_CONFIG, scheduled_topic
 from millstream.client.setting import Checked, at_least, one_of
 from millstream.client.worker.breaker import Breaker
 from millstream.client.worker.letter import dead_letter_topic, retry_topic
@@ -102,6 +102,12 @@ class WorkerSettings(Checked):
         """What a worker reads beside a topic."""
         levels = range(1, self.levels + 1)
         return [*(retry_topic(topic, level) for level in levels), scheduled_topic(topic)]
+
+    def topic_config(self, made: str) -> dict[str, str]:
+        """Of a topic that the worker makes. Dead letters are kept for good."""
+        if made.endswith(dead_letter_topic("")):
+            return {"retention.ms": "-1"}
+        return dict(TOPIC_CONFIG) if made.endswith(scheduled_topic("")) else {}
 
     def topics_made(self, topics: Sequence[str]) -> dict[str, str]:
         """The topics that have to be there, each with the one whose partitions it takes after."""

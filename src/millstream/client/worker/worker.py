@@ -13,6 +13,7 @@ from millstream.client.admin import Admin
 from millstream.client.consumer import topics_of
 from millstream.client.error import ClientError, UsageError
 from millstream.client.record import Partition
+from millstream.client.schedule import scheduled_topic
 from millstream.client.worker.desk import Counts
 from millstream.client.worker.hint import Hint, hint_of, lag_of
 from millstream.client.worker.policy import WorkerOptions, WorkerSettings
@@ -154,12 +155,16 @@ class Worker:
         self._session.run(self._stopping.is_set)
 
     def _make_topics(self) -> None:
-        """Those beside each topic, with as many partitions. Dead letters are kept for good."""
+        """Those beside each topic, with as many partitions."""
         with Admin(self._servers, config=self._settings.consumer.get("config")) as admin:
             there = set(admin.topics())
             for made, topic in self._settings.topics_made(self._topics).items():
-                if made in there:
-                    continue
-                config = {"retention.ms": "-1"} if made.endswith(".dlq") else {}
-                partitions = admin.topic(topic).partitions
-                admin.create_topic(made, partitions=partitions, config=config, if_missing=True)
+                config = self._settings.topic_config(made)
+                if made not in there:
+                    partitions = admin.topic(topic).partitions
+                    admin.create_topic(made, partitions=partitions, config=config, if_missing=True)
+                elif made == scheduled_topic(topic) and not config.items() <= (
+                    admin.topic_config(made).items()
+                ):
+                    # A producer was here first, and it was made without being asked for.
+                    admin.alter_topic(made, config)
