@@ -305,6 +305,21 @@ def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
     assert {name for name, _, _ in seen} == {topic}
 
 
+def test_the_largest_message_fits_into_the_dead_letters(
+    bootstrap: str, topic: str, name: Name
+) -> None:
+    value = b"x" * 1_048_400
+    with Producer(bootstrap, config={"message.max.bytes": 2_000_000}) as producer:
+        producer.send(topic, "key", value)
+    worker = Worker(
+        bootstrap, topics=[topic], group=name("group"), handler=lambda job: job.reject("r" * 999)
+    )
+    with worker:
+        wait_until(lambda: worker.counts.dead == 1, "the letter", SECONDS_MAX)
+        [letter] = read(bootstrap, f"{topic}.dlq", 1)
+    assert letter.value == value
+
+
 async def send_later(bootstrap: str, topic: str) -> None:
     async with AsyncProducer(bootstrap) as producer:
         await producer.send_and_wait(topic, "key", "async", delay=dt.timedelta(seconds=0.1))

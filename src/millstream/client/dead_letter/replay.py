@@ -23,6 +23,7 @@ from millstream.client.transaction import TIMEOUT_S, State, TransactionDriver
 _BATCH: Final = 500
 _TRIES: Final = 10
 _TRANSACTION_S_MAX: Final = 30.0
+_MESSAGE_BYTES_MAX: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -74,7 +75,8 @@ class Replay:
             servers,
             transactional_id=f"millstream-replay-{self._shelf.topic}",
             transaction_timeout_s=_TRANSACTION_S_MAX,
-            config=properties,
+            # How large a letter may be is for its topic to say.
+            config={"message.max.bytes": _MESSAGE_BYTES_MAX} | properties,
         )
         driver = producer.transactions
         assert driver is not None

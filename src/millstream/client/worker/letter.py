@@ -33,6 +33,7 @@ DEAD_TIMESTAMP: Final = "millstream.dead.timestamp"
 REPLAYED_FROM: Final = "millstream.replayed.from"
 
 #: Brokers refuse large records: a stack or a message is cut, not lost with its letter.
+HEADERS_BYTES_MAX: Final = 64 * 1024
 _STACK_CHARACTERS_MAX: Final = 8000
 _MESSAGE_CHARACTERS_MAX: Final = 1000
 

@@ -22,6 +22,7 @@ from millstream.client.worker.runner import Handler, runner_for
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")
 _POLL_S: Final = 0.05
+_MESSAGE_BYTES_MAX: Final = 1_000_000_000
 #: A transaction is short; one left by a killed worker holds up readers until it times out.
 _TRANSACTION_S_MAX: Final = 20.0
 
@@ -159,6 +160,9 @@ class Session:
 
     def _producer_options(self, group: str) -> dict[str, Any]:
         options = dict(self._settings.producer)
+        # How large a message may be is for its topic to say.
+        limit = {"message.max.bytes": _MESSAGE_BYTES_MAX}
+        options["config"] = limit | dict(options.get("config", {}))
         if self._settings.transactional:
             name = self._settings.name or uuid.uuid4().hex
             options = {"transaction_timeout_s": _TRANSACTION_S_MAX} | options

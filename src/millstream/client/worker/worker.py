@@ -16,6 +16,7 @@ from millstream.client.record import Partition
 from millstream.client.schedule import scheduled_topic
 from millstream.client.worker.desk import Counts
 from millstream.client.worker.hint import Hint, hint_of, lag_of
+from millstream.client.worker.letter import HEADERS_BYTES_MAX
 from millstream.client.worker.policy import WorkerOptions, WorkerSettings
 from millstream.client.worker.runner import Handler, check_handler
 from millstream.client.worker.session import Session
@@ -162,6 +163,9 @@ class Worker:
                 config = self._settings.topic_config(made)
                 if made not in there:
                     partitions = admin.topic(topic).partitions
+                    # The largest message of the topic fits with the headers that it gets.
+                    size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
+                    config |= {"max.message.bytes": str(size)}
                     admin.create_topic(made, partitions=partitions, config=config, if_missing=True)
                 elif made == scheduled_topic(topic) and not config.items() <= (
                     admin.topic_config(made).items()
