@@ -24,6 +24,7 @@ MODULES: Final = {
     for name in (
         *("topic", "group", "txn", "broker", "cluster", "log", "serve", "produce", "consume"),
         "outbox",
+        "dlq",
     )
 }
 

@@ -32,6 +32,7 @@ from millstream.client.serializer import (
     Serializer,
 )
 from millstream.client.transaction import Transaction
+from millstream.client.worker import Breaker, Job, Worker
 
 __all__ = [
     "Admin",
@@ -40,6 +41,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncTransaction",
     "AvroSerializer",
+    "Breaker",
     "BrokerError",
     "BufferFull",
     "ClientError",
@@ -48,6 +50,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DeliveryError",
+    "Job",
     "JsonSerializer",
     "MsgspecSerializer",
     "OutcomeUnknown",
@@ -65,4 +68,5 @@ __all__ = [
     "Transaction",
     "TransactionAborted",
     "UsageError",
+    "Worker",
 ]

@@ -7,6 +7,7 @@ reports that have come in.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
 
@@ -16,9 +17,10 @@ from millstream.client.async_transaction import AsyncTransaction
 from millstream.client.delivery import AsyncDelivery
 from millstream.client.error import ClientError, TimedOut, UsageError
 from millstream.client.lane import Lane
-from millstream.client.producer import SERVE_EVERY, Headers, full
+from millstream.client.producer import SERVE_EVERY, full
 from millstream.client.producer_core import ProducerCore
 from millstream.client.record import RecordMetadata
+from millstream.client.schedule import Headers, later
 from millstream.client.setting import Acks, ProducerOptions, ProducerSettings
 from millstream.client.transaction import State, TransactionDriver
 
@@ -56,11 +58,15 @@ class AsyncProducer:
         partition: int | None = None,
         acks: Acks | None = None,
         timestamp: int | None = None,
+        deliver_at: dt.datetime | int | None = None,
+        delay: dt.timedelta | float | None = None,
     ) -> AsyncDelivery:
         """As `Producer.send`. Awaiting this waits for room in the buffer, awaiting what it returns
         for the brokers."""
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop("AsyncProducer")
+        if deliver_at is not None or delay is not None:
+            topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         lane = self._lane
         if self._is_prepared or acks is not None:
             lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)

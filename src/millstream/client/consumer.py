@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -67,8 +67,11 @@ class Consumer:
         """Records one by one, until the consumer is closed."""
         return self._core.walk(RECORDS_MAX)
 
-    def commit(self, records: Record | Iterable[Record] | None = None) -> None:
-        """Commit what was handed out, up to and with the present record; or up to `records`.
+    def commit(
+        self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
+    ) -> None:
+        """Commit what was handed out, up to and with the present record; or up to `records`; or
+        the offsets of the next records, by partition.
 
         Raises CommitFailed when partitions were given to another member meanwhile.
         """

@@ -171,14 +171,18 @@ class ConsumerCore:
 
     # Committing
 
-    def commit(self, records: Record | Iterable[Record] | None = None) -> None:
-        """Commit what was processed, or up to these records."""
+    def commit(
+        self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
+    ) -> None:
+        """Commit what was processed, or up to these records, or these next offsets."""
         with self._lock:
             self.check_open()
             if self._group is None:
                 raise UsageError("A consumer without a group cannot commit: give group='...'.")
             if records is None:
                 offsets = self.offsets()
+            elif isinstance(records, Mapping):
+                offsets = dict(records)
             else:
                 listed = [records] if isinstance(records, Record) else list(records)
                 offsets = ends_of([record._message for record in listed])  # noqa: SLF001

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
-from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, Unpack
+from typing import Any, Final, Self, Unpack
 
 from confluent_kafka import KafkaException
 
@@ -13,10 +13,10 @@ from millstream.client.delivery import Delivery
 from millstream.client.error import BufferFull, ClientError
 from millstream.client.lane import SLICE_S, Lane
 from millstream.client.producer_core import ProducerCore
+from millstream.client.schedule import Headers, later
 from millstream.client.setting import Acks, ProducerOptions, ProducerSettings
 from millstream.client.transaction import State, Transaction, TransactionDriver
 
-Headers: TypeAlias = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 #: After so many records whoever sends hands out the reports that have come in.
 SERVE_EVERY: Final = 256
 #: Where another thread hands out reports, and so makes room.
@@ -54,13 +54,20 @@ class Producer:
         partition: int | None = None,
         acks: Acks | None = None,
         timestamp: int | None = None,
+        deliver_at: dt.datetime | int | None = None,
+        delay: dt.timedelta | float | None = None,
     ) -> Delivery:
         """Send one record. `timestamp` is in milliseconds since 1970; without, it is now.
 
         Key and value are bytes, strings or None, or whatever the serializers take. When the buffer
         is full this waits up to `buffer_timeout_s`, then raises BufferFull. Records with other
         `acks` than the producer's go a way of their own: they may overtake, and be overtaken.
+
+        With `deliver_at` (a datetime, or milliseconds since 1970) or `delay` (seconds, or a
+        timedelta) it waits in `<topic>.scheduled`, for the workers of the topic to take it then.
         """
+        if deliver_at is not None or delay is not None:
+            topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         lane = self._lane
         if self._is_prepared or acks is not None:
             lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)

@@ -72,7 +72,7 @@ class ConsumerOptions(TypedDict, total=False):
     config: Mapping[str, Any]
 
 
-class _Checked:
+class Checked:
     """Options become settings: unknown names are refused with the nearest known one."""
 
     @classmethod
@@ -87,7 +87,7 @@ class _Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings(_Checked):
+class ProducerSettings(Checked):
     """Safe by default: every in-sync replica has a record before it counts as sent, retries make no
     duplicates and keep the order."""
 
@@ -152,7 +152,7 @@ class ProducerSettings(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings(_Checked):
+class ConsumerSettings(Checked):
     #: Where to begin in a partition in which the group has committed nothing.
     start: Start = "earliest"
     #: What happens to records that were being processed when the process died.
@@ -219,7 +219,10 @@ class ConsumerSettings(_Checked):
         if self.group_protocol == "classic":
             found["partition.assignment.strategy"] = "cooperative-sticky"
             if self.session_timeout_s is not None:
-                found["session.timeout.ms"] = int(self.session_timeout_s * 1000)
+                session_ms = int(self.session_timeout_s * 1000)
+                found["session.timeout.ms"] = session_ms
+                # By default it is 3 s, whatever the session: a short one would lapse in between.
+                found["heartbeat.interval.ms"] = max(1, min(3000, session_ms // 3))
         if self.instance_id is not None:
             found["group.instance.id"] = self.instance_id
         return found | dict(self.config)

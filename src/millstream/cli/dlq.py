@@ -1,0 +1,370 @@
+"""`millstream dlq`: list, show, stats, replay, purge."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from millstream.cli.connection import (
+    SERVERS_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Connection,
+    PropertiesOption,
+    ServersOption,
+    parse_pairs,
+)
+from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.message import put_bytes
+from millstream.cli.position import parse_moment
+from millstream.cli.terminal import (
+    JsonOption,
+    counted,
+    format_duration,
+    format_time,
+    note,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from millstream.client.dead_letter import DeadLetter, Selection, Shelf
+    from millstream.client.dead_letter.letter import Place
+
+app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, send them again.")
+
+_Topic: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic, or its dead-letter topic (TOPIC.dlq).")
+]
+_Error: TypeAlias = Annotated[
+    str | None, typer.Option("--error", help="In the error's type or message, in any case.")
+]
+_Key: TypeAlias = Annotated[str | None, typer.Option("--key", help="Only of this key.")]
+_Origin: TypeAlias = Annotated[
+    str | None, typer.Option("--original-topic", help="Only of messages of this topic.")
+]
+_Group: TypeAlias = Annotated[str | None, typer.Option("--group", help="Only of this group.")]
+_Since: TypeAlias = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Dead since then: 10m, 2h, a date.")
+]
+_Until: TypeAlias = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Dead before then.")
+]
+_Letters: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--letter", "-l", metavar="PARTITION:OFFSET", help="Only this. Repeatable."),
+]
+
+
+@app.command("list", epilog=EXIT_CODES_HELP)
+@guarded
+def list_letters(
+    topic: _Topic,
+    error: _Error = None,
+    key: _Key = None,
+    original_topic: _Origin = None,
+    group: _Group = None,
+    since: _Since = None,
+    until: _Until = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The most to show.")] = 100,
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+) -> None:
+    """List letters: what failed, where it came from and why."""
+    selection = _selection(error, key, original_topic, group, since, until, None)
+    with _explained(servers):
+        shelf = _shelf(topic, servers, properties)
+        ledger = shelf.ledger()
+        chosen = (letter for letter in shelf.letters() if selection.has(letter))
+        found = list(itertools.islice(chosen, limit + 1))
+    rows = [_row(letter, letter.place in ledger) for letter in found[:limit]]
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ["LETTER", "DIED", "KEY", "FROM", "GROUP", "TRIES", "ERROR", "REPLAYED"],
+        [
+            (
+                row["letter"],
+                format_time(row["timestamp"]),
+                _key_text(row),
+                f"{row['topic']}-{row['partition']}@{row['offset']}",
+                row["group"] or "",
+                row["attempts"],
+                f"{row['error_type']}: {row['error_message']}",
+                "yes" if row["replayed"] else "",
+            )
+            for row in rows
+        ],
+        right=("TRIES",),
+    )
+    if len(found) > limit:
+        note(f"More than {limit}: the rest with --limit, or less with --error, --key, --since.")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def show(
+    topic: _Topic,
+    letter: Annotated[str, typer.Argument(metavar="PARTITION:OFFSET")],
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+) -> None:
+    """Show one letter with its value, headers and stack."""
+    place = _place(letter)
+    with _explained(servers):
+        shelf = _shelf(topic, servers, properties)
+        found = shelf.letter(place)
+        ledger = shelf.ledger()
+    if found is None:
+        raise CommandError(ExitCode.NOT_FOUND, f"{shelf.topic} has no letter {letter}.")
+    row = _row(found, place in ledger)
+    row["error_stack"] = found.error_stack
+    row["headers"] = [put_bytes({"key": name}, "value", value) for name, value in found.headers]
+    put_bytes(row, "value", found.value)
+    if as_json:
+        print_json(row)
+        return
+    row["timestamp"] = format_time(row["timestamp"])
+    stack = row.pop("error_stack")
+    for name, value in row.items():
+        typer.echo(f"{name:16} {value}")
+    if stack:
+        typer.echo(f"\n{stack}")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def stats(
+    topic: _Topic,
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+) -> None:
+    """Count letters: how many wait, since when, by error, topic and group."""
+    names = ("error", "topic", "group")
+    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+    depth, replayed, oldest_ms = 0, 0, None
+    with _explained(servers):
+        shelf = _shelf(topic, servers, properties)
+        ledger = shelf.ledger()
+        for letter in shelf.letters():
+            if letter.place in ledger:
+                replayed += 1
+                continue
+            depth += 1
+            oldest_ms = min(letter.timestamp, oldest_ms or letter.timestamp)
+            values = (letter.error_type, letter.origin.topic, letter.origin.group or "")
+            for name, value in zip(names, values, strict=True):
+                counts[name][value] += 1
+    age_s = None if oldest_ms is None else max(0.0, time.time() - oldest_ms / 1000)
+    if as_json:
+        by = {f"by_{name}": dict(counts[name].most_common()) for name in names}
+        report = {"depth": depth, "replayed": replayed, "oldest_age_seconds": age_s}
+        print_json({"topic": shelf.topic} | report | by)
+        return
+    age = "" if age_s is None else f", the oldest {format_duration(age_s)} ago"
+    typer.echo(f"{shelf.topic}  {counted(depth, 'letter')}{age}; {replayed:,} replayed\n")
+    for name in names if depth else ():
+        print_table([name.upper(), "LETTERS"], counts[name].most_common(), right=("LETTERS",))
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def replay(
+    topic: _Topic,
+    error: _Error = None,
+    key: _Key = None,
+    original_topic: _Origin = None,
+    group: _Group = None,
+    since: _Since = None,
+    until: _Until = None,
+    letters: _Letters = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="Send there, not where it was.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.1, help="The most letters a second.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be sent where.")
+    ] = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+) -> None:
+    """Send letters to the topics they came from, or to another: all, or those chosen.
+
+    Each is replayed once. After an interruption run the command again: it goes on where it was.
+    """
+    from millstream.client.dead_letter import Replay
+
+    selection = _selection(error, key, original_topic, group, since, until, letters)
+    with _explained(servers):
+        shelf = _shelf(topic, servers, properties)
+        run = Replay(shelf, selection, to=to, rate=rate, again=again)
+        if dry_run:
+            targets = Counter(target for _, target in run.plan())
+            for target, count in targets.most_common():
+                typer.echo(f"{target}: {counted(count, 'letter')}")
+            note("Nothing was sent.")
+        else:
+            with _stopping(run.stop):
+                run.run()
+            typer.echo(f"{counted(run.outcome.replayed, 'letter')} replayed")
+    if run.outcome.already:
+        note(f"{counted(run.outcome.already, 'letter')} had been replayed before: see --again.")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def purge(
+    topic: _Topic,
+    everything: Annotated[bool, typer.Option("--all", help="All letters.")] = False,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="TIME", help="Those that died before then.")
+    ] = None,
+    replayed: Annotated[
+        bool, typer.Option("--replayed", help="Those that were replayed, up to one that was not.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+) -> None:
+    """Delete letters for good, from the oldest on, up to the first that is to stay."""
+    if [everything, before is not None, replayed].count(True) != 1:
+        raise CommandError(ExitCode.USAGE, "say what is to go: --all, --before TIME or --replayed.")
+    until_ms = None if before is None else _moment(before, "--before")
+    with _explained(servers):
+        shelf = _shelf(topic, servers, properties)
+        ledger = shelf.ledger()
+        ends: dict[int, int] = {}
+        kept: set[int] = set()
+        count = 0
+        for letter in shelf.letters():
+            is_old = until_ms is not None and letter.timestamp < until_ms
+            goes = everything or is_old or (replayed and letter.place in ledger)
+            if not goes:
+                kept.add(letter.place.partition)
+            elif letter.place.partition not in kept:
+                ends[letter.place.partition] = letter.place.offset + 1
+                count += 1
+        if count and not yes:
+            typer.confirm(f"Delete {counted(count, 'letter')} of {shelf.topic}?", abort=True)
+        shelf.remove(ends)
+    typer.echo(f"{counted(count, 'letter')} deleted")
+
+
+def _row(letter: DeadLetter, is_replayed: bool) -> dict[str, Any]:
+    origin = letter.origin
+    row: dict[str, Any] = {"letter": str(letter.place), "timestamp": letter.timestamp}
+    put_bytes(row, "key", letter.key)
+    return row | {
+        "topic": origin.topic,
+        "partition": origin.partition,
+        "offset": origin.offset,
+        "original_timestamp": origin.timestamp,
+        "group": origin.group,
+        "attempts": origin.attempts,
+        "error_type": letter.error_type,
+        "error_message": letter.error_message,
+        "replayed": is_replayed,
+    }
+
+
+def _key_text(row: dict[str, Any]) -> str:
+    return str(row.get("key") or "") if "key" in row else f"base64:{row['key_base64']}"
+
+
+def _selection(
+    error: str | None,
+    key: str | None,
+    topic: str | None,
+    group: str | None,
+    since: str | None,
+    until: str | None,
+    letters: list[str] | None,
+) -> Selection:
+    from millstream.client.dead_letter import Selection
+
+    return Selection(
+        error=error,
+        key=None if key is None else key.encode(),
+        topic=topic,
+        group=group,
+        since_ms=None if since is None else _moment(since, "--since"),
+        until_ms=None if until is None else _moment(until, "--until"),
+        places=frozenset(map(_place, letters)) if letters else None,
+    )
+
+
+def _place(text: str) -> Place:
+    from millstream.client.dead_letter.letter import Place
+
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise CommandError(ExitCode.USAGE, f"{error}.") from None
+
+
+def _moment(text: str, option: str) -> int:
+    try:
+        return parse_moment(text, int(time.time() * 1000))
+    except ValueError as error:
+        raise CommandError(ExitCode.USAGE, f"{option} {error}.") from None
+
+
+def _shelf(topic: str, servers: str, properties: list[str] | None) -> Shelf:
+    """The letters of a topic that is there, at brokers that answer."""
+    from millstream.client.dead_letter import Shelf
+
+    shelf = Shelf(
+        parse_pairs(properties or (), "--property")
+        | {"bootstrap.servers": servers, "client.id": "millstream-cli"},
+        topic,
+    )
+    connection = Connection(servers, properties, TIMEOUT_S_DEFAULT)
+    admin = connection.admin()
+    if shelf.topic not in connection.metadata(admin).topics:
+        raise CommandError(
+            ExitCode.NOT_FOUND, f"there is no topic {shelf.topic!r}, and so no dead letters."
+        )
+    return shelf
+
+
+@contextmanager
+def _explained(servers: str) -> Iterator[None]:
+    """Turn what the client raises into a command's failures."""
+    from millstream.client.error import ClientError, ProducerFenced, TimedOut
+
+    try:
+        yield
+    except ProducerFenced:
+        raise CommandError(
+            ExitCode.FAILED,
+            "another replay of this topic has begun, and goes on in this one's place.",
+        ) from None
+    except TimedOut as error:
+        raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None
+    except ClientError as error:
+        raise CommandError(ExitCode.FAILED, str(error)) from None
+
+
+@contextmanager
+def _stopping(stop: Any) -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM call `stop`."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,105 @@
+"""One dead letter, and which of them somebody means. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from millstream.client.record import Header, Record
+from millstream.client.worker import letter as names
+
+SUFFIX: Final = names.dead_letter_topic("")
+
+
+class Place(NamedTuple):
+    """Where a letter is in its dead-letter topic."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        partition, colon, offset = text.partition(":")
+        if not (colon and partition.isdecimal() and offset.isdecimal()):
+            raise ValueError(f"{text!r} is no letter: write PARTITION:OFFSET, for example 0:17")
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    place: Place
+    key: bytes | None
+    value: bytes | None
+    #: Those of the application.
+    headers: list[Header]
+    #: When it died, in ms since 1970.
+    timestamp: int
+    origin: names.Origin
+    error_type: str
+    error_message: str
+    error_stack: str
+
+    @classmethod
+    def of(cls, record: Record) -> DeadLetter:
+        """Letters that others wrote lack some of the headers."""
+        known = names.headers_of(record.headers)
+        died = names.number_in(known, names.DEAD_TIMESTAMP)
+        return cls(
+            Place(record.partition, record.offset),
+            record.raw_key,
+            record.raw_value,
+            names.foreign(record.headers),
+            (record.timestamp or 0) if died is None else died,
+            names.Origin.of(record),
+            known.get(names.ERROR_TYPE, ""),
+            known.get(names.ERROR_MESSAGE, ""),
+            known.get(names.ERROR_STACK, ""),
+        )
+
+    def target(self, dead_letter_topic: str) -> str:
+        """The topic that it came from."""
+        if self.origin.topic != dead_letter_topic:
+            return self.origin.topic
+        return dead_letter_topic.removesuffix(SUFFIX)
+
+    def again(self, topic: str, dead_letter_topic: str) -> names.Output:
+        """The message as it was, with a header for where it has been."""
+        trace = f"{dead_letter_topic}-{self.place.partition}@{self.place.offset}".encode()
+        headers = [*self.headers, (names.REPLAYED_FROM, trace)]
+        return names.Output(topic, self.key, self.value, headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """All that is given must be so; nothing given means all letters."""
+
+    error: str | None = None
+    key: bytes | None = None
+    topic: str | None = None
+    group: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    places: frozenset[Place] | None = None
+
+    def has(self, letter: DeadLetter) -> bool:
+        return (
+            (self.error is None or self._is_error(letter, self.error.casefold()))
+            and (self.key is None or letter.key == self.key)
+            and (self.topic is None or letter.origin.topic == self.topic)
+            and (self.group is None or letter.origin.group == self.group)
+            and (self.since_ms is None or letter.timestamp >= self.since_ms)
+            and (self.until_ms is None or letter.timestamp < self.until_ms)
+            and (self.places is None or letter.place in self.places)
+        )
+
+    @staticmethod
+    def _is_error(letter: DeadLetter, text: str) -> bool:
+        return text in letter.error_type.casefold() or text in letter.error_message.casefold()
+
+
+def topic_of(name: str) -> str:
+    """The dead-letter topic of a topic, or the one that was named itself."""
+    return name if name.endswith(SUFFIX) else names.dead_letter_topic(name)

@@ -1,0 +1,170 @@
+"""One stretch of work: a consumer in the group, a producer, handlers, and the loop over them.
+
+It ends when the worker stops, or with an error after which only a new consumer knows what is
+committed; the worker then begins another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from millstream.client.consumer import Consumer
+from millstream.client.error import ClientError, UsageError
+from millstream.client.producer import Producer
+from millstream.client.record import Partition, Record
+from millstream.client.worker.desk import Counts, Desk
+from millstream.client.worker.mover import Mover, PlainMover, TransactionMover
+from millstream.client.worker.policy import WorkerSettings
+from millstream.client.worker.runner import Handler, runner_for
+
+LOGGER: Final = logging.getLogger("millstream.client.worker")
+_POLL_S: Final = 0.05
+_MESSAGE_BYTES_MAX: Final = 1_000_000_000
+#: A transaction is short; one left by a killed worker holds up readers until it times out.
+_TRANSACTION_S_MAX: Final = 20.0
+
+
+class Session:
+    def __init__(
+        self,
+        servers: str | None,
+        group: str,
+        topics: list[str],
+        settings: WorkerSettings,
+        handler: Handler,
+        counts: Counts,
+    ) -> None:
+        self._settings = settings
+        self.desk = Desk(settings, group, counts)
+        self._paused: set[Partition] = set()
+        #: Whether partitions went since the last poll began.
+        self._has_changed = False
+        self._is_closing = False
+        self._producer = Producer(servers, **self._producer_options(group))
+        options: dict[str, Any] = {
+            **settings.consumer,
+            "commit_interval_s": 0,
+            "on_revoke": self._revoked,
+            "on_lost": self._lost,
+        }
+        try:
+            beside = [name for topic in topics for name in settings.topics_beside(topic)]
+            self._consumer = Consumer(servers, group=group, topics=[*topics, *beside], **options)
+        except BaseException:
+            self._producer.close()
+            raise
+        make = TransactionMover if settings.transactional else PlainMover
+        self._mover: Mover = make(self._consumer, self._producer, self.desk, settings.interval_s)
+        self._runner = runner_for(handler, self.desk, settings.concurrency)
+
+    @property
+    def assignment(self) -> frozenset[Partition]:
+        return self._consumer.assignment
+
+    def run(self, is_stopping: Callable[[], bool]) -> None:
+        self._runner.start()
+        try:
+            while not is_stopping():
+                self._turn()
+        except BaseException:
+            self._abandon()
+            raise
+        self._drain()
+
+    def _turn(self) -> None:
+        self._has_changed = False
+        records = self._consumer.poll(timeout_s=_POLL_S)
+        self.desk.add(self._ours(records) if self._has_changed else records)
+        self._runner.abandon(self.desk.tick())
+        self._mover.step()
+        self._throttle()
+
+    def _ours(self, records: Iterable[Record]) -> list[Record]:
+        """Those that were read just before their partition went are somebody else's."""
+        mine = self._consumer.assignment
+        return [each for each in records if (each.topic, each.partition) in mine]
+
+    def _throttle(self) -> None:
+        """Read no more of partitions of which enough is held."""
+        full, roomy = self.desk.pressure()
+        mine = self._consumer.assignment
+        self._paused &= mine
+        for partition in (full - self._paused) & mine:
+            self._told(self._consumer.pause, partition)
+            self._paused.add(partition)
+        for partition in self._paused & roomy:
+            self._told(self._consumer.resume, partition)
+            self._paused.discard(partition)
+
+    def _told(self, call: Callable[[str, int], None], partition: Partition) -> None:
+        try:
+            call(*partition)
+        except UsageError as error:
+            # It was taken away this very moment.
+            LOGGER.debug("%s", error)
+
+    # Partitions that go; called inside the consumer's poll
+
+    def _revoked(self, _consumer: Consumer, partitions: list[Partition]) -> None:
+        if not self._is_closing:
+            self._finish(partitions)
+        self._lost(_consumer, partitions)
+
+    def _finish(self, partitions: list[Partition]) -> None:
+        if not self.desk.drain(partitions, self._settings.drain_s):
+            LOGGER.warning(
+                "Handlers of %s did not end in %s s: others process their messages again.",
+                ", ".join(f"{topic}-{number}" for topic, number in partitions),
+                self._settings.drain_s,
+            )
+        try:
+            self._mover.settle()
+        except ClientError as error:
+            LOGGER.warning("%s", error)
+
+    def _lost(self, _consumer: Consumer, partitions: list[Partition]) -> None:
+        self._has_changed = True
+        self.desk.drop(partitions)
+        self._mover.drop(partitions)
+        self._paused.difference_update(partitions)
+
+    # The end
+
+    def _drain(self) -> None:
+        """Start nothing more, wait for what runs, commit it, leave the group."""
+        self.desk.drain(self.desk.partitions(), self._settings.drain_s)
+        self.desk.close()
+        self._runner.stop()
+        try:
+            self._mover.settle()
+        finally:
+            self._close()
+
+    def _abandon(self) -> None:
+        self.desk.close()
+        self.desk.drop(self.desk.partitions())
+        self._runner.stop()
+        self._close()
+
+    def _close(self) -> None:
+        """What could be committed is: partitions go without more ado."""
+        self._is_closing = True
+        for client in (self._consumer, self._producer):
+            try:
+                client.close()
+            except ClientError as error:
+                LOGGER.warning("%s", error)
+
+    def _producer_options(self, group: str) -> dict[str, Any]:
+        options = dict(self._settings.producer)
+        # How large a message may be is for its topic to say.
+        limit = {"message.max.bytes": _MESSAGE_BYTES_MAX}
+        options["config"] = limit | dict(options.get("config", {}))
+        if self._settings.transactional:
+            name = self._settings.name or uuid.uuid4().hex
+            options = {"transaction_timeout_s": _TRANSACTION_S_MAX} | options
+            options |= {"transactional_id": f"{group}-{name}"}
+        return options

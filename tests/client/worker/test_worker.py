@@ -1,0 +1,416 @@
+"""Handlers on a real broker: what they say about a message, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import doctest
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.broker_process import wait_until
+from millstream import client
+from millstream.client import (
+    Admin,
+    AsyncProducer,
+    Breaker,
+    Consumer,
+    Job,
+    Partition,
+    Producer,
+    Record,
+    UsageError,
+    Worker,
+)
+from millstream.client.worker import worker as worker_module
+
+SECONDS_MAX = 90.0
+Name = Callable[[str], str]
+
+
+def fill(bootstrap: str, topic: str, count: int, keys: int = 5) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(count):
+            producer.send(topic, f"key-{number % keys}", str(number))
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[Record]:
+    """The first committed records of a topic."""
+    found: list[Record] = []
+    deadline = time.monotonic() + SECONDS_MAX
+    with Consumer(bootstrap, topics=[topic]) as consumer:
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count} records of {topic}"
+            found += consumer.poll(timeout_s=0.2)
+    return found
+
+
+def committed(bootstrap: str, group: str, topic: str) -> int:
+    with Admin(bootstrap) as admin:
+        offsets = admin.group_offsets(group)
+    return sum(offset for partition, offset in offsets.items() if partition.topic == topic)
+
+
+def run_until(worker: Worker, condition: Callable[[], object], what: str) -> None:
+    with worker:
+        wait_until(condition, what, SECONDS_MAX)
+
+
+def test_what_returns_is_done(bootstrap: str, wide_topic: str, name: Name) -> None:
+    fill(bootstrap, wide_topic, 200)
+    seen: list[int] = []
+    group = name("group")
+    worker = Worker(
+        bootstrap,
+        topics=[wide_topic],
+        group=group,
+        handler=lambda job: seen.append(int(job.value)),
+    )
+    run_until(worker, lambda: len(seen) == 200, "all messages")
+    assert sorted(seen) == list(range(200))
+    assert committed(bootstrap, group, wide_topic) == 200
+    assert worker.hint().workers == 0
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+def test_what_fails_is_tried_again_and_dies_in_the_end(
+    bootstrap: str, wide_topic: str, name: Name, order: Any, transactional: bool
+) -> None:
+    fill(bootstrap, wide_topic, 40)
+    group, attempts = name("group"), defaultdict[int, list[int]](list)
+    done: set[int] = set()
+
+    def handle(job: Job) -> None:
+        number = int(job.value)
+        attempts[number].append(job.attempt)
+        if number == 7:
+            raise ZeroDivisionError("seven")
+        if number % 10 == 3 and job.attempt < 3:
+            job.nack(delay=0.01)
+            return
+        if number == 11:
+            job.reject("eleven")
+            return
+        done.add(number)
+
+    worker = Worker(
+        bootstrap,
+        topics=[wide_topic],
+        group=group,
+        handler=handle,
+        order=order,
+        transactional=transactional,
+        attempts_max=4,
+        backoff_s=0.02,
+    )
+    run_until(worker, lambda: len(done) == 38 and worker.counts.dead == 2, "all messages")
+    assert attempts[3] == attempts[33] == [1, 2, 3]
+    assert attempts[7] == [1, 2, 3, 4]
+    assert attempts[11] == [1]
+    assert committed(bootstrap, group, wide_topic) == 40
+    letters = {int(letter.value): letter for letter in read(bootstrap, f"{wide_topic}.dlq", 2)}
+    assert letters.keys() == {7, 11}
+    headers = dict(letters[7].headers)
+    stack = headers.pop("millstream.error.stack")
+    assert stack is not None
+    assert b"line" in stack
+    assert b"ZeroDivisionError: seven" in stack
+    dead_at = headers.pop("millstream.dead.timestamp")
+    original = next(each for each in read(bootstrap, wide_topic, 40) if each.value == b"7")
+    assert headers == {
+        "millstream.original.topic": wide_topic.encode(),
+        "millstream.original.partition": str(original.partition).encode(),
+        "millstream.original.offset": str(original.offset).encode(),
+        "millstream.original.timestamp": str(original.timestamp).encode(),
+        "millstream.group": group.encode(),
+        "millstream.attempts": b"4",
+        "millstream.error.type": b"ZeroDivisionError",
+        "millstream.error.message": b"seven",
+    }
+    assert letters[7].key == original.key
+    assert dead_at is not None
+    assert int(dead_at) >= (original.timestamp or 0)
+    assert letters[11].header("millstream.error.message") == b"eleven"
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_many_keys_at_once_each_in_order(bootstrap: str, topic: str, name: Name, kind: str) -> None:
+    """All handlers wait until as many run as there are keys: one partition does not limit them."""
+    fill(bootstrap, topic, 200, keys=20)
+    seen = defaultdict[bytes, list[int]](list)
+    gate, async_gate, arrived = threading.Event(), asyncio.Event(), set[bytes]()
+
+    def note(job: Job) -> None:
+        seen[job.key].append(int(job.value))
+
+    def handle(job: Job) -> None:
+        arrived.add(job.key)
+        if len(arrived) == 20:
+            gate.set()
+        assert gate.wait(SECONDS_MAX)
+        note(job)
+
+    async def handle_async(job: Job) -> None:
+        arrived.add(job.key)
+        if len(arrived) == 20:
+            async_gate.set()
+        await async_gate.wait()
+        note(job)
+
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=name("group"),
+        handler=handle if kind == "threads" else handle_async,
+        concurrency=20,
+    )
+    run_until(worker, lambda: sum(map(len, seen.values())) == 200, "all messages")
+    for number in range(20):
+        assert seen[b"key-%d" % number] == list(range(number, 200, 20))
+
+
+def test_a_stuck_key_holds_up_only_itself_and_little_memory(
+    bootstrap: str, topic: str, name: Name
+) -> None:
+    """Nothing after the stuck message is committed, and no more is read than the window has."""
+    with Producer(bootstrap) as producer:
+        producer.send(topic, "stuck", "0")
+        for number in range(1, 3000):
+            producer.send(topic, f"key-{number % 7}", str(number))
+    gate, seen, group = threading.Event(), list[int](), name("group")
+
+    def handle(job: Job) -> None:
+        if job.key == b"stuck":
+            assert gate.wait(SECONDS_MAX)
+        seen.append(int(job.value))
+
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=group,
+        handler=handle,
+        window=400,
+        commit_interval_s=0.01,
+    )
+    with worker:
+        wait_until(lambda: worker.held >= 400 and len(seen) == worker.held - 1, "a full window")
+        held = worker.held
+        # A poll brings up to 500 at a time.
+        assert held < 400 + 500
+        assert committed(bootstrap, group, topic) == 0
+        gate.set()
+        wait_until(lambda: len(seen) == 3000, "all messages", SECONDS_MAX)
+    assert committed(bootstrap, group, topic) == 3000
+    assert sorted(seen) == list(range(3000))
+
+
+def test_a_handler_that_is_late_has_failed_unless_it_asks_for_time(
+    bootstrap: str, topic: str, name: Name
+) -> None:
+    fill(bootstrap, topic, 2, keys=2)
+    gate, attempts = threading.Event(), defaultdict[bytes, int](int)
+    done: list[bytes] = []
+
+    def handle(job: Job) -> None:
+        attempts[job.value] += 1
+        if job.value == b"0" and job.attempt == 1:
+            assert gate.wait(SECONDS_MAX)
+            return
+        if job.value == b"1":
+            job.extend(SECONDS_MAX)
+            assert gate.wait(SECONDS_MAX)
+        done.append(job.value)
+
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=name("group"),
+        handler=handle,
+        visibility_s=2.0,
+        backoff_s=0.01,
+        concurrency=2,
+    )
+    with worker:
+        wait_until(lambda: done == [b"0"], "the second attempt", SECONDS_MAX)
+        gate.set()
+        wait_until(lambda: len(done) == 2, "the other", SECONDS_MAX)
+    assert attempts[b"0"] >= 2
+    assert attempts[b"1"] == 1
+    assert worker.counts.expired >= 1
+
+
+def test_a_breaker_rests_instead_of_filling_the_dead_letters(
+    bootstrap: str, topic: str, name: Name
+) -> None:
+    fill(bootstrap, topic, 100, keys=100)
+    is_up, done, calls = threading.Event(), list[int](), list[float]()
+
+    def handle(job: Job) -> None:
+        calls.append(time.monotonic())
+        if not is_up.is_set():
+            raise ConnectionError("the database is away")
+        done.append(int(job.value))
+
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=name("group"),
+        handler=handle,
+        attempts_max=2,
+        backoff_s=0.0,
+        concurrency=4,
+        breaker=Breaker(failures=5, rest_s=0.2, on=(ConnectionError,)),
+    )
+    with worker:
+        # Without it each call but every second would have made a dead letter by then.
+        wait_until(lambda: len(calls) > 12, "some trials", SECONDS_MAX)
+        is_up.set()
+        wait_until(lambda: len(done) + worker.counts.dead == 100, "the rest", SECONDS_MAX)
+    assert worker.counts.dead <= 4
+
+
+def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
+    seen: list[tuple[str, bytes, float]] = []
+
+    def handle(job: Job) -> None:
+        seen.append((job.topic, job.value, time.time()))
+        if job.value == b"first":
+            job.send(topic, "key", "third", delay=0.3)
+
+    worker = Worker(bootstrap, topics=[topic], group=name("group"), handler=handle)
+    with worker:
+        wait_until(lambda: f"{topic}.scheduled" in names(bootstrap), "the topic", SECONDS_MAX)
+        start = time.time()
+        with Producer(bootstrap) as producer:
+            producer.send(topic, "key", "second", deliver_at=int((start + 1.5) * 1000))
+            producer.send(topic, "key", "first", delay=0.5, headers={"app": "x"})
+            producer.send(topic, "key", "zeroth")
+            far = producer.send(topic, "key", "far", delay=dt.timedelta(days=40)).result()
+            # Retention counts from then on.
+            assert (far.timestamp or 0) > (start + 39 * 86_400) * 1000
+        asyncio.run(send_later(bootstrap, topic))
+        wait_until(lambda: len(seen) == 5, "all messages", SECONDS_MAX)
+    at = {value: moment - start for _, value, moment in seen}
+    assert at[b"first"] >= 0.499
+    assert at[b"second"] >= 1.499
+    assert at[b"third"] >= 0.799
+    assert at[b"async"] >= 0.099
+    assert at.keys() == {b"zeroth", b"first", b"second", b"third", b"async"}
+    assert {name for name, _, _ in seen} == {topic}
+
+
+def test_the_largest_message_fits_into_the_dead_letters(
+    bootstrap: str, topic: str, name: Name
+) -> None:
+    value = b"x" * 1_048_400
+    with Producer(bootstrap, config={"message.max.bytes": 2_000_000}) as producer:
+        producer.send(topic, "key", value)
+    worker = Worker(
+        bootstrap, topics=[topic], group=name("group"), handler=lambda job: job.reject("r" * 999)
+    )
+    with worker:
+        wait_until(lambda: worker.counts.dead == 1, "the letter", SECONDS_MAX)
+        [letter] = read(bootstrap, f"{topic}.dlq", 1)
+    assert letter.value == value
+
+
+async def send_later(bootstrap: str, topic: str) -> None:
+    async with AsyncProducer(bootstrap) as producer:
+        await producer.send_and_wait(topic, "key", "async", delay=dt.timedelta(seconds=0.1))
+
+
+def names(bootstrap: str) -> list[str]:
+    with Admin(bootstrap) as admin:
+        return admin.topics()
+
+
+def test_retries_of_another_group_are_left_alone(bootstrap: str, topic: str, name: Name) -> None:
+    fill(bootstrap, topic, 1)
+    tries = defaultdict[str, int](int)
+
+    def handler_of(group: str, fails: bool) -> Callable[[Job], None]:
+        def handle(job: Job) -> None:
+            tries[group] += 1
+            if fails and job.attempt == 1:
+                raise ZeroDivisionError
+
+        return handle
+
+    workers = [
+        Worker(
+            bootstrap,
+            topics=[topic],
+            group=name("group"),
+            handler=handler_of(who, who == "failing"),
+            order="none",
+            backoff_s=0.0,
+        )
+        for who in ("failing", "other")
+    ]
+    groups = [worker._group for worker in workers]
+    with workers[0], workers[1]:
+        for group in groups:
+            wait_until(
+                lambda group=group: committed(bootstrap, group, f"{topic}.retry.1") == 1,
+                "the retry to be read",
+                SECONDS_MAX,
+            )
+    assert tries == {"failing": 2, "other": 1}
+
+
+def test_partitions_change_hands_without_loss_or_repetition(
+    bootstrap: str, wide_topic: str, name: Name
+) -> None:
+    """A worker that is to give partitions away finishes and commits what it has begun."""
+    fill(bootstrap, wide_topic, 400, keys=40)
+    group, seen, lock = name("group"), list[tuple[bytes, int]](), threading.Lock()
+
+    def handle(job: Job) -> None:
+        time.sleep(0.005)
+        with lock:
+            seen.append((job.key, int(job.value)))
+
+    def worker() -> Worker:
+        return Worker(bootstrap, topics=[wide_topic], group=group, handler=handle, concurrency=4)
+
+    with worker():
+        wait_until(lambda: len(seen) > 20, "a beginning", SECONDS_MAX)
+        with worker() as second:
+            wait_until(lambda: second.counts.done > 0 or len(seen) >= 400, "help", SECONDS_MAX)
+        wait_until(lambda: len(seen) >= 400, "the rest", SECONDS_MAX)
+    assert sorted(number for _, number in seen) == list(range(400))
+    for key in {key for key, _ in seen}:
+        mine = [number for each, number in seen if each == key]
+        assert mine == sorted(mine)
+
+
+def test_bad_use_is_explained(bootstrap: str, topic: str) -> None:
+    with pytest.raises(UsageError, match="not callable"):
+        Worker(bootstrap, topics=[topic], group="g", handler=3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="has no handler"):
+        Worker(bootstrap, topics=[topic], group="g").run()
+    with pytest.raises(UsageError, match="order='sometimes' is unknown"):
+        Worker(bootstrap, topics=[topic], group="g", order="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="did you mean 'attempts_max'"):
+        Worker(bootstrap, topics=[topic], group="g", atempts_max=3)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="deliver_at or delay"), Producer(bootstrap) as producer:
+        producer.send(topic, "key", "value", deliver_at=1, delay=1)
+
+
+def test_the_example_works(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", bootstrap)
+    with Admin(bootstrap) as admin:
+        for example in ("parcels", "shipped"):
+            admin.create_topic(example, partitions=1, if_missing=True)
+    names = {each: getattr(client, each) for each in ("Worker", "Producer", "Consumer")}
+    outcome = doctest.DocTestRunner()
+    for example in doctest.DocTestFinder().find(worker_module.Worker, "Worker", globs=names):
+        outcome.run(example)
+    assert outcome.summarize(verbose=False).failed == 0
+    assert Partition("parcels.dlq", 0) in Admin(bootstrap).offsets("parcels.dlq")
