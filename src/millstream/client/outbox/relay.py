@@ -1,6 +1,6 @@
 """Moving events from an outbox to their topics, exactly once: the loop of a shard, and its threads.
 
-A shard's life, over and over (0012-outbox.md says why it is right):
+A shard's life, over and over (0010-outbox.md says why it is right):
 
     wait for the shard's lock; begin an epoch; fence the former producer; learn what became of the
     batch that was claimed last; then: claim a batch, send it, claim the next (which marks the one

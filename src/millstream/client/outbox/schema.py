@@ -10,7 +10,7 @@
     created_ms  becomes the record's timestamp
     sent_ms     NULL until it is known to be in the topic
 
-`<table>_shard`, a row per shard, written by relays only (0012-outbox.md says why it is enough):
+`<table>_shard`, a row per shard, written by relays only (0010-outbox.md says why it is enough):
 
     name        names the outbox's transactional ids and group; random, so that two databases never
                 share one
