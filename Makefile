@@ -47,7 +47,8 @@ lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --extra build pyproject.toml -o requirements/runtime.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --extra build --extra test --extra dev pyproject.toml -o requirements/dev.txt
+		--no-header --extra build --extra test --extra dev \
+		--extra spark --extra delta --extra iceberg pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what was built and downloaded (not your data)
 	rm -rf $(VENV) .cache build dist src/*.egg-info

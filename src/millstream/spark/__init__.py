@@ -1,0 +1,1 @@
+"""The data pipeline on Spark: a source and an exactly-once sink, pipelines, and jobs."""
