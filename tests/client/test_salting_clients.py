@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from millstream.client import Producer as OwnProducer
+from millstream.client import Producer
 from millstream.client.merging import OrderedMerge
 from millstream.client.partitioner import by_key
 from millstream.client.salting import Salting, consistent, turn_of
@@ -28,11 +28,11 @@ def test_a_hot_key_is_spread_and_read_in_order(
     for number in range(RECORDS):
         key = b"cold" if number % 3 == 0 else b"hot"
         place = salting.place(key, PARTITIONS)
-        millstream_producer.produce(
-            topic, b"%d" % number, key, partition=place.partition, headers=place.headers
+        millstream_producer.send(
+            topic, key, b"%d" % number, partition=place.partition, headers=place.headers
         )
-    millstream_producer.produce(topic, b"unsalted", b"cold")
-    assert millstream_producer.flush(60) == 0
+    millstream_producer.send(topic, b"cold", b"unsalted")
+    millstream_producer.flush(60)
     consumer = Consumer(
         {"bootstrap.servers": millstream_broker.bootstrap_servers, "group.id": topic}
     )
@@ -63,7 +63,7 @@ def test_it_is_a_partitioner_of_our_own_producer(
     topic = millstream_topic_factory(PARTITIONS)
     salting = Salting({b"hot"}, spread=3, home=by_key)
     places: dict[str, set[int]] = {}
-    with OwnProducer(millstream_broker.bootstrap_servers, partitioner=salting) as producer:
+    with Producer(millstream_broker.bootstrap_servers, partitioner=salting) as producer:
         for key in ("hot", "hot", "hot", "cold", "cold"):
             sent = producer.send(topic, key, "v").result(60)
             places.setdefault(key, set()).add(sent.partition)
