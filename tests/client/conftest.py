@@ -19,6 +19,10 @@ from millstream.client import Admin
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    # Members learn of each other by heartbeats.
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 300,
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
 }
@@ -48,7 +52,6 @@ def bootstrap(
         tmp_path_factory.mktemp("broker"), {**KEEPS_OLD_RECORDS, **SETTINGS}
     ) as broker:
         yield broker.bootstrap
-        broker.stop()
         assert "Traceback" not in broker.log_text(), broker.log_text()
 
 
