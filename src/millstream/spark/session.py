@@ -1,0 +1,69 @@
+"""The one place that builds a SparkSession.
+
+Owns what every session of Millstream's jobs and pipelines has in common. Executors import
+`pyspark_millstream` from their own Python: locally that is this interpreter, elsewhere Millstream
+is installed beside Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER: Final = "local[*]"
+_LOOPBACK: Final = "127.0.0.1"
+
+#: Timestamps mean the same everywhere, filters reach the source, and the console stays readable.
+_CONFIG: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+#: These belong to the process that runs Spark, which over Spark Connect is not this one.
+_CLASSIC_CONFIG: Final = {
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def spark_session(
+    app: str,
+    master: str | None = None,
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session named `app`: on `master` (all cores of this machine unless it is given), or of the
+    Spark Connect server at `remote`. `config` wins over what is set here.
+
+    Raises ValueError if both are given, ImportError if Spark is not installed.
+    """
+    if master is not None and remote is not None:
+        raise ValueError("a session has a master or a remote, not both")
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError('Spark is not installed: install "millstream[spark]"') from error
+    builder = SparkSession.builder.appName(app)
+    if remote is not None:
+        builder = builder.remote(remote)
+        settings = dict(_CONFIG)
+    else:
+        chosen = master or os.environ.get("SPARK_MASTER") or LOCAL_MASTER
+        builder = builder.master(chosen)
+        settings = _CONFIG | _CLASSIC_CONFIG | _place(chosen)
+    for name, value in (settings | dict(config or {})).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _place(master: str) -> dict[str, str]:
+    """What is set where Spark runs on this machine alone; also in the environment of its JVM."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not master.startswith("local"):
+        return {}
+    os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    return {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}

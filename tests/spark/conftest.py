@@ -1,0 +1,77 @@
+"""One Spark and one broker for all tests of this folder: a JVM takes seconds to start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.testing.broker import LocalBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOLDER = Path(__file__).parent
+_CACHE = _FOLDER.parent.parent / ".cache"
+#: Spark's own Kafka connector; empty where Maven Central could not be reached.
+_CONNECTOR = sorted(map(str, (_CACHE / "spark-connector").glob("*.jar")))
+_numbers = count(1)
+
+#: Small, so that a machine with two cores holds it beside everything else.
+_CONFIG = {
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker of xdist holds the session, and with it every test that needs it."""
+    for item in items:
+        if _FOLDER in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from millstream.spark.session import spark_session
+
+    folder = tmp_path_factory.mktemp("spark")
+    config = _CONFIG | {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.jars": ",".join(_CONNECTOR),
+    }
+    session = spark_session("millstream-tests", master="local[2]", config=config)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def jvm_connector() -> None:
+    """For tests that use `format("kafka")`: skips them where the connector could not be fetched."""
+    if not _CONNECTOR:
+        record = _CACHE / "tools.json"
+        tools = json.loads(record.read_text()) if record.exists() else {}
+        reason = tools.get("spark-connector", {}).get("reason") or "run scripts/setup-test-tools"
+        pytest.skip(f"Spark's Kafka connector is not available: {reason}")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """The broker that these tests share: topics have names of their own (`new_topic`)."""
+    with LocalBroker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A name that no other test of this session uses."""
+    return f"topic-{next(_numbers)}"
