@@ -1,5 +1,6 @@
 """Makes what tests share importable (`from harness.broker_process import BrokerProcess`), and hands
-tests out to workers so that none is left with a long one in the end."""
+tests out to workers so that none is left with a long one in the end. Tests that use a database have
+the mark `xdist_group("databases")`, so that one process starts it."""
 
 from __future__ import annotations
 
@@ -12,6 +13,10 @@ import pytest
 _TESTS = Path(__file__).parent
 if str(_TESTS) not in sys.path:
     sys.path.append(str(_TESTS))
+
+from harness.services import postgres, redis_address  # noqa: E402 -- can be imported now
+
+__all__ = ["postgres", "redis_address"]
 
 # A shell's background jobs ignore it, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
