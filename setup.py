@@ -8,10 +8,15 @@ asks for it, the build goes on without and the same source runs as Python.
 from __future__ import annotations
 
 import os
+import sys
 
 from setuptools import Extension, setup
 
-KERNELS = ["millstream.records.kernel"]
+KERNELS = [
+    "millstream.records.kernel",
+    "millstream.records.arrow_decode",
+    "millstream.records.arrow_encode",
+]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -23,6 +28,8 @@ DIRECTIVES = {
 
 def kernel_extensions() -> list[Extension]:
     if os.environ.get("MILLSTREAM_PURE", "") not in ("", "0"):
+        return []
+    if sys.maxsize < 1 << 62:  # The kernels keep timestamps in what a C pointer takes.
         return []
     try:
         from Cython.Build import cythonize

@@ -1,7 +1,8 @@
-"""Runs the tests that touch the kernel twice: as plain Python, and compiled."""
+"""Runs the tests that touch a kernel twice: as plain Python, and compiled."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -15,14 +16,17 @@ from types import ModuleType
 import pytest
 
 import millstream.records
-from millstream.records import builder, record
+from millstream.records import builder, fetched, record
 
 _SOURCE = Path(millstream.records.__file__).parent
 _ROOT = Path(__file__).parents[2]
 
 
-def _load(path: Path, package: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{package}.kernel", path)
+_NAMES = ("kernel", "arrow_decode", "arrow_encode")
+
+
+def _load(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -31,48 +35,62 @@ def _load(path: Path, package: str) -> ModuleType:
 
 
 def _compile(cache: Path) -> Path:
-    """The compiled kernel for the source as it is now; built once for each version of it."""
-    sources = [_SOURCE / "kernel.py", _SOURCE / "kernel.pxd", _ROOT / "setup.py"]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    built = cache / digest / f"kernel{suffix}"
+    """The compiled kernels for the sources as they are now; built once for each version of them."""
+    sources = sorted(_SOURCE.glob("*.pxd")) + [_SOURCE / f"{name}.py" for name in _NAMES]
+    content = b"".join(path.read_bytes() for path in [*sources, _ROOT / "setup.py"])
+    built = cache / hashlib.sha256(content).hexdigest()[:16]
     if built.exists():
         return built
-    work = cache / f"{digest}-{os.getpid()}"
+    work = cache / f"{built.name}-{os.getpid()}"
     package = work / "src/millstream/records"
     package.mkdir(parents=True)
-    for path in [_SOURCE / "__init__.py", *sources[:2]]:
+    for path in [_SOURCE / "__init__.py", *sources]:
         shutil.copy(path, package)
     shutil.copy(_SOURCE.parent / "__init__.py", package.parent)
     shutil.copy(_ROOT / "setup.py", work)
     run = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", "out"],
+        [sys.executable, "setup.py", "-q", "build_ext", "--parallel", "2", "--build-lib", "out"],
         cwd=work,
         env={**os.environ, "MILLSTREAM_PURE": "0", "CFLAGS": "-O1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    made = work / f"out/millstream/records/kernel{suffix}"
-    if made.exists():
-        built.parent.mkdir(exist_ok=True)
-        made.replace(built)
+    made = work / "out/millstream/records"
+    count = len(list(made.glob("*.so")))
+    if count == len(_NAMES) and not built.exists():
+        with contextlib.suppress(OSError):  # another process was faster
+            made.replace(built)
     shutil.rmtree(work)
-    assert built.exists(), f"the kernel does not compile:\n{run.stdout}\n{run.stderr}"
+    assert built.exists(), f"the kernels do not compile:\n{run.stdout}\n{run.stderr}"
     return built
 
 
 @pytest.fixture(scope="session")
-def plain_kernel() -> ModuleType:
-    return _load(_SOURCE / "kernel.py", "plain")
-
-
-@pytest.fixture(scope="session")
-def compiled_kernel(request: pytest.FixtureRequest) -> ModuleType:
+def compiled_kernels(request: pytest.FixtureRequest) -> Path:
+    """The folder of the compiled kernels."""
     pytest.importorskip("Cython")
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("no C compiler")
-    return _load(_compile(request.config.cache.mkdir("kernel")), "compiled")
+    return _compile(request.config.cache.mkdir("kernel"))
+
+
+def _load_plain(name: str) -> ModuleType:
+    return _load(_SOURCE / f"{name}.py", f"plain.{name}")
+
+
+def _load_compiled(folder: Path, name: str) -> ModuleType:
+    return _load(folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}", f"compiled.{name}")
+
+
+@pytest.fixture(scope="session")
+def plain_kernel() -> ModuleType:
+    return _load_plain("kernel")
+
+
+@pytest.fixture(scope="session")
+def compiled_kernel(compiled_kernels: Path) -> ModuleType:
+    return _load_compiled(compiled_kernels, "kernel")
 
 
 @pytest.fixture(params=["plain", "compiled"])
@@ -82,4 +100,23 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> M
     monkeypatch.setattr(record, "decode", module.decode)
     monkeypatch.setattr(record, "find_flaw", module.find_flaw)
     monkeypatch.setattr(builder, "encode", module.encode)
+    return module
+
+
+@pytest.fixture(scope="session")
+def plain_arrow_decode() -> ModuleType:
+    return _load_plain("arrow_decode")
+
+
+@pytest.fixture(scope="session")
+def compiled_arrow_decode(compiled_kernels: Path) -> ModuleType:
+    return _load_compiled(compiled_kernels, "arrow_decode")
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """One of the two decoders, in place of whichever the package has loaded."""
+    module: ModuleType = request.getfixturevalue(f"{request.param}_arrow_decode")
+    monkeypatch.setattr(fetched, "RecordRun", module.RecordRun)
+    monkeypatch.setattr(fetched, "Rows", module.Rows)
     return module

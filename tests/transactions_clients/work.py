@@ -6,6 +6,7 @@ who is killed and when is for the test to say.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -87,19 +88,33 @@ class Work:
             self._processor = None
             self._broker_died = False
 
+    def _replace_processor(self) -> None:
+        """As a supervisor does; the next one may still meet with what became of the broker."""
+        died = self._broker_died
+        self.kill_processor()
+        self._broker_died = died
+
     def kill_broker(self) -> None:
         self._broker.kill()
         self._broker.start()
         self._broker_died = True
 
-    def finish(self) -> None:
-        """Let it work in peace until all is done."""
+    def finish(self, patience_s: float = math.inf) -> None:
+        """Let it work in peace until all is done. A processor that is silent for `patience_s` is
+        killed, and another takes its place."""
         wanted = sorted(value for values in self.inputs for value in values)
+        heard_at = time.monotonic()
 
         def is_done() -> bool:
+            nonlocal heard_at
             if self._employed().has_news():
                 self.advance()
                 self.go()
+                heard_at = time.monotonic()
+                return False
+            if time.monotonic() > heard_at + patience_s:
+                self._replace_processor()
+                heard_at = time.monotonic()
                 return False
             found = read_records(self._broker.bootstrap, committed=True)
             return sorted(value for _, value in found.values()) == wanted

@@ -274,6 +274,13 @@ def _damage(header: BatchHeader, buffer: Buffer, position: int) -> CorruptBatch 
     return None
 
 
+def check_crc(buffer: Buffer, header: BatchHeader, position: int = 0) -> None:
+    """Raise CorruptBatch unless the whole batch at `position` is what its writer wrote."""
+    damage = _damage(header, buffer, position)
+    if damage is not None:
+        raise damage
+
+
 def _invalid(message: str) -> BrokerError:
     return BrokerError(ErrorCode.INVALID_RECORD, message)
 

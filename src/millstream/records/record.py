@@ -60,6 +60,13 @@ def decode_records(batch: Buffer, size_max: int, position: int = 0) -> list[Reco
 
 def plain_records(batch: Buffer, header: BatchHeader, size_max: int, position: int = 0) -> bytes:
     """The decompressed bytes of the records of the batch at `position`."""
+    return bytes(plain_view(batch, header, size_max, position))
+
+
+def plain_view(
+    batch: Buffer, header: BatchHeader, size_max: int, position: int = 0
+) -> bytes | memoryview:
+    """`plain_records`, without a copy where the batch is not compressed."""
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic {header.magic} is not {MAGIC}")
     if not HEADER_BYTES <= header.size <= len(batch) - position:
@@ -69,7 +76,7 @@ def plain_records(batch: Buffer, header: BatchHeader, size_max: int, position: i
     except ValueError:
         raise CorruptBatch(f"compression codec {header.codec} is unknown") from None
     end = position + LOG_OVERHEAD + header.batch_length
-    return bytes(decompress(codec, memoryview(batch)[position + HEADER_BYTES : end], size_max))
+    return decompress(codec, memoryview(batch)[position + HEADER_BYTES : end], size_max)
 
 
 def validate_records(

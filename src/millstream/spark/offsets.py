@@ -43,6 +43,20 @@ def ranges_between(
     return [one for one in found if one.size]
 
 
+def bound_offsets(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    target: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """`end` without what is beyond `target`, never before `start`; partitions that are in neither
+    `start` nor `target` are left out."""
+    return {
+        key: min(offset, max(start.get(key, 0), target.get(key, 0)))
+        for key, offset in end.items()
+        if key in start or key in target
+    }
+
+
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from millstream.model.error import BrokerError, ErrorCode
 from millstream.spark.connection.cluster import Cluster, Topic, TopicPartition
 from millstream.spark.error import OptionError
+from millstream.spark.loss import LossPolicy
+from millstream.spark.offsets import OffsetRange
 from millstream.spark.options import SourceOptions
 from millstream.spark.position import EARLIEST_OFFSET, LATEST_OFFSET, Kind, Position
 from millstream.wire.messages.list_offsets import EARLIEST, LATEST
@@ -25,28 +27,38 @@ class Planner:
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
+        self._loss = LossPolicy(options.fail_on_data_loss)
 
     def topics(self) -> list[Topic]:
         """The topics that are read, as they are now. Raises OptionError for one there is not."""
-        subscription = self._options.subscription
-        if subscription.pattern is not None:
-            matches = re.compile(subscription.pattern).fullmatch
-            found = self._cluster.topics(None)
-            return [topic for topic in found if matches(topic.name) and not topic.is_internal]
-        names = subscription.topics or tuple({key.topic for key in subscription.partitions})
-        return [self._topic(name) for name in sorted(names)]
+        found = self.found_topics()
+        for name in self._names():
+            if not any(topic.name == name for topic in found):
+                raise OptionError(f"{self._way()} names topic {name}, which does not exist")
+        return found
+
+    def found_topics(self) -> list[Topic]:
+        """Those of the topics to be read that exist."""
+        pattern = self._options.subscription.pattern
+        if pattern is None:
+            return self._cluster.existing_topics(self._names())
+        matches = re.compile(pattern).fullmatch
+        found = self._cluster.topics(None)
+        return [topic for topic in found if matches(topic.name) and not topic.is_internal]
 
     def partitions(self, topics: Iterable[Topic]) -> set[TopicPartition]:
-        """The partitions of `topics` that are read."""
+        """The partitions of `topics` that are read. Raises OptionError for one there is not."""
         there = {
             TopicPartition(topic.name, partition) for topic in topics for partition in topic.leaders
         }
         assigned = set(self._options.subscription.partitions)
         if not assigned:
             return there
+        names = {key.topic for key in there}
         for key in sorted(assigned - there):
-            raise OptionError(f"assign names {key}, but topic {key.topic} has no such partition")
-        return assigned
+            if key.topic in names:
+                raise OptionError(f"assign names {key}, but {key.topic} has no such partition")
+        return assigned & there
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
@@ -62,6 +74,14 @@ class Planner:
         found = self._cluster.list_offsets(timestamps, self._options.fetch.is_committed)
         return {key: offset for key, offset in found.items() if offset >= 0}
 
+    def since(self, ranges: list[OffsetRange], timestamp_ms: int) -> list[OffsetRange]:
+        """What is left of ranges without what is before the first record as late."""
+        found = self.at_time({one.key: timestamp_ms for one in ranges})
+        moved = [
+            replace(one, start=max(one.start, found[one.key])) for one in ranges if one.key in found
+        ]
+        return [one for one in moved if one.size]
+
     def start(self, partitions: set[TopicPartition]) -> Offsets:
         """Where reading begins."""
         return self._resolve(
@@ -72,15 +92,12 @@ class Planner:
         """Where a batch ends."""
         return self._resolve(self._options.ending, partitions, is_timestamp_required=False)
 
-    def _topic(self, name: str) -> Topic:
-        try:
-            (topic,) = self._cluster.topics([name])
-        except BrokerError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            way = "assign" if self._options.subscription.partitions else "subscribe"
-            raise OptionError(f"{way} names topic {name}, which does not exist") from error
-        return topic
+    def _names(self) -> list[str]:
+        subscription = self._options.subscription
+        return sorted(subscription.topics or {key.topic for key in subscription.partitions})
+
+    def _way(self) -> str:
+        return "assign" if self._options.subscription.partitions else "subscribe"
 
     def _resolve(
         self, position: Position, partitions: set[TopicPartition], is_timestamp_required: bool
@@ -91,17 +108,28 @@ class Planner:
         if position.kind is Kind.LATEST:
             return self.latest(partitions)
         if position.kind is Kind.OFFSETS:
-            return self._named(position.values)
+            return self._named(position)
         if position.kind is Kind.TIMESTAMP:
             return self._timed(
                 position, dict.fromkeys(partitions, position.timestamp_ms), is_timestamp_required
             )
         return self._timed(position, position.values, is_timestamp_required)
 
-    def _named(self, values: Mapping[TopicPartition, int]) -> Offsets:
-        earliest = self.earliest(key for key, value in values.items() if value == EARLIEST_OFFSET)
-        latest = self.latest(key for key, value in values.items() if value == LATEST_OFFSET)
-        return dict(values) | earliest | latest
+    def _named(self, position: Position) -> Offsets:
+        """Offsets as they were given, if they are there to be read."""
+        earliest = self.earliest(position.values)
+        latest = self.latest(position.values)
+        found = {}
+        for key, value in sorted(position.values.items()):
+            first, last = earliest[key], latest[key]
+            named = {EARLIEST_OFFSET: first, LATEST_OFFSET: last}.get(value, value)
+            found[key] = min(max(named, first), last)
+            if found[key] != named:
+                self._loss.report(
+                    f"{position.option} has offset {named} for {key}, but its log has offsets"
+                    f" {first} to {last - 1} only."
+                )
+        return found
 
     def _timed(
         self, position: Position, timestamps: Mapping[TopicPartition, int], is_required: bool

@@ -43,6 +43,11 @@ class Position:
     values: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int = 0
 
+    @property
+    def moves(self) -> bool:
+        """Whether it is another offset when it is asked for again later."""
+        return self.kind is Kind.LATEST or LATEST_OFFSET in self.values.values()
+
     def check_partitions(self, partitions: set[TopicPartition]) -> None:
         """Raise OptionError unless a position by partition names each partition that is read."""
         if self.kind not in (Kind.OFFSETS, Kind.TIMESTAMPS) or set(self.values) == partitions:

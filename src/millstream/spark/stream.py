@@ -3,7 +3,7 @@
 One process plans for the whole life of a query, so what `StreamReader` learns is kept there: the
 ids of topics, when a batch was last given. Tasks get a copy of it only to read ranges.
 
-    initialOffset   where a new query begins; a query with a checkpoint is never asked
+    initialOffset   where a new query begins; a query that has finished a batch is never asked
     latestOffset    where the next batch ends; also finds new partitions and lost topics
     partitions      the ranges of a batch, also of one that is repeated after a restart
     commit          a batch is finished: Spark tells this one batch late, and not of the last one
@@ -27,10 +27,11 @@ from pyspark.sql.types import StructType
 
 from millstream.spark.connection.cluster import Cluster, TopicPartition
 from millstream.spark.loss import LossPolicy
-from millstream.spark.offsets import limit_offsets, ranges_between, split_ranges
+from millstream.spark.offsets import bound_offsets, limit_offsets, ranges_between, split_ranges
 from millstream.spark.options import stream_options
 from millstream.spark.plan import Offsets, Planner
-from millstream.spark.position import Kind, offsets_from_json, offsets_to_json
+from millstream.spark.position import offsets_from_json, offsets_to_json
+from millstream.spark.progress import GroupProgress
 from millstream.spark.schema import requested_columns
 from millstream.spark.source import RangePartition, RangeReader
 
@@ -44,17 +45,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = stream_options(options)
         self._ranges = RangeReader(self._options, requested_columns(schema))
         self._loss = LossPolicy(self._options.fail_on_data_loss)
+        #: Made when first needed, and never pickled.
         self._cluster: Cluster | None = None
+        self._progress: GroupProgress | None = None
         #: Ids of topics by name, as they were when last seen.
         self._topic_ids: dict[str, bytes] = {}
         #: The end that a query with the trigger AvailableNow goes to.
         self._target: Offsets | None = None
-        self._given_at = time.monotonic()
+        #: When a batch was last given, for `maxTriggerDelay`; the first is not held back.
+        self._given_at = float("-inf")
         self._latest: Offsets | None = None
+        #: Whether the next batch is the first of a query that begins at an offset that moves.
         self._is_pinning = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_cluster": None}
+        return self.__dict__ | {"_cluster": None, "_progress": None}
 
     # Planning
 
@@ -63,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = planner.start(self._partitions(planner))
         # Asked again after a crash in the first batch, "latest" would be another offset. So the
         # first batch is an empty one: its end, which Spark keeps, is where the query begins.
-        self._is_pinning = self._options.starting.kind is not Kind.EARLIEST
+        self._is_pinning = self._options.starting.moves or not self._options.is_timestamp_required
         return offsets_to_json(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -79,13 +84,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         begin = offsets_from_json(start)
         planner = self._planner()
-        self._latest = planner.latest(self._partitions(planner))
-        end = self._bounded(self._latest)
+        latest = self._latest = planner.latest(self._partitions(planner))
+        self._check(begin, latest)
+        end = latest if self._target is None else bound_offsets(begin, latest, self._target)
         begin |= self._starts_of_new(planner, begin, end)
-        self._check(begin, end)
         if isinstance(limit, ReadAllAvailable):
             return offsets_to_json(end)
-        return offsets_to_json(self._limited(begin, end))
+        if self._is_too_little(begin, end):
+            return start
+        self._given_at = time.monotonic()
+        most = self._options.max_offsets_per_trigger
+        return offsets_to_json(end if most is None else limit_offsets(begin, end, most))
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
         return None if self._latest is None else offsets_to_json(self._latest)
@@ -95,11 +104,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = planner.latest(self._partitions(planner))
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
+        if self._is_pinning:
+            # The first batch again, after a crash: it was an empty one.
+            self._is_pinning = False
+            return []
         begin, until = offsets_from_json(start), offsets_from_json(end)
         planner = self._planner()
-        if not set(until) <= self._known():
+        if not {key.topic for key in until} <= set(self._topic_ids):
             self._partitions(planner)
         begin |= self._starts_of_new(planner, begin, until)
+        begin |= self._starts_of_renewed(planner, begin, until)
         ranges = split_ranges(
             ranges_between(begin, until),
             self._options.min_partitions,
@@ -108,11 +122,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(part, self._topic_ids.get(part.topic, bytes(16))) for part in ranges]
 
     def commit(self, end: JsonOffsets) -> None:
-        pass
+        if self._options.group_id is None:
+            return
+        if self._progress is None:
+            self._progress = GroupProgress(self._options.connection, self._options.group_id)
+        self._progress.commit(offsets_from_json(end))
 
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
+        if self._progress is not None:
+            self._progress.close()
 
     # In tasks
 
@@ -128,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _partitions(self, planner: Planner) -> set[TopicPartition]:
         """The partitions that are read, as they are now; what became of topics is noticed."""
-        topics = planner.topics()
+        topics = planner.found_topics() if self._topic_ids else planner.topics()
         for topic in topics:
             known = self._topic_ids.setdefault(topic.name, topic.topic_id)
             if known != topic.topic_id:
@@ -139,38 +159,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return planner.partitions(topics)
 
-    def _known(self) -> set[TopicPartition]:
-        return set(self._latest or ())
-
-    def _bounded(self, latest: Offsets) -> Offsets:
-        if self._target is None:
-            return latest
-        return {key: min(latest[key], offset) for key, offset in self._target.items()}
-
     def _starts_of_new(self, planner: Planner, begin: Offsets, end: Offsets) -> Offsets:
         """Where partitions begin that were not there before: at their first record."""
-        return planner.earliest(set(end) - set(begin))
+        found = planner.earliest(set(end) - set(begin))
+        topics = {key.topic for key in begin}
+        for key, offset in sorted(found.items()):
+            if offset > 0 and key.topic in topics:
+                self._loss.report(
+                    f"{key} is new, and begins at offset {offset}: the offsets before it are gone."
+                )
+        return found
 
-    def _check(self, begin: Offsets, end: Offsets) -> None:
+    def _starts_of_renewed(self, planner: Planner, begin: Offsets, end: Offsets) -> Offsets:
+        """Where partitions begin again whose offsets went back, if the query goes on with that."""
+        renewed = [key for key, offset in end.items() if begin[key] > offset]
+        return planner.earliest(renewed)
+
+    def _check(self, begin: Offsets, latest: Offsets) -> None:
         """Report offsets that went back and partitions that went."""
         for key, offset in sorted(begin.items()):
-            if key not in end:
+            if key not in latest:
                 self._loss.report(f"{key} is gone; it was read up to offset {offset}.")
-            elif end[key] < offset and self._target is None:
+            elif latest[key] < offset:
                 self._loss.report(
-                    f"{key} was read up to offset {offset}, but now ends at {end[key]}: it was"
+                    f"{key} was read up to offset {offset}, but now ends at {latest[key]}: it was"
                     " cut, or its topic was created anew."
                 )
 
-    def _limited(self, begin: Offsets, end: Offsets) -> Offsets:
+    def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
+        """Whether `minOffsetsPerTrigger` has the query wait for more."""
         options = self._options
-        size = sum(max(0, end[key] - begin[key]) for key in end)
         least = options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        size = sum(max(0, end[key] - begin[key]) for key in end)
         passed_ms = (time.monotonic() - self._given_at) * 1000
-        is_early = least is not None and size < least and passed_ms < options.trigger_delay_ms_max
-        if is_early and self._target is None:
-            return {key: begin[key] for key in end}
-        self._given_at = time.monotonic()
-        if options.max_offsets_per_trigger is None:
-            return end
-        return limit_offsets(begin, end, options.max_offsets_per_trigger)
+        return size < least and passed_ms < options.trigger_delay_ms_max

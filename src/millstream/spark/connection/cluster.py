@@ -217,12 +217,16 @@ class Cluster:
     def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
         """Fresh metadata of topics; None is all there are.
 
-        Raises BrokerError for a topic that does not exist, after trying for a while only where
-        that can help; Unavailable if no broker can be reached."""
+        Raises BrokerError for a topic that does not exist, Unavailable if no broker answers."""
         wanted = None if names is None else list(names)
         return self.attempt("get metadata", lambda: self._fetch_topics(wanted))
 
-    def _fetch_topics(self, names: list[str] | None) -> list[Topic]:
+    def existing_topics(self, names: Iterable[str]) -> list[Topic]:
+        """Fresh metadata of those of the topics that exist. Raises Unavailable."""
+        wanted = list(names)
+        return self.attempt("get metadata", lambda: self._fetch_topics(wanted, is_lenient=True))
+
+    def _fetch_topics(self, names: list[str] | None, is_lenient: bool = False) -> list[Topic]:
         asked = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
         answer = self.any_link().call(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
@@ -230,13 +234,10 @@ class Cluster:
         self._brokers = {row.node_id: Address(row.host, row.port) for row in answer.brokers}
         found = []
         for row in answer.topics:
+            if is_lenient and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
             _check(row.error_code, f"asking for topic {row.name}")
-            topic = Topic(
-                name=row.name or "",
-                topic_id=row.topic_id,
-                is_internal=row.is_internal,
-                leaders={part.partition_index: part.leader_id for part in row.partitions},
-            )
+            topic = _topic(row)
             self._topics[topic.name] = topic
             found.append(topic)
         return found
@@ -281,6 +282,15 @@ class Cluster:
                 _check(part.error_code, f"listing offsets of {key}")
                 found[key] = part.offset
         return found
+
+
+def _topic(row: MetadataResponse.Topic) -> Topic:
+    return Topic(
+        name=row.name or "",
+        topic_id=row.topic_id,
+        is_internal=row.is_internal,
+        leaders={part.partition_index: part.leader_id for part in row.partitions},
+    )
 
 
 def _check(code: int, doing: str) -> None:

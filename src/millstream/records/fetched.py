@@ -1,0 +1,162 @@
+"""Fetched record sets to rows: from the bytes that a Fetch response holds for one partition.
+
+Owns the walk over batches: whole ones are checked, thrown out where a read-committed reader must
+not see them, decompressed within a limit, and decoded by `arrow_decode`. It knows which offset to
+fetch next, also past control batches, aborted batches and what compaction took. No I/O.
+
+    decoder = FetchDecoder(start, end, columns)
+    while not decoder.is_done:
+        ...                           fetch records, aborted from decoder.next_offset on
+        for rows in decoder.decode(records, aborted):
+            ...                       full rows, one after the other
+    rows = decoder.take()             what is left, if anything
+
+A transaction is aborted for a reader exactly as Kafka's consumers see it: from the first offset
+that the response names for a producer on, its transactional batches are left out, until that
+producer's abort marker. The list is the response's own, so nothing of it outlives a response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.records.arrow_decode import RecordRun, Rows
+from millstream.records.batch import BatchHeader, CorruptBatch, check_crc, iterate_batches
+from millstream.records.column import Columns
+from millstream.records.control import read_marker
+from millstream.records.crc import Buffer
+from millstream.records.record import plain_view
+
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """How much may be held at a time."""
+
+    rows_max: int = 8192
+    #: Rows are full once their records have this many bytes; the last record may go beyond.
+    bytes_max: int = 16 * 1024 * 1024
+    #: What one batch may decompress to.
+    plain_bytes_max: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if self.rows_max < 1 or self.bytes_max < 1 or self.plain_bytes_max < 1:
+            raise ValueError("row limits must be at least 1")
+        if self.bytes_max + self.plain_bytes_max > _INT32_MAX:
+            raise ValueError(f"bytes_max and plain_bytes_max may be {_INT32_MAX} together at most")
+
+
+class FetchDecoder:
+    """Decodes the records of one partition with offsets in `[start, end)`."""
+
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        columns: Columns | None = None,
+        limits: RowLimits | None = None,
+        *,
+        is_crc_checked: bool = True,
+    ) -> None:
+        self._start = start
+        self._end = end
+        self._columns = columns or Columns()
+        self._limits = limits or RowLimits()
+        self._is_crc_checked = is_crc_checked
+        self._rows: Rows | None = None
+        #: The offset to fetch from next; never beyond the range.
+        self.next_offset = start
+        #: Whole batches seen so far: no more of them after a response that had bytes means that
+        #: its first batch was larger than what was asked for.
+        self.batches = 0
+        #: Rows so far, and records left out because their transaction was aborted.
+        self.row_count = 0
+        self.hidden_count = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.next_offset >= self._end
+
+    def decode(
+        self, records: Buffer, aborted: Iterable[tuple[int, int]] | None = None
+    ) -> Iterator[Rows]:
+        """Every `Rows` that the record set fills; what fills none waits for the next set or `take`.
+
+        `records` may end in the middle of a batch. `aborted` is the response's list of (producer
+        id, first offset), for a reader of committed records only. The iterator has to be run to
+        its end. Raises CorruptBatch, which names the offset; rows before it may still be taken.
+        """
+        hidden = _HiddenBatches(aborted or ())
+        try:
+            for position, header in iterate_batches(records, verify_crc=False):
+                if self.is_done:
+                    return
+                yield from self._decode_batch(records, position, header, hidden)
+                self.next_offset = min(max(header.next_offset, self.next_offset), self._end)
+                self.batches += 1
+        except CorruptBatch as error:
+            raise CorruptBatch(f"at offset {self.next_offset}: {error.message}") from error
+
+    def take(self) -> Rows | None:
+        """The rows that no `decode` has given yet."""
+        rows, self._rows = self._rows, None
+        return rows if rows is not None and rows.count else None
+
+    def _decode_batch(
+        self, records: Buffer, position: int, header: BatchHeader, hidden: _HiddenBatches
+    ) -> Iterator[Rows]:
+        if self._is_crc_checked:
+            check_crc(records, header, position)
+        if hidden.covers(records, position, header):
+            self.hidden_count += header.count
+            return
+        if header.is_control or header.last_offset < self.next_offset:
+            return
+        run = self._open(records, position, header)
+        while run.remaining:
+            if self._rows is None:
+                self._rows = Rows(self._columns, self._limits.rows_max, self._limits.bytes_max)
+            before = self._rows.count
+            run.read_into(self._rows, self.next_offset, self._end)
+            self.row_count += self._rows.count - before
+            if self._rows.is_full():
+                yield self._rows
+                self._rows = None
+
+    def _open(self, records: Buffer, position: int, header: BatchHeader) -> RecordRun:
+        return RecordRun(
+            plain_view(records, header, self._limits.plain_bytes_max, position),
+            header.count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp if header.is_append_time else None,
+        )
+
+
+class _HiddenBatches:
+    """Which batches of one response belong to aborted transactions."""
+
+    __slots__ = ("_open", "_pending")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        #: (first offset, producer id) of transactions not reached yet, the nearest last.
+        self._pending = sorted(((first, producer) for producer, first in aborted), reverse=True)
+        #: Producers whose abort marker has not been reached.
+        self._open: set[int] = set()
+
+    def covers(self, records: Buffer, position: int, header: BatchHeader) -> bool:
+        """Whether the next batch is hidden; to be asked of every batch in order."""
+        while self._pending and self._pending[-1][0] <= header.last_offset:
+            self._open.add(self._pending.pop()[1])
+        if header.producer_id not in self._open or not header.is_transactional:
+            return False
+        if not header.is_control:
+            return True
+        marker = read_marker(records, header, position)
+        if marker is not None and not marker.is_commit:
+            self._open.discard(header.producer_id)
+        return False

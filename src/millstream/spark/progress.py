@@ -1,0 +1,141 @@
+"""How far a query is, as the offsets of a consumer group, so that its lag can be seen as any other.
+
+The source commits by itself where `kafka.group.id` is given, but Spark tells it of a finished batch
+only when the next one is begun, and never of the last. `commit_progress` closes that gap, in the
+process that started the query:
+
+    query = frame.writeStream.start()
+    commit_progress(query, options)       the options of the source, with kafka.group.id
+
+Nobody's reading depends on these offsets: the query's own are in its checkpoint. So what fails here
+is logged, and the query goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.spark.connection.cluster import GROUP, Cluster, TopicPartition
+from millstream.spark.connection.setting import ConnectionSettings
+from millstream.spark.error import OptionError, SparkSourceError
+from millstream.spark.loss import logger
+from millstream.spark.options import stream_options
+from millstream.spark.position import offsets_from_json
+from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+
+#: The last version that names topics.
+_BY_NAME_VERSION: Final = 9
+#: A query does not wait longer for something that only reports on it.
+_DEADLINE_MS_MAX: Final = 5_000
+
+
+class GroupProgress:
+    """Commits offsets for a group of which nobody is a member."""
+
+    def __init__(self, settings: ConnectionSettings, group_id: str) -> None:
+        deadline_ms = min(settings.deadline_ms, _DEADLINE_MS_MAX)
+        self._cluster = Cluster(replace(settings, deadline_ms=deadline_ms))
+        self._group_id = group_id
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Say that everything below `offsets` was read. What goes wrong is logged."""
+        try:
+            self._cluster.attempt("commit progress", lambda: self._commit(offsets))
+        except (BrokerError, SparkSourceError) as error:
+            logger.warning("progress was not committed to group %s: %s", self._group_id, error)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        shape = OffsetCommitRequest.Topic
+        rows: dict[str, OffsetCommitRequest.Topic] = {}
+        for (topic, partition), offset in offsets.items():
+            row = rows.setdefault(topic, shape(name=topic, partitions=[]))
+            row.partitions.append(
+                shape.Partition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = OffsetCommitRequest(group_id=self._group_id, topics=list(rows.values()))
+        link = self._cluster.coordinator_link(self._group_id, GROUP)
+        answer = link.call(request, OffsetCommitResponse, _BY_NAME_VERSION)
+        for topic_row in answer.topics:
+            for part in topic_row.partitions:
+                if part.error_code != ErrorCode.NONE:
+                    raise BrokerError(
+                        ErrorCode(part.error_code),
+                        f"the answer for {topic_row.name}-{part.partition_index}",
+                    )
+
+
+class ProgressListener(StreamingQueryListener):
+    """Commits what the batches of one query have read; see `commit_progress`."""
+
+    def __init__(self, query_id: str, progress: GroupProgress) -> None:
+        self._query_id = query_id
+        self._progress = progress
+
+    def commit(self, progress: StreamingQueryProgress) -> None:
+        """Commit the ends of a finished batch."""
+        for source in progress.sources:
+            end = json.loads(source.endOffset)
+            if _are_offsets(end):
+                self._progress.commit(offsets_from_json(end))
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        if str(event.progress.id) == self._query_id:
+            self.commit(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        if str(event.id) == self._query_id:
+            self._progress.close()
+
+
+def commit_progress(query: StreamingQuery, options: Mapping[str, str]) -> None:
+    """Commit after each finished batch of `query`, from now on and including the last, how far it
+    is, to the `kafka.group.id` of `options`; these are the ones its source was given.
+
+    Also good after the query has ended. Raises OptionError if no group is named.
+    """
+    parsed = stream_options(options)
+    if parsed.group_id is None:
+        raise OptionError("kafka.group.id must be given: progress is committed to that group")
+    listener = ProgressListener(str(query.id), GroupProgress(parsed.connection, parsed.group_id))
+    if query.isActive:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        assert session is not None, "a query is running, so there is a session"
+        session.streams.addListener(listener)
+    last = query.lastProgress
+    if last is not None:
+        listener.commit(last)
+
+
+def _are_offsets(value: object) -> bool:
+    """Whether a source's end is of this kind: other sources of a query have other ones."""
+    return isinstance(value, dict) and all(
+        isinstance(row, dict) and all(isinstance(offset, int) for offset in row.values())
+        for row in value.values()
+    )
