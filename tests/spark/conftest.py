@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.spark.sink.fault import FOLDER_VARIABLE
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millstream.spark.session import spark_session
 
     folder = tmp_path_factory.mktemp("spark")
+    (folder / "faults").mkdir()
+    os.environ[FOLDER_VARIABLE] = str(folder / "faults")
     config = _CONFIG | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
@@ -52,6 +56,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session("millstream-tests", master="local[2]", config=config)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def faults(spark: SparkSession) -> Path:
+    """Where files are put that have the sink killed: see `millstream.spark.sink.fault`."""
+    return Path(os.environ[FOLDER_VARIABLE])
 
 
 @pytest.fixture(scope="session")
