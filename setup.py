@@ -12,7 +12,11 @@ import sys
 
 from setuptools import Extension, setup
 
-KERNELS = ["millstream.records.kernel", "millstream.records.arrow_decode"]
+KERNELS = [
+    "millstream.records.kernel",
+    "millstream.records.arrow_decode",
+    "millstream.records.arrow_encode",
+]
 
 DIRECTIVES = {
     "language_level": 3,

@@ -15,6 +15,7 @@ from millstream.broker.admission import Admission
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
+from millstream.transactions.coordinator import Terms
 from millstream.transactions.state import End
 from transactions.coordinator_home import CoordinatorHome
 
@@ -41,7 +42,7 @@ def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]
         home = CoordinatorHome(path)
         coordinator = home.open()
         home.markers.answers_at_once = False
-        coordinator.init_producer("x", 1000, None, 7, home.ticket("init"))
+        coordinator.init_producer("x", Terms(1000), None, 7, home.ticket("init"))
         coordinator.add_partitions("x", Producer(7, 0), [A], 2, home.ticket("add"))
         coordinator.end("x", End(Producer(7, 0), True, 2), None, home.ticket("end"))
         coordinator.flush("x")

@@ -544,3 +544,87 @@ def test_markers_of_deleted_topics_are_not_waited_for(
     assert producer.end(commit=True) == 0
     wait_for_state(client, name, "CompleteCommit")
     assert committed_values(client, topic) == [b"a"]
+
+
+def keep(client: RawClient, producer: RawProducer) -> Any:
+    """Prepare the producer's transaction."""
+    return client.call(
+        InitProducerIdRequest(
+            transactional_id=producer.transactional_id,
+            transaction_timeout_ms=1,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            enable_2pc=True,
+            keep_prepared_txn=True,
+        ),
+        6,
+    )
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_prepared_transaction_is_ended_by_its_holder(
+    client: RawClient, producer: RawProducer, topic: str, commit: bool
+) -> None:
+    assert producer.add(topic, 0) == [0]
+    assert producer.produce(topic, b"x", version=CLASSIC_PRODUCE) == 0
+    answer = keep(client, producer)
+    assert (answer.error_code, answer.producer_epoch) == (0, producer.epoch + 1)
+    ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+    assert ongoing == (producer.producer_id, producer.epoch)
+    row = describe(client, producer.transactional_id)
+    assert (row.transaction_state, row.transaction_timeout_ms) == ("Ongoing", 2**31 - 1)
+    assert producer.end(commit=True, version=CLASSIC_END) == ErrorCode.PRODUCER_FENCED
+    producer.become(answer.producer_id, answer.producer_epoch)
+    assert producer.add(topic, 1) == [ErrorCode.INVALID_TXN_STATE]
+    for _ in range(2):
+        assert producer.end(commit=commit, version=CLASSIC_END) == 0
+        wait_for_state(
+            client, producer.transactional_id, "CompleteCommit" if commit else "CompleteAbort"
+        )
+    assert committed_values(client, topic) == ([b"x"] if commit else [])
+
+
+def test_keeping_says_that_nothing_is_open(client: RawClient, producer: RawProducer) -> None:
+    answer = keep(client, producer)
+    assert (answer.error_code, answer.ongoing_txn_producer_id) == (0, -1)
+    assert answer.ongoing_txn_producer_epoch == -1
+
+
+def test_transactions_without_timeout_can_be_forbidden(tmp_path: Path) -> None:
+    settings = {"transaction.two.phase.commit.enable": False}
+    with (
+        BrokerProcess(tmp_path, settings) as process,
+        RawClient(process.host, process.port) as client,
+    ):
+        client.create_topic("t", 1)
+        find_coordinator(client, "x")
+        producer = RawProducer(client, "x")
+        producer.init()
+        assert producer.add("t", 0) == [0]
+        answer = keep(client, producer)
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_prepared_transaction_outlives_its_timeout_and_the_broker(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, {}) as process:
+        with RawClient(process.host, process.port) as client:
+            client.create_topic("t", 1)
+            find_coordinator(client, "x")
+            producer, other = RawProducer(client, "x"), RawProducer(client, "y")
+            for each in (producer, other):
+                each.init(timeout_ms=4000)
+                assert each.add("t", 0) == [0]
+            assert producer.produce("t", b"x", version=CLASSIC_PRODUCE) == 0
+            answer = keep(client, producer)
+            assert answer.error_code == 0
+        process.kill()
+        process.start()
+        with RawClient(process.host, process.port) as client:
+            # The one that was not prepared has the same timeout, and is gone.
+            wait_for_state(client, "y", "CompleteAbort")
+            assert describe(client, "x").transaction_state == "Ongoing"
+            producer.client = client
+            producer.become(answer.producer_id, answer.producer_epoch)
+            assert producer.end(commit=True, version=CLASSIC_END) == 0
+            wait_for_state(client, "x", "CompleteCommit")
+            assert committed_values(client, "t") == [b"x"]

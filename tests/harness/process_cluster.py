@@ -1,4 +1,4 @@
-"""A cluster of broker processes on one etcd, for tests of what operators do.
+"""A cluster of broker processes on one etcd, for tests of what happens to it.
 
 with ProcessCluster(tmp_path, count=3) as cluster:
     cluster[2].kill()
@@ -13,8 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from harness.broker_process import BrokerProcess
+from harness.broker_process import BrokerProcess, wait_until
 from harness.etcd_process import EtcdCluster, require_etcd
+from harness.raw_client import RawClient
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.create_topics import CreateTopicsRequest
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 
 #: Several start at once, on whatever cores there are.
 START_SECONDS_MAX = 120.0
@@ -80,3 +84,37 @@ class ProcessCluster:
             broker.tell_to_stop()
         for broker in running:
             broker.stop()
+
+    def client(self) -> RawClient:
+        """Of a broker that runs."""
+        broker = next(each for each in self if each.is_alive())
+        return RawClient(broker.host, broker.port)
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """With a replica on each broker, as soon as all of them know of each other."""
+        topic = CreateTopicsRequest.Topic(
+            name=name, num_partitions=partitions, replication_factor=len(self._brokers)
+        )
+
+        def is_made() -> bool:
+            with self.client() as client:
+                (row,) = client.call(CreateTopicsRequest(topics=[topic])).topics
+            assert row.error_code in (ErrorCode.NONE, ErrorCode.INVALID_REPLICATION_FACTOR), row
+            return bool(row.error_code == ErrorCode.NONE)
+
+        wait_until(is_made, f"{name} to be made")
+
+    def coordinator(self, key: str, key_type: int) -> int:
+        """The broker that coordinates a group or a transactional id."""
+        request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
+        found: list[int] = []
+
+        def is_found() -> bool:
+            with self.client() as client:
+                (row,) = client.call(request).coordinators
+            if row.error_code == ErrorCode.NONE:
+                found.append(row.node_id)
+            return bool(found)
+
+        wait_until(is_found, f"the coordinator of {key}")
+        return found[0]

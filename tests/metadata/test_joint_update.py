@@ -155,3 +155,18 @@ def test_a_broker_that_leaves_does_not_join() -> None:
             assert (await it.ask(0, (2, 1), there)).isr == (2, 1)
 
     asyncio.run(scenario())
+
+
+def test_nothing_is_under_way_after_it_was_closed() -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            before = asyncio.all_tasks()
+            asked = it.ask(0, (1,))
+            await asyncio.sleep(0)
+            assert len(asyncio.all_tasks() - before) == 2
+            asked.cancel()
+            await it.updates.close()
+            assert asyncio.all_tasks() - before <= {asked}
+            await it.updates.close()
+
+    asyncio.run(scenario())

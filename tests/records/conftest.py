@@ -22,7 +22,7 @@ _SOURCE = Path(millstream.records.__file__).parent
 _ROOT = Path(__file__).parents[2]
 
 
-_NAMES = ("kernel", "arrow_decode")
+_NAMES = ("kernel", "arrow_decode", "arrow_encode")
 
 
 def _load(path: Path, name: str) -> ModuleType:

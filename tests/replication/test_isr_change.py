@@ -273,3 +273,20 @@ def test_a_deposed_leader_proposes_no_more(tmp_path: Path) -> None:
             assert it.store.record.isr == (3,)
 
     run(scenario())
+
+
+def test_nothing_is_begun_after_the_stop(tmp_path: Path) -> None:
+    """Followers' connections are closed later, and their fetches still count."""
+
+    async def scenario() -> None:
+        async with scene(tmp_path, isr=(1, 2)) as it:
+            await it.changes.stop()
+            it.append()
+            it.fetch(2)
+            it.fetch(3)
+            it.brokers_are({2: EPOCH, 3: EPOCH})
+            assert it.partition.high_watermark == 1
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            assert it.store.attempts == []
+
+    run(scenario())

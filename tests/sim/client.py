@@ -120,6 +120,8 @@ class Client:
                 topics=[MetadataRequest.Topic(name=TOPIC)], allow_auto_topic_creation=False
             )
             answer = await self.call_any(request, 12, MetadataResponse)
+            if not answer.brokers:
+                self.violated("was told that there are no brokers")
             brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for row in answer.topics[0].partitions:
                 newest = self._newest.get(row.partition_index, 0)

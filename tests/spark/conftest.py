@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -9,12 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.spark.sink.fault import FOLDER_VARIABLE
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FOLDER = Path(__file__).parent
+_CACHE = _FOLDER.parent.parent / ".cache"
+#: Spark's own Kafka connector; empty where Maven Central could not be reached.
+_CONNECTOR = sorted(map(str, (_CACHE / "spark-connector").glob("*.jar")))
 _numbers = count(1)
 
 #: Small, so that a machine with two cores holds it beside everything else.
@@ -48,13 +54,32 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millstream.spark.session import spark_session
 
     folder = tmp_path_factory.mktemp("spark")
+    (folder / "faults").mkdir()
+    os.environ[FOLDER_VARIABLE] = str(folder / "faults")
     config = _CONFIG | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
+        "spark.jars": ",".join(_CONNECTOR),
     }
     session = spark_session("millstream-tests", master="local[2]", config=config)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def faults(spark: SparkSession) -> Path:
+    """Where files are put that have the sink killed: see `millstream.spark.sink.fault`."""
+    return Path(os.environ[FOLDER_VARIABLE])
+
+
+@pytest.fixture(scope="session")
+def jvm_connector() -> None:
+    """For tests that use `format("kafka")`: skips them where the connector could not be fetched."""
+    if not _CONNECTOR:
+        record = _CACHE / "tools.json"
+        tools = json.loads(record.read_text()) if record.exists() else {}
+        reason = tools.get("spark-connector", {}).get("reason") or "run scripts/setup-test-tools"
+        pytest.skip(f"Spark's Kafka connector is not available: {reason}")
 
 
 @pytest.fixture(scope="session")

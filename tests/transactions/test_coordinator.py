@@ -15,6 +15,7 @@ from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.transactions import marker as marker_module
 from millstream.transactions import shard as shard_module
+from millstream.transactions.coordinator import Terms
 from millstream.transactions.shards import TransactionOptions
 from millstream.transactions.state import End, Marker, State
 from transactions.coordinator_home import CoordinatorHome
@@ -67,7 +68,7 @@ async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> N
 async def begin(home: CoordinatorHome, name: str = "x", *partitions: TopicPartition) -> Producer:
     """A producer with an open transaction."""
     tag = f"{name} {len(home.answers)}"
-    home.coordinator.init_producer(name, TIMEOUT_MS, None, 7, home.ticket(f"{tag} init"))
+    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.ticket(f"{tag} init"))
     await turns()
     producer = home.answers[f"{tag} init"]
     assert isinstance(producer, Producer)

@@ -12,7 +12,9 @@ from millstream.model.topic import TopicPartition
 from millstream.transactions.record import DamagedRecordError, decode_value
 from millstream.transactions.state import (
     LAST_EPOCH,
+    NO_TIMEOUT_MS,
     End,
+    Kept,
     Marker,
     State,
     Transaction,
@@ -283,3 +285,102 @@ def test_states_that_are_never_written_are_damage() -> None:
         value.transaction_status = number
         with pytest.raises(DamagedRecordError):
             Transaction("bank", 2).restore(value)
+
+
+def prepared(epoch: int = 0, new_id: int | None = None) -> Transaction:
+    transaction = ongoing(epoch)
+    transaction.keep(15, NO_TIMEOUT_MS, transaction.producer, new_id, "t")
+    return transaction
+
+
+def replayed(transaction: Transaction, effects: TransactionEffects) -> Transaction:
+    value = decode_value(effects.records[-1][1])
+    assert value is not None
+    copy = Transaction("bank", transaction.version)
+    copy.restore(value)
+    return copy
+
+
+def test_a_prepared_transaction_stays_until_its_holder_ends_it() -> None:
+    transaction = ongoing()
+    writer = transaction.producer
+    effects = transaction.keep(15, NO_TIMEOUT_MS, writer, None, "t")
+    holder = Producer(7, 1)
+    assert reply(effects) == Kept(holder, writer)
+    assert effects.timers == [(TIMER, None)]
+    copy = replayed(transaction, effects)
+    assert copy.loaded(10**12).timers == [(TIMER, None)]
+    for each in (transaction, copy):
+        assert (each.state, each.producer, each.current) == (State.ONGOING, writer, holder)
+        assert not each.is_expired(10**12, 1)
+        assert refused(lambda t=each: t.end(16, End(writer, True, 0), None, "t")) == (
+            ErrorCode.PRODUCER_FENCED
+        )
+        for producer in (writer, holder):
+            with pytest.raises(BrokerError):
+                each.add_partitions(16, producer, [A], 0, "t")
+        ended = each.end(17, End(holder, True, 0), None, "t")
+        assert ended.marker == Marker(holder, is_commit=True)
+        for partition in (A, B):
+            each.marked(18, partition)
+        # The answer was lost.
+        assert reply(each.end(19, End(holder, True, 0), None, "t")) == holder
+
+
+def test_preparing_is_repeated_by_who_did_not_hear_the_answer_and_by_nobody_else() -> None:
+    transaction = prepared()
+    writer, holder = Producer(7, 0), Producer(7, 1)
+    again = transaction.keep(16, NO_TIMEOUT_MS, writer, None, "t")
+    assert (reply(again), again.records) == (Kept(holder, writer), [])
+    for stranger in (Producer(7, 2), Producer(8, 0)):
+        code = refused(lambda one=stranger: transaction.keep(16, NO_TIMEOUT_MS, one, None, "t"))
+        assert code == ErrorCode.PRODUCER_FENCED
+    recovered = transaction.keep(17, NO_TIMEOUT_MS, None, None, "t")
+    assert reply(recovered) == Kept(Producer(7, 2), writer)
+    code = refused(lambda: transaction.end(18, End(holder, True, 0), None, "t"))
+    assert code == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_new_producer_aborts_a_prepared_transaction() -> None:
+    transaction = prepared()
+    effects = transaction.init_producer(20, TIMEOUT_MS, None, None, "t")
+    assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert effects.marker == Marker(Producer(7, 2), is_commit=False, version=2)
+    for each in (A, B):
+        transaction.marked(30, each)
+    code = refused(lambda: transaction.end(31, End(Producer(7, 1), True, 0), None, "t"))
+    assert code == ErrorCode.PRODUCER_FENCED
+    assert reply(transaction.init_producer(40, TIMEOUT_MS, None, None, "t")) == Producer(7, 3)
+
+
+@pytest.mark.parametrize(("client", "goes_on"), [(0, Producer(8, 0)), (2, Producer(8, 1))])
+def test_a_holder_takes_a_new_id_when_epochs_are_used_up(client: int, goes_on: Producer) -> None:
+    transaction = ongoing(epoch=LAST_EPOCH - 1)
+    assert transaction.needs_producer_id()
+    code = refused(lambda: transaction.keep(15, NO_TIMEOUT_MS, None, None, "t"))
+    assert code == ErrorCode.CONCURRENT_TRANSACTIONS
+    effects = transaction.keep(15, NO_TIMEOUT_MS, None, 8, "t")
+    assert reply(effects) == Kept(Producer(8, 0), Producer(7, LAST_EPOCH - 1))
+    for each in (replayed(transaction, effects), transaction):
+        ended = each.end(20, End(Producer(8, 0), True, client), None, "t")
+        assert reply(ended) == goes_on
+        assert ended.marker == Marker(Producer(7, LAST_EPOCH), is_commit=True, version=client)
+        for partition in (A, B):
+            each.marked(30, partition)
+        assert each.producer == goes_on
+        assert reply(each.end(31, End(Producer(8, 0), True, client), None, "t")) == goes_on
+
+
+def test_keeping_where_nothing_is_open_is_an_initialisation() -> None:
+    transaction = started()
+    effects = transaction.keep(5, NO_TIMEOUT_MS, None, None, "t")
+    assert reply(effects) == Kept(Producer(7, 1), None)
+    assert transaction.add_partitions(6, Producer(7, 1), [A], 2, "t").timers == [(TIMER, None)]
+
+
+def test_a_kept_transaction_with_a_timeout_still_times_out() -> None:
+    transaction = ongoing()
+    effects = transaction.keep(15, 5000, None, None, "t")
+    assert effects.timers == [(TIMER, 10 + 5000)]
+    effects = transaction.expire(6000, TIMER)
+    assert effects.marker == Marker(Producer(7, 2), is_commit=False, version=2)

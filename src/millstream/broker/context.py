@@ -13,6 +13,7 @@ from millstream.env.random import Random
 from millstream.groups.coordinator import Coordinator
 from millstream.log.directory import LogDirectory
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.record import BrokerRecord
 from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.replica import Replicas
 from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
@@ -53,6 +54,16 @@ class Services:
     checkpoint: Callable[[], Awaitable[None]]
     #: Stops this broker from leading anything if others may have replaced it; cheap.
     check_lease: Callable[[], None] = lambda: None
+    #: As this broker registers, from when its ports are known.
+    record: BrokerRecord | None = None
+
+    @property
+    def brokers(self) -> list[BrokerRecord]:
+        """Those that are alive, for clients; this one while nobody is registered, as after an
+        outage of the store. Clients that are told of no broker at all forget those they knew:
+        librdkafka 2.16 may then never ask anybody again."""
+        alive = list(self.catalog.image.brokers.values())
+        return alive or ([] if self.record is None else [self.record])
 
     @property
     def controller_id(self) -> int:

@@ -149,6 +149,7 @@ def transaction_options(config: BrokerConfig) -> TransactionOptions:
     return TransactionOptions(
         version=config.transaction_version,
         timeout_ms_max=config.transaction_max_timeout_ms,
+        is_two_phase_allowed=config.transaction_two_phase_commit_enable,
         id_expiration_ms=config.transactional_id_expiration_ms,
         id_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
         load_bytes=min(config.transaction_state_log_load_buffer_size, LOAD_BYTES_MAX),

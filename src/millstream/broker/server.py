@@ -307,6 +307,8 @@ class Server:
     ) -> Services:
         environment = self._environment
         coordinators = self._start_coordinators(config, catalog, replicas)
+        updates = JointUpdates(catalog)
+        self._undo.push_async_callback(updates.close)
         services = Services(
             config=config,
             clock=environment.clock,
@@ -318,7 +320,7 @@ class Server:
             exchange=ReplicaExchange(
                 config.node_id,
                 replicas,
-                JointUpdates(catalog).update,
+                updates.update,
                 options.exchange_options(config),
                 clock=environment.clock,
                 network=environment.network,
@@ -424,16 +426,17 @@ class Server:
         # Before connections are closed: whoever waits for a coordinator is told to look elsewhere.
         assert self._coordinators is not None
         self._undo.push_async_callback(self._coordinators.stop)
+        services.record = BrokerRecord(
+            node_id=config.node_id,
+            endpoints=config.advertised_endpoints(self.ports),
+            rack=config.broker_rack,
+            incarnation=f"{services.random.getrandbits(64):016x}",
+            clean_start=services.directory.was_clean,
+        )
         membership = Membership(
             services.catalog,
             store,
-            BrokerRecord(
-                node_id=config.node_id,
-                endpoints=config.advertised_endpoints(self.ports),
-                rack=config.broker_rack,
-                incarnation=f"{services.random.getrandbits(64):016x}",
-                clean_start=services.directory.was_clean,
-            ),
+            services.record,
             config.broker_session_timeout_ms,
             self._environment.network,
             self._environment.clock,

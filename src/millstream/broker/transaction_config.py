@@ -27,6 +27,12 @@ class TransactionConfig(GroupConfig):
     transaction_max_timeout_ms: int = setting(
         _INT, 900_000, "Longest timeout that a producer may ask for.", minimum=1
     )
+    transaction_two_phase_commit_enable: bool = setting(
+        _BOOLEAN,
+        True,
+        "Whether producers may prepare transactions that never time out (KIP-939), as the Spark "
+        "sink does. One that is left behind holds up read-committed readers until it is ended.",
+    )
     transaction_partition_verification_enable: bool = setting(
         _BOOLEAN,
         True,

@@ -4,7 +4,7 @@ When a broker comes back, thousands of leaders want to change their ISR in the s
 asks for itself; while one transaction is under way, whatever is asked for meanwhile makes up the
 next. One that can't be stored as a whole is taken apart, so that each gets its own answer.
 
-Owns the task that stores, which ends by itself when nothing is left.
+Owns the task that stores, which ends by itself when nothing is left, or by `close`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ class JointUpdates:
         if self._task is None:
             self._task = loop.create_task(self._run(), name="joint-updates")
         return await answer
+
+    async def close(self) -> None:
+        """End what is under way, which may be stored all the same. Nobody may wait for answers."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         # Not at once: whoever asks in the same turn of the loop comes along.

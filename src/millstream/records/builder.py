@@ -20,6 +20,7 @@ from millstream.records.batch import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
+    BatchHeader,
     stamp_crc,
 )
 from millstream.records.codec import Codec, compress
@@ -64,32 +65,40 @@ def build_batch(
         raise ValueError(f"timestamps from {low} to {max_timestamp} do not fit in one batch")
 
     payload = encode(records, base_offset, base_timestamp)
-    body = payload if codec == Codec.NONE else compress(codec, payload, level)
     batch = bytearray(HEADER_BYTES)
-    batch += body
-    HEADER.pack_into(
+    batch += payload if codec == Codec.NONE else compress(codec, payload, level)
+    seal_batch(
         batch,
-        0,
-        base_offset,
-        len(batch) - LOG_OVERHEAD,
-        leader_epoch,
-        MAGIC,
-        0,
-        codec
-        | (APPEND_TIME_FLAG if append_time_ms is not None else 0)
-        | (TRANSACTIONAL_FLAG if is_transactional else 0)
-        | (CONTROL_FLAG if is_control else 0)
-        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp if append_time_ms is None else append_time_ms,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+        BatchHeader(
+            base_offset,
+            0,
+            leader_epoch,
+            MAGIC,
+            0,
+            codec
+            | (APPEND_TIME_FLAG if append_time_ms is not None else 0)
+            | (TRANSACTIONAL_FLAG if is_transactional else 0)
+            | (CONTROL_FLAG if is_control else 0)
+            | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp if append_time_ms is None else append_time_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        ),
     )
-    stamp_crc(batch, 0, len(batch))
     return batch
+
+
+def seal_batch(batch: bytearray, header: BatchHeader) -> None:
+    """Fill in the first bytes of a batch whose records are in place.
+
+    The header's batch length and CRC are worked out, whatever it says.
+    """
+    HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LOG_OVERHEAD, crc=0))
+    stamp_crc(batch, 0, len(batch))
 
 
 def _check_offsets(records: Sequence[Record], base_offset: int, last_offset_delta: int) -> None:

@@ -92,7 +92,8 @@ class IsrChanges:
         )
 
     async def stop(self) -> None:
-        """End all attempts. What was proposed may still be stored."""
+        """End all attempts and begin no more. What was proposed may still be stored. Followers may
+        go on fetching until their connections are closed."""
         tasks = list(self._at_work.values())
         if self._review_task is not None:
             tasks.append(self._review_task)
@@ -159,7 +160,8 @@ class IsrChanges:
         view = self._view(partition, self._clock.monotonic())
         leadership.review(view)
         partition.advance_high_watermark()
-        if partition not in self._at_work and leadership.wants_change(view):
+        is_free = self._review_task is not None and partition not in self._at_work
+        if is_free and leadership.wants_change(view):
             task = asyncio.get_running_loop().create_task(self._change(partition))
             self._at_work[partition] = task
 

@@ -1,7 +1,7 @@
-"""Decoded rows as Arrow record batches, without a copy.
+"""Between pyarrow and the kernels' plain buffers, without a copy.
 
-Owns the step from the kernels' plain buffers to pyarrow, and the schema: exactly what Spark makes
-of the source's columns with the session's time zone UTC.
+Owns decoded rows as record batches, with exactly the schema that Spark makes of the source's
+columns with the session's time zone UTC; and Arrow arrays as columns to encode.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millstream.records import arrow_encode
 from millstream.records.arrow_decode import Binary, Headers, Rows
 from millstream.records.column import Columns
 
@@ -105,3 +106,67 @@ def _headers(column: Headers | None) -> pa.Array:
     return pa.Array.from_buffers(
         HEADER_TYPE, column.rows, buffers, column.null_count, children=[entries]
     )
+
+
+def record_columns(
+    key: pa.Array | None,
+    value: pa.Array | None,
+    headers: pa.Array | None = None,
+    timestamp: pa.Array | None = None,
+) -> arrow_encode.RecordColumns:
+    """Arrays of the same length as columns to encode; None, or all null, costs nothing.
+
+    Keys and values are binary or string, headers of `HEADER_TYPE`, timestamps of microseconds or
+    their int64. At least one array must be given.
+    """
+    count = max(len(array) for array in (key, value, headers, timestamp) if array is not None)
+    return arrow_encode.RecordColumns(
+        count,
+        _binary_input(key) if _has_content(key) else None,
+        _binary_input(value) if _has_content(value) else None,
+        _headers_input(headers) if _has_content(headers) else None,
+        number_column(timestamp, 8) if _has_content(timestamp) else None,
+    )
+
+
+def number_column(array: pa.Array, width: int) -> arrow_encode.Column:
+    """An array of numbers of `width` bytes, such as the partition (int32) that rows are for."""
+    validity, numbers = array.buffers()
+    return arrow_encode.Column(
+        len(array), array.offset, _optional(array, validity), _bytes(numbers), width
+    )
+
+
+def _has_content(array: pa.Array | None) -> bool:
+    return array is not None and array.null_count < len(array)
+
+
+def _binary_input(array: pa.Array) -> arrow_encode.Binary:
+    validity, offsets, data = array.buffers()
+    return arrow_encode.Binary(
+        len(array), array.offset, _optional(array, validity), _bytes(offsets), _bytes(data)
+    )
+
+
+def _headers_input(array: pa.Array) -> arrow_encode.Headers | None:
+    entries = array.values
+    if len(entries) == 0:
+        return None
+    names, values = entries.flatten()
+    validity, offsets = array.buffers()[:2]
+    return arrow_encode.Headers(
+        len(array),
+        array.offset,
+        _optional(array, validity),
+        _bytes(offsets),
+        _binary_input(names),
+        _binary_input(values),
+    )
+
+
+def _optional(array: pa.Array, validity: pa.Buffer | None) -> memoryview | None:
+    return _bytes(validity) if array.null_count else None
+
+
+def _bytes(buffer: pa.Buffer | None) -> memoryview:
+    return memoryview(b"") if buffer is None else memoryview(buffer).cast("B")

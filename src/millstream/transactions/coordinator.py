@@ -13,6 +13,7 @@ something that may take one brings it along.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from millstream.coordination.effects import Effects, Producer
 from millstream.coordination.ticket import Ticket
@@ -20,7 +21,17 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.transactions.shard import Shard
 from millstream.transactions.shards import Shards
-from millstream.transactions.state import End, Transaction
+from millstream.transactions.state import NO_TIMEOUT_MS, End, Transaction
+
+
+class Terms(NamedTuple):
+    """On which a producer is initialised."""
+
+    timeout_ms: int
+    #: No timeout: the transaction takes part in a two-phase commit.
+    is_two_phase: bool = False
+    #: An open transaction is kept to be ended, not aborted.
+    keeps: bool = False
 
 
 class Coordinator:
@@ -47,27 +58,36 @@ class Coordinator:
     def init_producer(
         self,
         transactional_id: str,
-        timeout_ms: int,
+        terms: Terms,
         expected: Producer | None,
         new_producer_id: int | None,
         ticket: Ticket,
     ) -> None:
-        """InitProducerId; the ticket gets the producer, or a code."""
+        """InitProducerId; the ticket gets the producer, or `Kept`, or a code."""
         now_ms = self.shards.now_ms
         try:
             _check_id(transactional_id)
-            if not 0 < timeout_ms <= self.shards.options.timeout_ms_max:
-                raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            timeout_ms = self._timeout_ms(terms)
             shard = self.shards.of(transactional_id)
             transaction = shard.transactions.get(transactional_id) or shard.new(transactional_id)
-            effects = transaction.init_producer(
-                now_ms, timeout_ms, expected, new_producer_id, ticket
-            )
+            init = transaction.keep if terms.keeps else transaction.init_producer
+            effects = init(now_ms, timeout_ms, expected, new_producer_id, ticket)
         except BrokerError as error:
             ticket.fail(error.code)
             return
         shard.transactions[transactional_id] = transaction
         shard.act(transaction, effects)
+
+    def _timeout_ms(self, terms: Terms) -> int:
+        options = self.shards.options
+        if terms.is_two_phase:
+            if not options.is_two_phase_allowed:
+                # What Kafka says as well: whether it is allowed is not for everybody to know.
+                raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return NO_TIMEOUT_MS
+        if not 0 < terms.timeout_ms <= options.timeout_ms_max:
+            raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        return terms.timeout_ms
 
     # Partitions
 

@@ -36,6 +36,8 @@ class TransactionOptions:
     #: The cluster's transaction version.
     version: int = 2
     timeout_ms_max: int = 900_000
+    #: Whether transactions may ask for having no timeout.
+    is_two_phase_allowed: bool = True
     id_expiration_ms: int = 7 * 24 * 3_600_000
     id_check_interval_ms: int = 3_600_000
     #: Read at a time when a partition is loaded.

@@ -13,6 +13,7 @@
     event                      from                           to
     init_producer              EMPTY, COMPLETE_*              EMPTY            epoch raised
                                ONGOING                        PREPARE_ABORT    producer fenced
+    keep                       ONGOING                        ONGOING          producer fenced
     add_partitions             EMPTY, ONGOING, COMPLETE_*     ONGOING
     end                        ONGOING                        PREPARE_*
                                EMPTY, COMPLETE_* (version 2)  PREPARE_ABORT    nothing was added
@@ -27,6 +28,12 @@ again. In transaction version 2 (KIP-890) every end raises the epoch, and the ma
 raised one, so that nothing late can become part of the next transaction. The last epoch of an id is
 never given to a producer: it is left for fencing. When the epochs of an id are used up, the
 transactional id goes on with a new producer id.
+
+A transaction can take part in a two-phase commit whose decision is somebody else's (KIP-939). Its
+timeout is `NO_TIMEOUT_MS`: only its producer, or a new one of its id, ends it. A producer that
+keeps an open transaction is given a new epoch, and can do nothing with it but end the transaction;
+the batches in the partitions have the epoch before. So keeping is what prepares a transaction: from
+then on its writer is fenced, and with no timeout it stays until it is ended.
 
 A refusal is a BrokerError, raised before anything was changed.
 """
@@ -51,6 +58,8 @@ NO_TIME: Final = -1
 BUMPING_VERSION: Final = 2
 #: For fencing only; no producer has it.
 LAST_EPOCH: Final = 0x7FFF
+#: Of transactions that take part in a two-phase commit.
+NO_TIMEOUT_MS: Final = 0x7FFFFFFF
 
 _TIMEOUT: Final[TimerKey] = ("timeout", "")
 
@@ -103,12 +112,22 @@ class End(NamedTuple):
     version: int
 
 
+class Kept(NamedTuple):
+    """The answer to whoever keeps an open transaction."""
+
+    #: Who may end it.
+    holder: Producer
+    #: Who wrote it; None if nothing is open.
+    writer: Producer | None
+
+
 class Transaction:
     """See the module's text."""
 
     __slots__ = (
         "client_version",
         "last_epoch",
+        "next_producer_epoch",
         "next_producer_id",
         "partitions",
         "previous_producer_id",
@@ -130,8 +149,10 @@ class Transaction:
         self.producer_id = NO_PRODUCER_ID
         #: Before it the epochs were used up; NO_PRODUCER_ID if there was none.
         self.previous_producer_id = NO_PRODUCER_ID
-        #: With which the producer goes on after a transaction that used the epochs up.
+        #: With which the producer goes on after a transaction that used the epochs up; of an open
+        #: transaction that was kept, who may end it.
         self.next_producer_id = NO_PRODUCER_ID
+        self.next_producer_epoch = NO_EPOCH
         self.producer_epoch = NO_EPOCH
         #: The producer's epoch before the present one if it may retry with that, else NO_EPOCH.
         self.last_epoch = NO_EPOCH
@@ -148,9 +169,26 @@ class Transaction:
         return Producer(self.producer_id, self.producer_epoch)
 
     @property
+    def holder(self) -> Producer | None:
+        """Who may end the open transaction in place of the producer that wrote it, if it was
+        kept."""
+        if self.state is not State.ONGOING or self.next_producer_id == NO_PRODUCER_ID:
+            return None
+        return Producer(self.next_producer_id, self.next_producer_epoch)
+
+    @property
+    def current(self) -> Producer:
+        """Whose requests are taken."""
+        return self.holder or self.producer
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether the next epoch can't be given to a producer."""
-        return self.producer_epoch >= LAST_EPOCH - 1
+        return self.current.epoch >= LAST_EPOCH - 1
+
+    @property
+    def has_timeout(self) -> bool:
+        return self.timeout_ms != NO_TIMEOUT_MS
 
     @property
     def marker(self) -> Marker | None:
@@ -179,7 +217,7 @@ class Transaction:
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         effects = TransactionEffects()
         if self.state is State.ONGOING:
-            if expected not in (None, self.producer):
+            if expected not in (None, self.current):
                 # Kafka would abort the transaction first, and refuse then: a zombie's doing.
                 raise BrokerError(ErrorCode.PRODUCER_FENCED)
             self._fence(now_ms, effects)
@@ -194,11 +232,51 @@ class Transaction:
         effects.reply(token, self.producer)
         return effects
 
+    def keep(
+        self,
+        now_ms: int,
+        timeout_ms: int,
+        expected: Producer | None,
+        new_producer_id: int | None,
+        token: Token,
+    ) -> TransactionEffects:
+        """Like `init_producer`, but an open transaction stays and can only be ended; the token
+        gets `Kept`. `expected` may also be its writer, whose answer was lost."""
+        if self.state is not State.ONGOING:
+            effects = self.init_producer(now_ms, timeout_ms, expected, new_producer_id, token)
+            effects.replies = [(token, Kept(self.producer, None))]
+            return effects
+        effects = TransactionEffects()
+        if self.holder is None or expected != self.producer:
+            if expected not in (None, self.current):
+                raise BrokerError(ErrorCode.PRODUCER_FENCED)
+            self._raise_holder(new_producer_id)
+            self.timeout_ms = timeout_ms
+            self._write(now_ms, effects)
+            self._set_timer(effects)
+        effects.reply(token, Kept(self.current, self.producer))
+        return effects
+
+    def _raise_holder(self, new_producer_id: int | None) -> None:
+        if not self.is_exhausted:
+            producer_id, epoch = self.current
+            self.next_producer_id, self.next_producer_epoch = producer_id, epoch + 1
+        elif new_producer_id is None:
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            self.next_producer_id, self.next_producer_epoch = new_producer_id, 0
+
+    def _set_timer(self, effects: TransactionEffects, least_ms: int = 0) -> None:
+        if self.has_timeout:
+            effects.set_timer(_TIMEOUT, max(self.start_ms + self.timeout_ms, least_ms))
+        else:
+            effects.cancel_timer(_TIMEOUT)
+
     def needs_producer_id(self, epoch: int | None = None) -> bool:
         """Whether the next rise of the epoch, asked for in `epoch`, takes a new producer id."""
         if self.producer_id == NO_PRODUCER_ID:
             return True
-        return self.is_exhausted and epoch in (None, self.producer_epoch)
+        return self.is_exhausted and epoch in (None, self.current.epoch)
 
     def _is_plausible(self, expected: Producer) -> bool:
         """Its own present id, or the one before if the answer that named the new one was lost."""
@@ -242,12 +320,14 @@ class Transaction:
         """Begin a transaction, or add to it; the token gets None. `version` is the client's."""
         self._check_not_ending()
         self._check_producer(producer)
+        if self.holder is not None:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         effects = TransactionEffects()
         added = set(partitions) - self.partitions
         if self.state is not State.ONGOING:
             self.state = State.ONGOING
             self.start_ms = now_ms
-            effects.set_timer(_TIMEOUT, now_ms + self.timeout_ms)
+            self._set_timer(effects)
         elif not added:
             effects.reply(token, None)
             return effects
@@ -281,11 +361,13 @@ class Transaction:
             return self._end_bumping(now_ms, end, new_producer_id, token)
         self._check_producer(end.producer)
         effects = TransactionEffects()
+        goes_on = self.current
         if self.state is State.ONGOING:
+            self._hand_over()
             self._prepare(now_ms, end.is_commit, end.version, effects)
         elif self.state is not (State.COMPLETE_COMMIT if end.is_commit else State.COMPLETE_ABORT):
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-        effects.reply(token, self.producer)
+        effects.reply(token, goes_on)
         return effects
 
     def _end_bumping(
@@ -299,21 +381,41 @@ class Transaction:
         self._check_producer(end.producer)
         if self.state is not State.ONGOING and end.is_commit:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-        if self.is_exhausted:
-            if new_producer_id is None:
-                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
-            self.next_producer_id = new_producer_id
+        is_exhausted = self.is_exhausted
+        if is_exhausted and new_producer_id is None:
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if self.state is not State.ONGOING:
             # A transaction without partitions is aborted only to raise the epoch.
             self.start_ms = now_ms
+        self._hand_over()
         self.last_epoch = self.producer_epoch
-        self.producer_epoch += 1
+        self._raise_ending_epoch()
+        if is_exhausted and new_producer_id is not None:
+            self.next_producer_id, self.next_producer_epoch = new_producer_id, 0
         self._prepare(now_ms, end.is_commit, end.version, effects)
         goes_on = self.producer
         if self.next_producer_id != NO_PRODUCER_ID:
-            goes_on = Producer(self.next_producer_id, 0)
+            goes_on = Producer(self.next_producer_id, self.next_producer_epoch)
         effects.reply(token, goes_on)
         return effects
+
+    def _hand_over(self) -> None:
+        """The transaction is about to end: who holds it becomes its producer, at once or, with
+        another producer id, once it has ended."""
+        holder = self.holder
+        if holder is None:
+            return
+        if holder.producer_id == self.producer_id:
+            self.producer_epoch = holder.epoch
+            self.next_producer_id, self.next_producer_epoch = NO_PRODUCER_ID, NO_EPOCH
+        else:
+            self.producer_epoch = LAST_EPOCH
+
+    def _raise_ending_epoch(self) -> None:
+        if self.next_producer_id == NO_PRODUCER_ID:
+            self.producer_epoch += 1
+        else:
+            self.next_producer_epoch += 1
 
     def _is_repeated(self, end: End) -> bool:
         """Whether the producer ends what has ended, as it did not hear the answer."""
@@ -342,7 +444,8 @@ class Transaction:
         return effects
 
     def _fence(self, now_ms: int, effects: TransactionEffects) -> None:
-        self.producer_epoch += 1
+        self._hand_over()
+        self._raise_ending_epoch()
         self.last_epoch = NO_EPOCH
         self._prepare(now_ms, is_commit=False, version=self.version, effects=effects)
 
@@ -367,8 +470,10 @@ class Transaction:
         self.state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
         if self.next_producer_id != NO_PRODUCER_ID:
             self.previous_producer_id = self.producer_id
-            self.producer_id, self.producer_epoch = self.next_producer_id, 0
-            self.next_producer_id = NO_PRODUCER_ID
+            self.producer_id = self.next_producer_id
+            # Kafka says nothing where it means 0.
+            self.producer_epoch = max(self.next_producer_epoch, 0)
+            self.next_producer_id, self.next_producer_epoch = NO_PRODUCER_ID, NO_EPOCH
         self._write(now_ms, effects)
         return effects
 
@@ -378,7 +483,7 @@ class Transaction:
         """All records were replayed: go on where they end."""
         effects = TransactionEffects()
         if self.state is State.ONGOING:
-            effects.set_timer(_TIMEOUT, max(self.start_ms + self.timeout_ms, now_ms))
+            self._set_timer(effects, now_ms)
         effects.marker = self.marker
         return effects
 
@@ -401,6 +506,7 @@ class Transaction:
         self.producer_id = value.producer_id
         self.previous_producer_id = value.previous_producer_id
         self.next_producer_id = value.next_producer_id
+        self.next_producer_epoch = value.next_producer_epoch
         self.producer_epoch = value.producer_epoch
         self.last_epoch = NO_EPOCH
         self.timeout_ms = value.transaction_timeout_ms
@@ -421,9 +527,10 @@ class Transaction:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def _check_producer(self, producer: Producer) -> None:
-        if producer.producer_id != self.producer_id:
+        current = self.current
+        if producer.producer_id != current.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if producer.epoch != self.producer_epoch:
+        if producer.epoch != current.epoch:
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
 
     def _write(self, now_ms: int, effects: TransactionEffects) -> None:
@@ -435,6 +542,7 @@ class Transaction:
             producer_id=self.producer_id,
             previous_producer_id=self.previous_producer_id,
             next_producer_id=self.next_producer_id,
+            next_producer_epoch=self.next_producer_epoch,
             producer_epoch=self.producer_epoch,
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=self.state.number,

@@ -1,6 +1,7 @@
 """DescribeTransactions: version 0. Of ids that this broker coordinates.
 
-A transaction that is being ended shows only the partitions that have no marker yet.
+A transaction that is being ended shows only the partitions that have no marker yet, and one that
+was kept shows the producer that may end it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _describe(transactional_id: str, context: Context) -> _Row:
     row.transaction_state = found.state.label
     row.transaction_timeout_ms = found.timeout_ms
     row.transaction_start_time_ms = found.start_ms
-    row.producer_id, row.producer_epoch = found.producer
+    row.producer_id, row.producer_epoch = found.current
     topics: dict[str, _Row.Topic] = {}
     for topic, number in sorted(found.partitions):
         if topic not in topics:

@@ -1,4 +1,4 @@
-"""InitProducerId: versions 0 to 5.
+"""InitProducerId: versions 0 to 6.
 
 Without a transactional id, an idempotent producer's id: a new one each time, as Kafka does, with
 epoch 0. The id comes from a block that was reserved durably, so no two producers ever share one.
@@ -8,6 +8,10 @@ the id before; an open transaction is aborted first, and the producer told to tr
 (CONCURRENT_TRANSACTIONS). From version 3 on a producer may say what it believes to have, to go on
 after an error (KIP-360). Fenced producers are told INVALID_PRODUCER_EPOCH up to version 3, and
 PRODUCER_FENCED from 4 on.
+
+From version 6 on a producer may ask for transactions without a timeout
+(TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the broker is told not to allow them), and may keep an
+open transaction in order to end it; the answer then says who wrote it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from millstream.broker.context import Context
 from millstream.coordination.effects import Producer
 from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.transactions.coordinator import Terms
+from millstream.transactions.state import Kept
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
@@ -76,7 +82,7 @@ def _begin(
 ) -> None:
     context.services.transactions.init_producer(
         request.transactional_id or "",
-        request.transaction_timeout_ms,
+        Terms(request.transaction_timeout_ms, request.enable_2pc, request.keep_prepared_txn),
         expected,
         new_producer_id,
         ticket,
@@ -91,9 +97,14 @@ def _expected(request: InitProducerIdRequest) -> Producer | None:
     return Producer(request.producer_id, request.producer_epoch) if has_id else None
 
 
-def _response(reply: Producer | ErrorCode, context: Context) -> InitProducerIdResponse:
+def _response(reply: Producer | Kept | ErrorCode, context: Context) -> InitProducerIdResponse:
     if isinstance(reply, ErrorCode):
         return _refusal(reply, context)
+    if isinstance(reply, Kept):
+        response = _response(reply.holder, context)
+        if reply.writer is not None:
+            response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch = reply.writer
+        return response
     return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.epoch)
 
 

@@ -77,7 +77,7 @@ async def _describe_many(topics: Iterable[TopicRecord], context: Context) -> Met
 def _respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
     services = context.services
     brokers = []
-    for broker in services.catalog.image.brokers.values():
+    for broker in services.brokers:
         endpoint = broker.endpoint(context.listener)
         if endpoint is not None:
             brokers.append(

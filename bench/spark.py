@@ -1,0 +1,145 @@
+"""`python -m bench.spark`: `format("millstream")` beside Spark's own Kafka connector.
+
+One Spark, one Apache Kafka and one Millstream, all at once on this machine; what is measured takes
+turns between them (A B, B A, A B, ...), so that a ratio compares neighbours in time. Spark's
+connector reads and writes Kafka, Millstream's source and sink read and write Millstream, the same
+records. Ours writes exactly once, the connector at least once: it has nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from rich.console import Console
+
+from bench.brokers import JARS, REPOSITORY, Kafka, Millstream
+from bench.report import Report
+from bench.spark_rows import BARS, FULL, QUICK, Case, Data, Peer, Plan, fill, sections
+from millstream.spark.session import spark_session
+
+CONNECTOR = REPOSITORY / ".cache" / "spark-connector"
+RESULTS = REPOSITORY / "bench" / "results"
+
+console = Console(width=None if sys.stdout.isatty() else 160)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("--repeats", type=int, help="how often each is measured (3; quick: 1)")
+    parser.add_argument("--quick", action="store_true", help="small amounts, a few minutes")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PATTERN", help="cases to run (repeatable)"
+    )
+    parser.add_argument("--list", action="store_true", help="print the names of all cases and end")
+    parser.add_argument("--master", default="local[*]", help="Spark's master")
+    parser.add_argument("--out", type=Path, help="JSON file (default: a new one in bench/results)")
+    return parser.parse_args()
+
+
+def chosen(patterns: list[str]) -> list[tuple[Data | None, list[Case]]]:
+    """The sections, with the cases whose name contains or matches one of the patterns."""
+
+    def is_chosen(case: Case) -> bool:
+        return not patterns or any(
+            pattern.lower() in case.name.lower() or fnmatch.fnmatch(case.name, pattern)
+            for pattern in patterns
+        )
+
+    found = [(data, [case for case in cases if is_chosen(case)]) for data, cases in sections()]
+    return [(data, cases) for data, cases in found if cases]
+
+
+@contextmanager
+def peers(master: str) -> Iterator[list[Peer]]:
+    """Both brokers and the Spark that uses them."""
+    brokers = [Kafka(), Millstream()]
+    spark = None
+    try:
+        for broker in brokers:
+            broker.start()
+        config = {
+            "spark.jars": ",".join(map(str, sorted(CONNECTOR.glob("*.jar")))),
+            "spark.driver.memory": "3g",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": str(os.cpu_count()),
+        }
+        spark = spark_session("millstream-bench", master=master, config=config)
+        yield [
+            Peer("kafka", "kafka", brokers[0], spark),
+            Peer("millstream", "millstream", brokers[1], spark),
+        ]
+    finally:
+        if spark is not None:
+            spark.stop()
+        for broker in brokers:
+            broker.remove()
+
+
+def run_case(case: Case, order: list[Peer], plan: Plan, report: Report) -> None:
+    for peer in order:
+        try:
+            figures = case.measure(peer, plan)
+        except (RuntimeError, OSError, KafkaException, PySparkException, Py4JError) as error:
+            report.failures.append(f"{peer.name}, {case.name}: {error}")
+            console.print(f"  [red]{case.name} failed[/red]: {str(error)[:600]}", highlight=False)
+            continue
+        report.add(peer.name, figures)
+        shown = ", ".join(f"{figure.value:,.4g} {figure.unit}" for figure in figures)
+        console.print(f"  {case.name}, {peer.name}: {shown}", highlight=False)
+
+
+def measure(options: argparse.Namespace) -> int:
+    repeats = options.repeats or (1 if options.quick else 3)
+    plan = QUICK if options.quick else FULL
+    report = Report({"repeats": repeats, **dataclasses.asdict(plan)}, BARS)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / ".gitignore").write_text("*\n")
+    out = options.out or RESULTS / f"spark-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    with peers(options.master) as both:
+        for data, cases in chosen(options.only):
+            console.print(f"[bold]{data.topic if data else 'no data of its own'}[/bold]")
+            if data is not None:
+                for peer in both:
+                    fill(peer, data, plan)
+            for case in cases:
+                run_case(case, both, plan.warm_up(), Report({}))
+                for repeat in range(repeats):
+                    run_case(case, both[:: 1 if repeat % 2 == 0 else -1], plan, report)
+            if data is not None:
+                for peer in both:
+                    peer.delete(data.topic)
+            report.write(out)
+    report.print(console)
+    console.print(f"JSON: {out}")
+    return 1 if report.failures else 0
+
+
+def main() -> int:
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    if options.list:
+        for _, cases in chosen(options.only):
+            console.print("\n".join(case.name for case in cases), highlight=False)
+        return 0
+    subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True)
+    if not (JARS.is_dir() and CONNECTOR.is_dir()):
+        console.print("jars of Kafka or of Spark's connector lack; see .cache/tools.json")
+        return 3
+    return measure(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
