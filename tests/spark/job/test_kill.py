@@ -1,4 +1,7 @@
-"""Drivers of jobs killed by SIGKILL, at named steps and at random moments."""
+"""Drivers of jobs killed by SIGKILL, at named steps and at random moments.
+
+Each has a JVM of its own; the tests of the jobs let them die at the same steps inside one process.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DRIVER = Path(__file__).parent / "driver.py"
-_WAIT_S_MAX = 240
+_WAIT_S_MAX = 600
 
 
 def _die(told: dict[str, Any], output: Path) -> None:
@@ -41,17 +44,13 @@ def _die(told: dict[str, Any], output: Path) -> None:
     assert code == -signal.SIGKILL, output.read_text()[-5000:]
 
 
-def test_an_archive_whose_driver_is_killed(
-    spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
-) -> None:
-    _kill_and_compare(spark, broker, topic_name, tmp_path, ("archive", "committed"))
-
-
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "when",
     [
-        *(("archive", at) for at in ("reading", "written", "in place", "compacted", "replaced")),
+        *(("archive", at) for at in ("reading", "written", "committed", "in place")),
+        *(("archive", at) for at in ("compacted", "replaced")),
         *(("snapshot", at) for at in ("reading", "written", "committed", "in place")),
         *(("replay", at) for at in ("sending", "sent", "noted")),
     ],
