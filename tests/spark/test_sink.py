@@ -105,7 +105,7 @@ def test_rows_that_cannot_be_written_fail_the_write(
     broker.create_topic(topic_name, 2)
     for columns, text in (
         ("'a' as value, cast(null as string) as topic", "null topic present"),
-        (f"'a' as value, '{topic_name}' as topic, 2 as partition", "partition 2 of topic"),
+        (f"'a' as value, '{topic_name}' as topic, 2 as partition", "partition 2 is not one of 2"),
     ):
         with pytest.raises(PySparkException, match=text):
             write(spark.sql(f"select {columns}"), broker)
