@@ -29,6 +29,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _LONG_GROUPS = ("spark", "client", "conformance", "nemesis", "sim/test_history.py")
 #: Begun next, those that take longest first.
 _LONG = (
+    "spark/pipeline",
+    "spark",
     "transactions_clients",
     "client",
     "conformance",
