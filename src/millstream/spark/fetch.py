@@ -102,6 +102,8 @@ class RangeFetcher:
             assert link is not None
             answer = link.receive(FetchResponse)
             _raise(answer.error_code)
+            if not answer.responses:
+                _raise(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             row = answer.responses[0].partitions[0]
             _raise(row.error_code)
         except ConnectionLost as lost:

@@ -6,6 +6,7 @@ several threads. After any ConnectionLost the link is of no more use.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import struct
@@ -13,8 +14,9 @@ from collections import deque
 from typing import Final, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.spark.connection.sasl import log_in
 from millstream.spark.connection.setting import Address, ConnectionSettings, Tls
-from millstream.spark.error import ConnectionLost
+from millstream.spark.error import ConnectionLost, OptionError
 from millstream.wire.framing import frame_request, parse_response_header
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.primitive import Buffer, DecodeError
@@ -43,8 +45,6 @@ class Link:
         try:
             self._negotiate()
             if settings.login is not None:
-                from millstream.spark.connection.sasl import log_in
-
                 log_in(self, settings.login)
         except BaseException:
             self.close()
@@ -163,7 +163,15 @@ class Link:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """The context of encrypted connections. Raises OSError where a file cannot be used."""
+    """The context of encrypted connections. Raises OptionError where a file is missing, OSError
+    where one cannot be used."""
+    for name, path in (
+        ("ca", tls.ca_path),
+        ("certificate", tls.certificate_path),
+        ("key", tls.key_path),
+    ):
+        if path is not None and not os.path.isfile(path):
+            raise OptionError(f"kafka.ssl.{name}.location is {path}, which is not a file here")
     context = ssl.create_default_context(cafile=tls.ca_path)
     context.check_hostname = tls.is_host_checked
     if tls.certificate_path is not None:
