@@ -15,6 +15,8 @@ BEGIN_MS = 1_769_900_340_000
 #: Retention would take records of that time at once.
 KEEPING = {"retention.ms": "-1"}
 
+Rows = dict[bytes, tuple[bytes, int, int]]
+
 
 def some_messages(count: int, partitions: int, seed: int, step_ms: int = 1000) -> list[NewMessage]:
     """Records with and without keys, values and headers, in partitions of different sizes."""
@@ -47,6 +49,23 @@ def messages_of(frame: DataFrame) -> list[Message]:
         for row in rows
     ]
     return sorted(found, key=lambda each: each[:3])
+
+
+def latest_rows(messages: list[Message]) -> Rows:
+    """The value, partition and offset that each key has in a snapshot, found without Spark."""
+    latest: dict[tuple[bytes, int], Message] = {}
+    for each in messages:
+        if each.key is not None:
+            latest[each.key, each.partition] = each
+    winners: dict[bytes, Message] = {}
+    for each in sorted(latest.values(), key=lambda each: (each.timestamp, each.partition)):
+        assert each.key is not None
+        winners[each.key] = each
+    return {
+        key: (each.value, each.partition, each.offset)
+        for key, each in winners.items()
+        if each.value is not None
+    }
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

@@ -1,7 +1,6 @@
 """A job in a process of its own that kills itself at a step: `driver.py JSON`.
 
-The JSON object has `job` (its function), `arguments`, `options`, `settings`, and the fatal step
-with how often it is passed before: `{"at": "written", "after": 1}`.
+The JSON object has `job` (its function), `arguments`, `options`, `settings`, and `at`, the step.
 """
 
 from __future__ import annotations
@@ -10,26 +9,33 @@ import json
 import os
 import signal
 import sys
-from itertools import count
 
 from millstream.spark import job
 from millstream.spark.job import Step
+from millstream.spark.session import spark_session
 
+#: A Spark that is soon there.
+_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
 _SETTINGS = {"archive": job.ArchiveOptions, "replay": job.ReplayOptions}
 
 
 def main() -> None:
     told = json.loads(sys.argv[1])
-    passed = count()
 
     def die(step: Step) -> None:
-        if step.what == told["at"] and next(passed) >= told["after"]:
+        if step.what == told["at"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     options = dict(told["options"])
     if told["job"] in _SETTINGS:
         options["settings"] = _SETTINGS[told["job"]](**told["settings"])
-    getattr(job, told["job"])(*told["arguments"], progress=die, master="local[2]", **options)
+    spark = spark_session("killed", master="local[2]", config=_CONFIG)
+    getattr(job, told["job"])(*told["arguments"], progress=die, spark=spark, **options)
 
 
 if __name__ == "__main__":

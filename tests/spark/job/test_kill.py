@@ -1,9 +1,13 @@
-"""Drivers of jobs killed by SIGKILL, at named steps and at random moments."""
+"""Drivers of jobs killed by SIGKILL, at named steps and at random moments.
+
+Each has a JVM of its own; the tests of the jobs let them die at the same steps inside one process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -12,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.job.content import KEEPING, messages_of, some_messages
+from tests.spark.job.content import KEEPING, latest_rows, messages_of, some_messages
 
 from harness.seed import choose_seed
 from harness.topic_content import read_messages, write_messages
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DRIVER = Path(__file__).parent / "driver.py"
-_WAIT_S_MAX = 240
+_WAIT_S_MAX = 600
 
 
 def _die(told: dict[str, Any], output: Path) -> None:
@@ -40,30 +44,52 @@ def _die(told: dict[str, Any], output: Path) -> None:
     assert code == -signal.SIGKILL, output.read_text()[-5000:]
 
 
-def test_an_archive_whose_driver_is_killed(
-    spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "when",
+    [
+        *(("archive", at) for at in ("reading", "written", "committed", "in place")),
+        *(("archive", at) for at in ("compacted", "replaced")),
+        *(("snapshot", at) for at in ("reading", "written", "committed", "in place")),
+        *(("replay", at) for at in ("sending", "sent", "noted")),
+    ],
+    ids="-".join,
+)
+def test_drivers_killed_at_each_step(
+    spark: SparkSession,
+    broker: LocalBroker,
+    topic_name: str,
+    tmp_path: Path,
+    when: tuple[str, str],
 ) -> None:
-    servers = broker.bootstrap_servers
-    broker.create_topic(topic_name, 2, KEEPING)
-    write_messages(servers, topic_name, some_messages(200, 2, seed=5))
-    folder = tmp_path / "archive"
-    settings = {"available_now": True, "batch_records_max": 120}
-    told = {
-        "job": "archive",
-        "arguments": [[topic_name], str(folder)],
-        "options": {"bootstrap_servers": servers},
-        "settings": settings,
-    }
-    _die(told | {"at": "committed", "after": 1}, tmp_path / "output")
-    archive(
-        [topic_name],
-        folder,
-        settings=ArchiveOptions(available_now=True),
-        bootstrap_servers=servers,
-        spark=spark,
-    )
-    expected = read_messages(servers, [topic_name])
-    assert messages_of(spark.read.parquet(str(folder))) == expected
+    _kill_and_compare(spark, broker, topic_name, tmp_path, when)
+
+
+def _kill_and_compare(
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path, when: tuple[str, str]
+) -> None:
+    """Have a driver die at a step, run the job again, and look at what it made."""
+    job, at = when
+    servers, again, folder = broker.bootstrap_servers, f"{topic}-again", str(tmp_path / job)
+    for name in (topic, again):
+        broker.create_topic(name, 2, KEEPING)
+    write_messages(servers, topic, some_messages(200, 2, seed=5))
+    told: dict[str, Any] = {
+        "archive": {
+            "arguments": [[topic], folder],
+            "settings": {"available_now": True, "batch_records_max": 120},
+        },
+        "snapshot": {"arguments": [topic, folder], "settings": {}},
+        "replay": {
+            "arguments": [topic, again],
+            "settings": {"same_partitions": True, "chunk_records_max": 120},
+        },
+    }[job]
+    options = {"bootstrap_servers": servers} | ({"state": folder} if job == "replay" else {})
+    _die(told | {"job": job, "options": options, "at": at}, tmp_path / "output")
+    _finish(spark, servers, job, topic, again, folder)
+    _compare(spark, servers, job, topic, again, folder)
 
 
 @pytest.mark.soak
@@ -85,7 +111,8 @@ def test_jobs_killed_at_random_moments(
     command = [sys.executable, "-m", "millstream.cli.main", "job", job, topic_name, *arguments]
     write_messages(servers, topic_name, some_messages(2000, 2, seed=6, step_ms=5))
     ended = 0
-    for turn in range(40):
+    turns = int(os.environ.get("MILLSTREAM_JOB_TURNS", "40"))
+    for turn in range(turns):
         if job != "replay":
             write_messages(servers, topic_name, some_messages(500, 2, seed=turn, step_ms=5))
         process = subprocess.Popen([*command, "-b", servers, "--master", "local[2]"])
@@ -95,19 +122,8 @@ def test_jobs_killed_at_random_moments(
         process.kill()
         process.wait()
     _finish(spark, servers, job, topic_name, again, folder)
-    expected = read_messages(servers, [topic_name])
-    if job == "archive":
-        assert messages_of(spark.read.parquet(folder)) == expected
-    elif job == "replay":
-        found = read_messages(servers, [again])
-        assert [each[3:6] for each in found] == [each[3:6] for each in expected]
-    else:
-        keys = {bytes(row.key): row.offset for row in read_snapshot(spark, folder).collect()}
-        fresh = str(tmp_path / "fresh")
-        take_snapshot(topic_name, fresh, bootstrap_servers=servers, spark=spark)
-        whole = {bytes(row.key): row.offset for row in read_snapshot(spark, fresh).collect()}
-        assert keys == whole
-    assert ended < 40, "nothing was ever killed"
+    _compare(spark, servers, job, topic_name, again, folder)
+    assert ended < turns, "nothing was ever killed"
 
 
 def _finish(
@@ -122,3 +138,20 @@ def _finish(
     else:
         same = ReplayOptions(same_partitions=True)
         replay(topic, again, state=folder, settings=same, bootstrap_servers=servers, spark=spark)
+
+
+def _compare(
+    spark: SparkSession, servers: str, job: str, topic: str, again: str, folder: str
+) -> None:
+    """What a job made, against what librdkafka reads."""
+    expected = read_messages(servers, [topic])
+    if job == "archive":
+        assert messages_of(spark.read.parquet(folder)) == expected
+    elif job == "replay":
+        found = read_messages(servers, [again])
+        assert [each[3:6] for each in found] == [each[3:6] for each in expected]
+    else:
+        rows = read_snapshot(spark, folder).collect()
+        table = {bytes(row.key): (row.partition, row.offset) for row in rows}
+        assert table == {key: row[1:] for key, row in latest_rows(expected).items()}
+        assert len(table) == len(rows)

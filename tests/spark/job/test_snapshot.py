@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.job.content import BEGIN_MS, KEEPING, some_messages
+from tests.spark.job.content import BEGIN_MS, KEEPING, Rows, latest_rows, some_messages
 
-from harness.topic_content import Message, NewMessage, read_messages, write_messages
+from harness.topic_content import NewMessage, read_messages, write_messages
 from millstream.spark.job import Failure, JobError, Report, Step, read_snapshot, snapshot
 from millstream.testing.broker import LocalBroker
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Snapshot = Callable[..., Report]
-Rows = dict[bytes, tuple[bytes, int, int]]
 
 
 @pytest.fixture
@@ -29,22 +28,6 @@ def run(spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Pat
         return snapshot(topic_name, tmp_path, **(told | options))  # type: ignore[arg-type]
 
     return run
-
-
-def _by_hand(messages: list[Message]) -> Rows:
-    latest: dict[tuple[bytes, int], Message] = {}
-    for each in messages:
-        if each.key is not None:
-            latest[each.key, each.partition] = each
-    winners: dict[bytes, Message] = {}
-    for each in sorted(latest.values(), key=lambda each: (each.timestamp, each.partition)):
-        assert each.key is not None
-        winners[each.key] = each
-    return {
-        key: (each.value, each.partition, each.offset)
-        for key, each in winners.items()
-        if each.value is not None
-    }
 
 
 def _table(spark: SparkSession, root: Path) -> Rows:
@@ -70,7 +53,7 @@ def test_incremental(
     report = run()
     assert report.facts["records"] == 300
     assert int(report.facts["records without key"] or 0) > 10
-    expected = _by_hand(read_messages(servers, [topic_name]))
+    expected = latest_rows(read_messages(servers, [topic_name]))
     assert _table(spark, tmp_path) == expected
     assert report.facts["keys"] == len(expected)
 
@@ -82,7 +65,7 @@ def test_incremental(
     ]
     write_messages(servers, topic_name, late)
     assert run().facts["records"] == 4
-    expected = _by_hand(read_messages(servers, [topic_name]))
+    expected = latest_rows(read_messages(servers, [topic_name]))
     assert b"key-1" not in expected
     assert _table(spark, tmp_path) == expected
     assert run().facts["records"] == 0
@@ -105,7 +88,7 @@ def test_a_run_that_dies_leaves_a_table(
     for at in ("written", "committed"):
         before = _table(spark, tmp_path)
         write_messages(servers, topic_name, some_messages(50, 3, seed=4, step_ms=2000))
-        after = _by_hand(read_messages(servers, [topic_name]))
+        after = latest_rows(read_messages(servers, [topic_name]))
 
         def kill(step: Step, at: str = at) -> None:
             if step.what == at:

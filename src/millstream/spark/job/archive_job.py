@@ -143,20 +143,22 @@ class _Archiving:
     def _batches(self) -> Iterator[tuple[Coverage, Ranges]]:
         """What to archive next, and the offsets that the archive has with it."""
         coverage = self.store.committed().coverage
-        goal = look_at(self.run, self.topics)
+        first = look_at(self.run, self.topics)
         while not self.run.stop.is_set():
-            ranges, notes = self._unread(coverage, goal)
+            # Anew for each batch: retention goes on while others are archived.
+            log = look_at(self.run, self.topics)
+            log = log.up_to(first) if self.settings.available_now else log
+            ranges, notes = self._unread(coverage, log)
             self.gaps += [each for each in notes if each not in self.gaps]
             batch = limited(ranges, self.settings.batch_records_max)
             if total(batch):
-                coverage = coverage.extended(batch, goal.ids)
+                coverage = coverage.extended(batch, log.ids)
                 yield coverage, batch
             elif self.settings.available_now:
                 return
             else:
                 self.run.progress(Step("waiting for records"))
                 self.run.stop.wait(self.settings.interval_s)
-                goal = look_at(self.run, self.topics)
 
     def _unread(self, coverage: Coverage, log: Topics) -> tuple[dict[Place, Span], list[str]]:
         check_identity(coverage, log)

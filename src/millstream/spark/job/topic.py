@@ -33,6 +33,15 @@ class Topics:
     ids: Mapping[str, str]
     spans: Mapping[Place, Span]
 
+    def up_to(self, earlier: Topics) -> Topics:
+        """Without what was not there at an earlier moment."""
+        spans = {
+            place: Span(span.start, max(span.start, min(span.end, earlier.spans[place].end)))
+            for place, span in self.spans.items()
+            if place in earlier.spans
+        }
+        return Topics(self.ids, spans)
+
 
 def look_at(run: Run, topics: Sequence[str]) -> Topics:
     """Raises JobError where a topic does not exist or nobody answers."""
