@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import zlib
 from collections import Counter
@@ -17,7 +18,7 @@ from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
 from millstream.testing.broker import LocalBroker
 
-_ROWS = 10_000_000
+_ROWS = int(os.environ.get("SPARK_ROWS", "10000000"))
 _PARTITIONS = 4
 _BATCH_ROWS = 1_000
 
@@ -81,13 +82,13 @@ def test_ten_million_rows(
     assert sum(count for count, _, _ in expected.values()) == _ROWS
 
     columns = ("partition", "offset", "crc32(coalesce(value, binary(''))) as crc")
-    for split in ({}, {"minPartitions": 11}, {"maxRecordsPerPartition": 777_777}):
+    for split in ({}, {"minPartitions": 11}, {"maxRecordsPerPartition": _ROWS // 13}):
         options = options_for(broker, topic_name, **split)
         frame = spark.read.format("millstream").options(**options).load().selectExpr(*columns)
         assert _spark_sums(frame) == expected, split
 
     options = options_for(
-        broker, topic_name, startingOffsets="earliest", maxOffsetsPerTrigger=3_000_001
+        broker, topic_name, startingOffsets="earliest", maxOffsetsPerTrigger=_ROWS // 3 - 1
     )
     stream = spark.readStream.format("millstream").options(**options).load().selectExpr(*columns)
     query = (

@@ -41,6 +41,8 @@ class Link:
         #: Correlation id and version of each request that was not answered yet.
         self._waiting: deque[tuple[int, int]] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        #: Where frames go that are not kept: new memory costs as much as what is received into it.
+        self._scratch = bytearray()
         self._socket = self._connect()
         try:
             self._negotiate()
@@ -86,10 +88,11 @@ class Link:
         """Send a request whose answer `receive` will give."""
         self._send(request, self.version(type(request), version_max))
 
-    def receive(self, response: type[M]) -> M:
-        """The answer to the oldest request. Record batches in it are views of its frame."""
+    def receive(self, response: type[M], *, is_kept: bool = True) -> M:
+        """The answer to the oldest request. Record batches in it are views of its frame; unless
+        that `is_kept`, they are good until the next one is received: its memory is used again."""
         correlation_id, version = self._waiting.popleft()
-        frame = self._frame()
+        frame = self._frame(is_kept)
         try:
             found, position = parse_response_header(frame, response.api_key, version)
             if found != correlation_id:
@@ -112,12 +115,16 @@ class Link:
             raise self._lost(str(error)) from error
         self._waiting.append((self._correlation_id, version))
 
-    def _frame(self) -> Buffer:
+    def _frame(self, is_kept: bool) -> Buffer:
         (length,) = _LENGTH.unpack(self._receive_exactly(memoryview(bytearray(_LENGTH.size))))
         if not _LENGTH.size <= length <= _FRAME_BYTES_MAX:
             self.close()
             raise self._lost(f"it answered with a frame of {length} bytes: is it a Kafka broker?")
-        return self._receive_exactly(memoryview(bytearray(length)))
+        if is_kept:
+            return self._receive_exactly(memoryview(bytearray(length)))
+        if len(self._scratch) < length:
+            self._scratch = bytearray(length + length // 4)
+        return self._receive_exactly(memoryview(self._scratch)[:length])
 
     def _receive_exactly(self, view: memoryview) -> memoryview:
         position, size = 0, len(view)
