@@ -19,15 +19,24 @@ from millstream.client import Admin
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    # Members learn of each other by heartbeats.
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 300,
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
 }
 
 
+#: Folders whose tests share servers; those of any other share with their own folder.
+GROUPS = {"dedup": "databases", "outbox": "databases"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+            folder = item.path.parent.name
+            item.add_marker(pytest.mark.xdist_group(GROUPS.get(folder, folder)))
 
 
 @pytest.fixture(
@@ -43,8 +52,16 @@ def bootstrap(
         tmp_path_factory.mktemp("broker"), {**KEEPS_OLD_RECORDS, **SETTINGS}
     ) as broker:
         yield broker.bootstrap
-        broker.stop()
         assert "Traceback" not in broker.log_text(), broker.log_text()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """For tests that stop it, or that need no other kind."""
+    with BrokerProcess(
+        tmp_path_factory.mktemp("broker"), {"num.partitions": 3, **SETTINGS}
+    ) as process:
+        yield process
 
 
 def kafka() -> Iterator[str]:

@@ -23,6 +23,8 @@ from millstream.client import (
 )
 
 SECONDS_MAX = 90.0
+#: Members learn of each other by heartbeats.
+QUICK = {"heartbeat.interval.ms": 300}
 
 
 def fill(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
@@ -224,6 +226,7 @@ def test_a_rebalance_hands_partitions_over(
             group=group,
             topics=[wide_topic],
             group_protocol=protocol,  # type: ignore[arg-type]
+            config=QUICK if protocol == "classic" else {},
             on_assign=lambda _, partitions: told.append((f"{who} +", len(partitions))),
             on_revoke=lambda _, partitions: told.append((f"{who} -", len(partitions))),
         )
@@ -253,19 +256,19 @@ def test_a_slow_handler_keeps_its_place_and_lets_others_in(
     fill(bootstrap, wide_topic, 40, partitions=4)
     group = name("group")
     lost: list[Partition] = []
-    short = {"max.poll.interval.ms": 6000}
+    short = {"max.poll.interval.ms": 4000}
     with Consumer(
         bootstrap,
         group=group,
         topics=[wide_topic],
-        session_timeout_s=6,
+        session_timeout_s=4,
         config=short,
         on_lost=lambda _, partitions: lost.extend(partitions),
     ) as slow:
         drain(slow, 40)
         with Consumer(bootstrap, group=group, topics=[wide_topic]) as other:
             # The handler of `slow` is at work: nobody polls it for longer than it may be silent.
-            deadline = time.monotonic() + 8
+            deadline = time.monotonic() + 5
             while time.monotonic() < deadline or len(other.assignment) < 2:
                 other.poll(timeout_s=0.2)
                 assert time.monotonic() < deadline + SECONDS_MAX

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from millstream.client import AvroSerializer, MsgspecSerializer, Partition, UsageError
 from millstream.client.buffer import Buffer
 from millstream.client.partitioner import by_key, murmur2
-from millstream.client.progress import Progress, ends_of
+from millstream.client.progress import Progress, ends_of, only_of
 
 
 def messages(*places: tuple[int, int]) -> list[Message]:
@@ -24,12 +24,17 @@ def offsets(found: list[Message]) -> list[tuple[int | None, int | None]]:
 
 
 def test_the_last_offset_of_each_partition_counts() -> None:
-    found = ends_of(messages((0, 1), (0, 2), (1, 7), (0, 5)))
-    assert found == {Partition("t", 0): 6, Partition("t", 1): 8}
+    batch = messages((0, 1), (0, 2), (1, 7), (0, 5))
+    assert ends_of(batch) == {Partition("t", 0): 6, Partition("t", 1): 8}
+    assert ends_of(batch, "t") == ends_of(batch)
+    others = [*batch, Message(topic="u", partition=0, offset=3)]
+    assert ends_of(others) == {**ends_of(batch), Partition("u", 0): 4}
+    assert [only_of(["t"]), only_of(["t", "u"]), only_of(["^t"])] == ["t", None, None]
 
 
-def test_progress_is_committed_once_and_rewound_to_the_last_commit() -> None:
-    progress = Progress()
+@pytest.mark.parametrize("topic", [None, "t"])
+def test_progress_is_committed_once_and_rewound_to_the_last_commit(topic: str | None) -> None:
+    progress = Progress(topic)
     batch = messages((0, 0), (0, 1))
     progress.hand_out(batch)
     assert progress.uncommitted() == {}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
+from confluent_kafka import Consumer, TopicPartition
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-
-from millstream.client import Producer as OwnProducer
+from millstream.client import Producer
 from millstream.client.merging import OrderedMerge
 from millstream.client.partitioner import by_key
-from millstream.client.salting import Salting, consistent, turn_of
+from millstream.client.salting import Salting, turn_of
 from millstream.testing.broker import LocalBroker
 from millstream.testing.plugin import TopicFactory
 
@@ -24,15 +21,15 @@ def test_a_hot_key_is_spread_and_read_in_order(
     millstream_topic_factory: TopicFactory,
 ) -> None:
     topic = millstream_topic_factory(PARTITIONS)
-    salting = Salting({b"hot"}, spread=4)
+    salting = Salting({b"hot"}, spread=4, home=by_key)
     for number in range(RECORDS):
         key = b"cold" if number % 3 == 0 else b"hot"
         place = salting.place(key, PARTITIONS)
-        millstream_producer.produce(
-            topic, b"%d" % number, key, partition=place.partition, headers=place.headers
+        millstream_producer.send(
+            topic, key, b"%d" % number, partition=place.partition, headers=place.headers
         )
-    millstream_producer.produce(topic, b"unsalted", b"cold")
-    assert millstream_producer.flush(60) == 0
+    millstream_producer.send(topic, b"cold", b"unsalted")
+    millstream_producer.flush(60)
     consumer = Consumer(
         {"bootstrap.servers": millstream_broker.bootstrap_servers, "group.id": topic}
     )
@@ -48,7 +45,7 @@ def test_a_hot_key_is_spread_and_read_in_order(
         places[key].add(message.partition())
         read += merge.push(key, turn_of(message.headers()), (key, value))
     consumer.close()
-    assert places[b"cold"] == {consistent(b"cold", PARTITIONS)}
+    assert places[b"cold"] == {by_key(b"cold", PARTITIONS)}
     assert len(places[b"hot"]) == 4
     numbers = {b"hot": [], b"cold": []}
     for key, value in read:
@@ -63,29 +60,10 @@ def test_it_is_a_partitioner_of_our_own_producer(
     topic = millstream_topic_factory(PARTITIONS)
     salting = Salting({b"hot"}, spread=3, home=by_key)
     places: dict[str, set[int]] = {}
-    with OwnProducer(millstream_broker.bootstrap_servers, partitioner=salting) as producer:
+    with Producer(millstream_broker.bootstrap_servers, partitioner=salting) as producer:
         for key in ("hot", "hot", "hot", "cold", "cold"):
             sent = producer.send(topic, key, "v").result(60)
             places.setdefault(key, set()).add(sent.partition)
     home = by_key(b"hot", PARTITIONS)
     assert places["hot"] == {(home + turn) % PARTITIONS for turn in range(3)}
     assert places["cold"] == {by_key(b"cold", PARTITIONS)}
-
-
-def test_the_example_of_the_readme() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    code = readme.partition("### Hot keys")[2].partition("```python\n")[2].partition("```")[0]
-    sent: list[SimpleNamespace] = []
-    handled: list[SimpleNamespace] = []
-
-    def produce(
-        topic: str, value: bytes, key: bytes, *, partition: int, headers: list[tuple[str, bytes]]
-    ) -> None:
-        assert (topic, partition) == ("orders", consistent(key, 12))
-        message.headers = lambda: headers
-        sent.append(message)
-
-    message = SimpleNamespace(key=lambda: b"celebrity")
-    names = {"key": b"celebrity", "value": b"v", "message": message, "handle": handled.append}
-    exec(code, {**names, "producer": SimpleNamespace(produce=produce)})
-    assert sent == handled == [message]

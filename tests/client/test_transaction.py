@@ -180,6 +180,7 @@ def test_exactly_once_is_aborted_when_partitions_go(
             delivery="exactly_once",
             producer=producer,
             commit_interval_s=0,
+            config={"heartbeat.interval.ms": 300},
         )
 
     with (

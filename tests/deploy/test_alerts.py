@@ -44,12 +44,15 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         with RawClient(broker.host, broker.port) as client:
             client.create_topic("t")
             client.produce("t", values_batch(b"a", b"b"))
+            client.create_topic("t.dlq")
+            client.produce("t.dlq", values_batch(b"a"))
             client.call(FindCoordinatorRequest(coordinator_keys=["g"]))
             row = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=0)
             topic = OffsetCommitRequest.Topic(name="t", partitions=[row])
             client.call(OffsetCommitRequest(group_id="g", topics=[topic]), 9)
             client.produce("nowhere at all", values_batch(b"refused"))
         wait_until(lambda: broker.metric("millstream_consumer_group_lag_records_sum"), "the lag")
+        wait_until(lambda: broker.metric("millstream_dead_letters"), "the dead letters")
         url = f"http://{broker.host}:{broker.http_port}/metrics"
         with urllib.request.urlopen(url, timeout=60) as answer:
             text = answer.read().decode()
@@ -127,6 +130,14 @@ def test_the_lag_of_groups_is_covered(samples: dict[str, list[dict[str, str]]]) 
     for name in used:
         if name.startswith("millstream_consumer_group_"):
             assert samples[name], name
+
+
+def test_dead_letters_are_covered(samples: dict[str, list[dict[str, str]]]) -> None:
+    used = {name for rule in rules() for name in _METRIC.findall(rule["expr"])}
+    names = {"millstream_dead_letters", "millstream_dead_letters_oldest_age_seconds"}
+    assert names <= used
+    for name in names:
+        assert samples[name] == [{"topic": "t.dlq"}]
 
 
 def test_the_cluster_is_covered(samples: dict[str, list[dict[str, str]]]) -> None:

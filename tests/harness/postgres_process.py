@@ -4,8 +4,8 @@
         address = postgres.new_database()
 
 PostgreSQL refuses to run as root; there it runs as the user `postgres`, who comes with the package.
-That user can't enter pytest's folders, hence a folder of its own. Data is not synced to disk: tests
-kill processes, they do not cut the power.
+That user can't enter pytest's folders, hence a folder of its own. Data is not synced to disk unless
+the settings say so: tests kill processes, they do not cut the power.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -43,8 +43,9 @@ class PostgresProcess(ServerProcess):
 
     name = "postgres"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] = _SETTINGS) -> None:
         super().__init__(Path(tempfile.mkdtemp(prefix="millstream-postgres-")))
+        self._settings = settings
         self._numbers = count()
         self._as_user: list[str] = []
         if os.getuid() == 0:
@@ -54,7 +55,7 @@ class PostgresProcess(ServerProcess):
     def command(self) -> Sequence[str]:
         server = [*self._as_user, str(_program("postgres")), "-D", str(self.folder / "data")]
         server += ["-p", str(self.port), "-h", HOST, "-k", str(self.folder)]
-        for name, value in _SETTINGS.items():
+        for name, value in self._settings.items():
             server += ["-c", f"{name}={value}"]
         return server
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     BinaryType,
@@ -14,7 +11,6 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from millstream.records.codec import Codec
@@ -88,18 +84,3 @@ def test_options_are_read_in_any_case() -> None:
         Codec.ZSTD,
     )
     assert chosen.application == ("app", 7)
-
-
-def test_timestamps_go_down_to_milliseconds() -> None:
-    moments = [
-        datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=UTC),
-        datetime(1970, 1, 1, tzinfo=UTC),
-        datetime(2026, 11, 15, 12, 30, 45, 678_999, tzinfo=UTC),
-        None,
-    ]
-    batch = pa.record_batch(
-        [pa.array([b""] * 4), pa.array(moments, pa.timestamp("us", "UTC"))],
-        names=["value", "timestamp"],
-    )
-    plan = plan_columns(schema(value=BinaryType(), timestamp=TimestampType()), "t")
-    assert plan.rows(batch).timestamp.to_pylist() == [-1, 0, 1_794_745_845_678, None]

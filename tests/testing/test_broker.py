@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from confluent_kafka import Consumer, Message, Producer
 
 from harness.broker_process import wait_until
 from millstream.broker.config import ConfigError
+from millstream.client import Consumer as OwnConsumer
+from millstream.client import Producer as OwnProducer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.testing.broker import LocalBroker
 
@@ -67,24 +70,24 @@ def test_misuse_is_told() -> None:
 
 def test_a_producer_gets_over_faults_that_pass(
     millstream_broker: LocalBroker,
-    millstream_producer: Producer,
-    millstream_consumer: Consumer,
+    millstream_producer: OwnProducer,
+    millstream_consumer: OwnConsumer,
     millstream_topic: str,
 ) -> None:
     millstream_broker.fail_produces(2, "NOT_ENOUGH_REPLICAS")
     millstream_broker.drop_produce_answers(1)
     for number in range(5):
-        millstream_producer.produce(millstream_topic, b"%d" % number)
-        assert millstream_producer.flush(60) == 0
+        sent = millstream_producer.send(millstream_topic, None, b"%d" % number)
+        assert sent.result(60).offset == number
     millstream_broker.drop_connections()
-    received = [next_message(millstream_consumer).value() for _ in range(5)]
+    received = [record.value for record in itertools.islice(millstream_consumer, 5)]
     assert received == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_an_expired_member_notices_and_comes_back(
     millstream_broker: LocalBroker,
-    millstream_producer: Producer,
+    millstream_confluent_producer: Producer,
     millstream_topic: str,
     millstream_group: str,
     protocol: str,
@@ -100,7 +103,7 @@ def test_an_expired_member_notices_and_comes_back(
     lost: list[object] = []
     consumer = Consumer(properties)
     consumer.subscribe([millstream_topic], on_lost=lambda *_: lost.append(True))
-    millstream_producer.produce(millstream_topic, b"before")
+    millstream_confluent_producer.produce(millstream_topic, b"before")
     assert next_message(consumer).value() == b"before"
     first = consumer.memberid()
     assert millstream_broker.expire_member(millstream_group) == first
@@ -110,7 +113,7 @@ def test_an_expired_member_notices_and_comes_back(
     wait_until(lambda: consumer.poll(0.05) is None and lost, "the member to notice")
     with pytest.raises(LookupError, match="no member 'nobody'"):
         millstream_broker.expire_member(millstream_group, "nobody")
-    millstream_producer.produce(millstream_topic, b"after")
+    millstream_confluent_producer.produce(millstream_topic, b"after")
     values = []
     while b"after" not in values:
         values.append(next_message(consumer).value())

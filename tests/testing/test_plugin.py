@@ -30,7 +30,7 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
     pytester.makepyfile(
         """
         import pytest
-        from confluent_kafka import Producer
+        from millstream import Admin
 
         seen = {}
 
@@ -45,23 +45,30 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
             assert millstream_broker is seen["broker"] is millstream_session_broker
             assert millstream_topic != seen["topic"]
             assert millstream_group != seen["group"]
-            topics = millstream_producer.list_topics(timeout=60).topics
+            with Admin(millstream_broker.bootstrap_servers) as admin:
+                topics = admin.topics()
             assert millstream_topic in topics
             assert seen["topic"] not in topics
-            failures = []
-            millstream_producer.produce(
-                millstream_topic, b"x", on_delivery=lambda error, _: failures.append(error)
-            )
-            assert millstream_producer.flush(60) == 0
-            assert failures == [None]
+            assert millstream_producer.send(millstream_topic, None, b"x").result(60).offset == 0
             millstream_broker.stop()
 
         def test_stopped(
             millstream_broker, millstream_producer, millstream_consumer, millstream_topic
         ):
-            millstream_producer.produce(millstream_topic, b"x")
-            assert millstream_consumer.poll(60).value() == b"x"
+            millstream_producer.send(millstream_topic, None, b"x")
+            [record] = millstream_consumer.poll(timeout_s=60)
+            assert record.value == b"x"
+            assert millstream_consumer.committed() == {}
+            millstream_consumer.commit()
+            assert millstream_consumer.committed() == {(millstream_topic, 0): 1}
             millstream_broker.stop()
+            millstream_producer.send(millstream_topic, None, b"never delivered")
+
+        def test_bare_clients(
+            millstream_confluent_producer, millstream_confluent_consumer, millstream_topic
+        ):
+            millstream_confluent_producer.produce(millstream_topic, b"x")
+            assert millstream_confluent_consumer.poll(60).value() == b"x"
 
         def test_third(millstream_broker, millstream_topic_factory):
             assert millstream_broker is seen["broker"]
@@ -69,19 +76,19 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
             millstream_broker.delete_topic(name)
 
         @pytest.mark.millstream_fresh_broker({"auto.create.topics.enable": False})
-        def test_own(millstream_broker, millstream_producer):
+        def test_own(millstream_broker, millstream_confluent_producer):
             assert millstream_broker.bootstrap_servers != seen["broker"].bootstrap_servers
-            missing = millstream_producer.list_topics("missing", timeout=60).topics["missing"]
-            assert missing.error is not None
+            found = millstream_confluent_producer.list_topics("missing", timeout=60)
+            assert found.topics["missing"].error is not None
 
         @pytest.mark.millstream_fresh_broker(settings={"num.partitions": 7})
-        def test_own_by_name(millstream_producer):
-            millstream_producer.list_topics("made", timeout=60)
-            found = millstream_producer.list_topics("made", timeout=60).topics["made"]
+        def test_own_by_name(millstream_confluent_producer):
+            millstream_confluent_producer.list_topics("made", timeout=60)
+            found = millstream_confluent_producer.list_topics("made", timeout=60).topics["made"]
             assert len(found.partitions) == 7
         """
     )
-    run(pytester).assert_outcomes(passed=6)
+    run(pytester).assert_outcomes(passed=7)
 
 
 def test_ini_options(pytester: pytest.Pytester) -> None:
@@ -101,11 +108,11 @@ def test_ini_options(pytester: pytest.Pytester) -> None:
         brokers = []
 
         @pytest.mark.parametrize("turn", range(2))
-        def test_own(millstream_broker, millstream_producer, turn):
+        def test_own(millstream_broker, millstream_confluent_producer, turn):
             assert millstream_broker not in brokers
             brokers.append(millstream_broker)
-            millstream_producer.list_topics("made", timeout=60)
-            found = millstream_producer.list_topics("made", timeout=60).topics["made"]
+            millstream_confluent_producer.list_topics("made", timeout=60)
+            found = millstream_confluent_producer.list_topics("made", timeout=60).topics["made"]
             assert len(found.partitions) == 5
         """
     )

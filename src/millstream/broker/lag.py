@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from millstream.broker.dead_letter import DeadLetters
 from millstream.broker.ingress import IngressRates
 from millstream.broker.label_budget import LabelBudget
 from millstream.broker.metrics import OTHER
@@ -145,6 +146,7 @@ class LagCollector:
         "_shards",
         "_task",
         "_unreadable",
+        "dead_letters",
         "last",
         "rates",
         "stats",
@@ -165,6 +167,7 @@ class LagCollector:
         #: Partitions of which was said that they can't be read.
         self._unreadable: set[TopicPartition] = set()
         self.rates = IngressRates()
+        self.dead_letters = DeadLetters(replicas, clock)
         self.stats = LagStats()
         #: The last round that was finished.
         self.last = LagRound()
@@ -193,6 +196,7 @@ class LagCollector:
         """Look at all groups now, giving way to other work in between."""
         started_at = self._clock.monotonic()
         await self._look_at_rates()
+        await self.dead_letters.look()
         found = LagRound()
         for group, offsets in self._groups():
             self._place(await self._lag_of(group, offsets, found.unread), found)

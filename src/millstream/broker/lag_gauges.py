@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from millstream.broker.dead_letter import show_dead_letters
 from millstream.broker.exposition import LabelValues
 from millstream.broker.lag import GroupLag, LagCollector, PartitionLag
 from millstream.broker.metrics import Metrics, RowSource
@@ -62,6 +63,7 @@ def show_lag(metrics: Metrics, lag: LagCollector) -> None:
         lambda: (((state,), count) for state, count in lag.last.states.items()),
     )
     _show_rounds(metrics, lag)
+    show_dead_letters(metrics, lag.dead_letters)
 
 
 def _show_rounds(metrics: Metrics, lag: LagCollector) -> None:
@@ -77,7 +79,9 @@ def _show_rounds(metrics: Metrics, lag: LagCollector) -> None:
     )
     metrics.add_counter("lag_rounds_total", "Looks at all groups.", lambda: lag.stats.rounds)
     metrics.add_counter(
-        "lag_failures_total", "Partitions or looks that failed.", lambda: lag.stats.failures
+        "lag_failures_total",
+        "Partitions or looks that failed.",
+        lambda: lag.stats.failures + lag.dead_letters.failures,
     )
     metrics.add_gauge(
         "lag_round_seconds", "Duration of the last look.", lambda: lag.stats.duration_seconds

@@ -51,10 +51,10 @@ class Assignment:
             on_lost=self._on_lost,
         )
 
-    def take(self, partitions: Iterable[Partition]) -> None:
-        """Without a group: these, for good."""
+    def take(self, partitions: Iterable[Partition], offset: int) -> None:
+        """Without a group: these, for good. With an offset, nobody is asked for a committed one."""
         self.partitions = set(partitions)
-        self._handle.assign([TopicPartition(*partition) for partition in self.partitions])
+        self._handle.assign([TopicPartition(*partition, offset) for partition in self.partitions])
 
     def chosen(self, topic: str, number: int | None) -> list[Partition]:
         """The partitions meant, which must be ours."""

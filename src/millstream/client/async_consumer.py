@@ -9,15 +9,18 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from millstream.client.async_producer import other_loop, running_loop
 from millstream.client.consumer import RECORDS_MAX, count_of, milliseconds_of, topics_of
-from millstream.client.consumer_core import SLICE_S, ConsumerCore, Position
+from millstream.client.consumer_core import ConsumerCore, Position
+from millstream.client.consumer_handle import SLICE_S
 from millstream.client.record import Partition, Record, Records
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
 
 Answer = TypeVar("Answer")
+#: Records that come with one call of the thread; polls that find some need no call.
+_AHEAD: Final = 4000
 
 
 class AsyncConsumer:
@@ -53,8 +56,16 @@ class AsyncConsumer:
 
     async def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
         """Records as soon as there are some, at most `max_records`; none after `timeout_s`."""
+        count = count_of(max_records)
+        if asyncio.get_running_loop() is self._loop:
+            # Many polls in a row must not keep others from running.
+            await asyncio.sleep(0)
+            ready = self._core.take_ready(count)
+            if ready is not None:
+                return ready
         ticket = _Ticket(self._core.hand_back)
-        take = functools.partial(self._core.take, count_of(max_records), timeout_s, ticket.is_over)
+        ahead = max(0, _AHEAD - count)
+        take = functools.partial(self._core.take, count, timeout_s, ahead, ticket.is_over)
         try:
             return await self._call(lambda: ticket.fill(take))
         except asyncio.CancelledError:

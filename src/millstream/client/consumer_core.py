@@ -13,19 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message
 
-from millstream.client.assignment import Assignment, rows_of
+from millstream.client.assignment import Assignment
 from millstream.client.buffer import Buffer
 from millstream.client.consumer_handle import (
-    ANSWER_S_MAX,
-    answered,
+    SLICE_S,
+    commit,
+    committed,
+    fetch,
+    offsets_at,
     open_handle,
     partitions_of,
     seek,
@@ -42,12 +39,11 @@ from millstream.client.error import (
 from millstream.client.exactly_once import ExactlyOnce
 from millstream.client.keeper import Keeper
 from millstream.client.lane import LOGGER
-from millstream.client.progress import Progress, ends_of
+from millstream.client.progress import Progress, ends_of, only_of, stated
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.setting import ConsumerSettings
 
 Position = int | Literal["earliest", "latest"]
-SLICE_S: Final = 0.2
 _ENDS: Final = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
@@ -66,7 +62,7 @@ class ConsumerCore:
         self._lock = threading.RLock()
         self.is_closing = self.is_closed = False
         self._buffer = Buffer()
-        self._progress = Progress()
+        self._progress = Progress(only_of(topics))
         self._kept_error: Exception | None = None
         self._polled_at = self._committed_at = time.monotonic()
         self._make = record_type(
@@ -79,7 +75,7 @@ class ConsumerCore:
         self._handle = open_handle(settings.properties(servers, group))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         if group is None:
-            self.assignment.take(partitions_of(self._handle, topics))
+            self.assignment.take(partitions_of(self._handle, topics), _ENDS[settings.start])
         else:
             self.assignment.subscribe(topics)
         self._keeper = None if group is None else Keeper(self._idle_s, self._keep)
@@ -87,18 +83,48 @@ class ConsumerCore:
     # Reading
 
     def take(
-        self, count_max: int, timeout_s: float, is_over: Callable[[], bool] = lambda: False
+        self,
+        count_max: int,
+        timeout_s: float,
+        ahead: int = 0,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> Records:
-        """The next records, waited for until `is_over`; those before count as processed."""
+        """The next records, waited for until `is_over`; those before count as processed. So many
+        more as `ahead` says are taken in, for `take_ready`."""
         with self._lock:
             self._prepare()
+            if not self._buffer.pending:
+                fetched = self._fetch(count_max + ahead, timeout_s, is_over)
+                self._buffer.pending += fetched
             messages = self._buffer.take(count_max)
-            if not messages:
-                messages = self._fetch(count_max, timeout_s, is_over)
             self._before_handing_out(messages)
-            self._buffer.hand_out(messages)
-            self._polled_at = time.monotonic()
-            return Records(messages, self._make)
+            return self._hand_out(messages)
+
+    def take_ready(self, count_max: int) -> Records | None:
+        """As `take`, of what was taken in; None if that needs a call that may wait."""
+        if not self._buffer.pending or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self.is_closing or not self._buffer.pending or self._is_something_due():
+                return None
+            self._settle()
+            return self._hand_out(self._buffer.take(count_max))
+        finally:
+            self._lock.release()
+
+    def _hand_out(self, messages: list[Message]) -> Records:
+        self._buffer.hand_out(messages)
+        self._polled_at = time.monotonic()
+        return Records(messages, self._make)
+
+    def _is_something_due(self) -> bool:
+        """Whether more than records is to be dealt with before the next are handed out."""
+        return (
+            self._kept_error is not None
+            or self._settings.delivery != "at_least_once"
+            or self.assignment.is_resting
+            or self._is_commit_due()
+        )
 
     def walk(self, count_max: int) -> Iterator[Record]:
         """Records one by one, until the consumer is closed."""
@@ -135,17 +161,7 @@ class ConsumerCore:
     def _fetch(
         self, count_max: int, timeout_s: float, is_over: Callable[[], bool]
     ) -> list[Message]:
-        messages = self._handle.consume(count_max, 0)
-        deadline = time.monotonic() + timeout_s
-        while not messages and not self.is_closing and not is_over():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return []
-            first = self._handle.poll(min(left, SLICE_S))
-            if first is not None:
-                messages = [first]
-                if count_max > 1:
-                    messages += self._handle.consume(count_max - 1, 0)
+        messages = fetch(self._handle, count_max, timeout_s, lambda: self.is_closing or is_over())
         return self._without_errors(messages) if any(map(Message.error, messages)) else messages
 
     def _without_errors(self, messages: list[Message]) -> list[Message]:
@@ -179,13 +195,7 @@ class ConsumerCore:
             self.check_open()
             if self._group is None:
                 raise UsageError("A consumer without a group cannot commit: give group='...'.")
-            if records is None:
-                offsets = self.offsets()
-            elif isinstance(records, Mapping):
-                offsets = dict(records)
-            else:
-                listed = [records] if isinstance(records, Record) else list(records)
-                offsets = ends_of([record._message for record in listed])  # noqa: SLF001
+            offsets = self.offsets() if records is None else stated(records)
             gone = offsets.keys() - self.assignment.partitions
             kept = {name: offset for name, offset in offsets.items() if name not in gone}
             if self._exact is not None:
@@ -214,14 +224,7 @@ class ConsumerCore:
         self._committed_at = time.monotonic()
         if not offsets:
             return
-        rows = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
-        try:
-            done = self._handle.commit(offsets=rows, asynchronous=False)
-        except KafkaException as error:
-            raise from_kafka(error, "Committing offsets", CommitFailed) from error
-        for row in done:
-            if row.error is not None:
-                raise from_kafka(row.error, f"Committing {row.topic}-{row.partition}", CommitFailed)
+        commit(self._handle, offsets)
         self._progress.committed(offsets)
 
     def _commit_exactly(self, offsets: Mapping[Partition, int]) -> None:
@@ -240,11 +243,14 @@ class ConsumerCore:
         """What the application leaves to us: settled transactions, and commits at intervals."""
         if self._exact is not None and (self._exact.is_doomed or self._exact.is_unsettled):
             self._commit_exactly(self.offsets())
+        if self._is_commit_due():
+            self._commit_quietly(self.assignment.partitions)
+
+    def _is_commit_due(self) -> bool:
         interval_s = self._settings.commit_interval_s
         if not interval_s or self._group is None:
-            return
-        if time.monotonic() - self._committed_at >= interval_s:
-            self._commit_quietly(self.assignment.partitions)
+            return False
+        return time.monotonic() - self._committed_at >= interval_s
 
     def _commit_quietly(self, partitions: Iterable[Partition]) -> None:
         """Of these partitions; what fails is committed the next time, or read again."""
@@ -278,12 +284,7 @@ class ConsumerCore:
                 raise UsageError("Seek to an offset or to a time: give one of the two.")
             chosen = self.assignment.chosen(topic, number)
             if time_ms is not None:
-                rows = [TopicPartition(*partition, time_ms) for partition in chosen]
-                found = answered(
-                    lambda: self._handle.offsets_for_times(rows, timeout=ANSWER_S_MAX),
-                    "Asking for offsets by time",
-                )
-                targets = {Partition(row.topic, row.partition): row.offset for row in found}
+                targets = offsets_at(self._handle, chosen, time_ms)
             else:
                 target = _ENDS[offset] if isinstance(offset, str) else offset
                 targets = dict.fromkeys(chosen, target or 0)
@@ -313,13 +314,9 @@ class ConsumerCore:
         """What the group has committed in the partitions of this consumer."""
         with self._lock:
             self.check_open()
-            rows = rows_of(self.assignment.partitions)
-            found = answered(
-                lambda: self._handle.committed(rows, timeout=ANSWER_S_MAX), "Asking for offsets"
-            )
-            return {
-                Partition(row.topic, row.partition): row.offset for row in found if row.offset >= 0
-            }
+            if self._group is None:
+                return {}
+            return committed(self._handle, self.assignment.partitions)
 
     # Rebalances: called inside librdkafka's poll, with the lock held
 

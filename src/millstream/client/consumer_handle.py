@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer as Handle
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from millstream.client.assignment import rows_of
 from millstream.client.buffer import partition_of
-from millstream.client.error import UsageError, error_of, from_kafka
+from millstream.client.error import CommitFailed, UsageError, error_of, from_kafka
 from millstream.client.lane import LOGGER
 from millstream.client.record import Partition
 
+#: A wait is cut in slices, so that whoever closes the consumer need not wait for all of it.
+SLICE_S: Final = 0.2
 ANSWER_S_MAX: Final = 30.0
 _SEEK_S_MAX: Final = 30.0
 #: Told by librdkafka as records; it goes on by itself.
@@ -33,6 +36,24 @@ def open_handle(properties: dict[str, Any]) -> Handle:
     except KafkaException as error:
         reason = error.args[0].str()
         raise UsageError(f"The consumer's settings are wrong: {reason}.") from error
+
+
+def fetch(
+    handle: Handle, count_max: int, timeout_s: float, is_over: Callable[[], bool]
+) -> list[Message]:
+    """What is there, or else the first to come; errors are among it."""
+    messages = handle.consume(count_max, 0)
+    deadline = time.monotonic() + timeout_s
+    while not messages and not is_over():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return []
+        first = handle.poll(min(left, SLICE_S))
+        if first is not None:
+            messages = [first]
+            if count_max > 1:
+                messages += handle.consume(count_max - 1, 0)
+    return messages
 
 
 def sorted_out(messages: Sequence[Message]) -> tuple[list[Message], KafkaError | None]:
@@ -77,6 +98,37 @@ def partitions_of(handle: Handle, topics: Sequence[str]) -> list[Partition]:
             raise from_kafka(known.error, what)
         found += [Partition(topic, number) for number in known.partitions]
     return found
+
+
+def offsets_at(
+    handle: Handle, partitions: Iterable[Partition], time_ms: int
+) -> dict[Partition, int]:
+    """Those of the first records from that time on."""
+    rows = [TopicPartition(*partition, time_ms) for partition in partitions]
+    ask = functools.partial(handle.offsets_for_times, rows, timeout=ANSWER_S_MAX)
+    return offsets_in(answered(ask, "Asking for offsets by time"))
+
+
+def committed(handle: Handle, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """What the group has committed, where it has."""
+    ask = functools.partial(handle.committed, rows_of(partitions), timeout=ANSWER_S_MAX)
+    found = offsets_in(answered(ask, "Asking for offsets"))
+    return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+
+def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
+    rows = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+    try:
+        done = handle.commit(offsets=rows, asynchronous=False)
+    except KafkaException as error:
+        raise from_kafka(error, "Committing offsets", CommitFailed) from error
+    for row in done:
+        if row.error is not None:
+            raise from_kafka(row.error, f"Committing {row.topic}-{row.partition}", CommitFailed)
+
+
+def offsets_in(rows: Iterable[TopicPartition]) -> dict[Partition, int]:
+    return {Partition(row.topic, row.partition): row.offset for row in rows}
 
 
 def answered(call: Callable[[], Any], what: str) -> Any:

@@ -1,8 +1,8 @@
 """How far a consumer has got in its partitions: what it may commit, and where it would go back to.
 Pure.
 
-A batch is looked at once, when it is done with: the last offset of each partition counts. That is a
-few calls into C for the whole batch, rather than a few per record.
+A batch is looked at once, when it is done with: the last offset of each partition counts. Where all
+records are known to be of one topic only their partitions are looked at, in one pass within C.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Message
 
-from millstream.client.record import Partition
+from millstream.client.record import Partition, Record
 
 
 class Progress:
-    """`processed` are next offsets; `bases` where each partition was at the last commit."""
+    """`processed` are next offsets; `bases` where each partition was at the last commit. `topic` is
+    that of all records, if there is but one."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str | None = None) -> None:
+        self._topic = topic
         self._processed: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._bases: dict[Partition, int] = {}
 
     def add(self, messages: Sequence[Message]) -> None:
         """These were processed."""
-        self._processed.update(ends_of(messages))
+        self._processed.update(ends_of(messages, self._topic))
 
     def hand_out(self, messages: Sequence[Message]) -> None:
         """These are about to be processed; until the next commit they may have to come again."""
-        for partition, message in _last(reversed(messages)).items():
+        for partition, message in _last(messages[::-1], self._topic).items():
             self._bases.setdefault(partition, _offset(message))
 
     def uncommitted(self, in_hand: Sequence[Message] = ()) -> dict[Partition, int]:
         """What there is to commit, with what is in hand counted as processed."""
-        found = self._processed | ends_of(in_hand)
+        found = self._processed | ends_of(in_hand, self._topic)
         return {
             partition: offset
             for partition, offset in found.items()
@@ -60,17 +62,35 @@ class Progress:
         return bases
 
 
-def ends_of(messages: Sequence[Message]) -> dict[Partition, int]:
-    """The next offset after these, by partition."""
-    return {partition: _offset(message) + 1 for partition, message in _last(messages).items()}
+def only_of(topics: Sequence[str]) -> str | None:
+    """The topic that all records are of, if there is but one. A pattern stands for many."""
+    return topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
 
 
-def _last(messages: Iterable[Message]) -> dict[Partition, Message]:
-    listed = list(messages)
-    names = zip(map(Message.topic, listed), map(Message.partition, listed), strict=True)
+def stated(records: Record | Iterable[Record] | Mapping[Partition, int]) -> dict[Partition, int]:
+    """The offsets that somebody wants committed: after these records, or just these."""
+    if isinstance(records, Mapping):
+        return dict(records)
+    listed = [records] if isinstance(records, Record) else list(records)
+    return ends_of([record._message for record in listed])  # noqa: SLF001
+
+
+def ends_of(messages: Sequence[Message], topic: str | None = None) -> dict[Partition, int]:
+    """The next offset after these, by partition. `topic` as of all of them, if it is known."""
     return {
-        Partition(topic or "", partition or 0): message
-        for (topic, partition), message in dict(zip(names, listed, strict=True)).items()
+        partition: _offset(message) + 1 for partition, message in _last(messages, topic).items()
+    }
+
+
+def _last(messages: Sequence[Message], topic: str | None) -> dict[Partition, Message]:
+    numbers = map(Message.partition, messages)
+    if topic is not None:
+        last = dict(zip(numbers, messages, strict=True))
+        return {Partition(topic, number or 0): message for number, message in last.items()}
+    names = zip(map(Message.topic, messages), numbers, strict=True)
+    return {
+        Partition(name or "", number or 0): message
+        for (name, number), message in dict(zip(names, messages, strict=True)).items()
     }
 
 

@@ -9,9 +9,12 @@ Fixtures:
     millstream_topic           a new topic with one partition; it goes with the test
     millstream_topic_factory   makes such topics: `factory(partitions=3, configs={...})`
     millstream_group           the name of a group that nobody has used
-    millstream_producer        an idempotent confluent-kafka Producer; flushed when the test ends
-    millstream_consumer        a confluent-kafka Consumer that reads `millstream_topic` from its
-                               start, in `millstream_group`
+    millstream_producer        a `millstream.Producer`; closed when the test ends, which raises what
+                               was not delivered and nobody asked about
+    millstream_consumer        a `millstream.Consumer` that reads `millstream_topic` from its start,
+                               in `millstream_group`, and commits when it is told to
+    millstream_confluent_producer, millstream_confluent_consumer
+                               the same as bare clients of confluent-kafka
 
 Every test session loads this module, also those that use none of it: the broker and the client
 are imported when a fixture first needs them.
@@ -19,6 +22,7 @@ are imported when a fixture first needs them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -29,8 +33,9 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from confluent_kafka import Consumer, Producer
+    import confluent_kafka
 
+    from millstream.client import Consumer, Producer
     from millstream.testing.broker import LocalBroker
 
 _MARK: Final = "millstream_fresh_broker"
@@ -38,7 +43,9 @@ _SCOPE: Final = "millstream_broker_scope"
 _SETTINGS: Final = "millstream_broker_settings"
 _FLUSH_S_MAX: Final = 30.0
 #: A broker that was restarted is found again soon.
-_RECONNECT_MS_MAX: Final = 200
+_RECONNECT: Final = {"reconnect.backoff.max.ms": 200}
+#: A group's members learn of each other by heartbeats.
+_MEMBER: Final = {"heartbeat.interval.ms": 200, **_RECONNECT}
 _NAME_CHARACTERS_MAX: Final = 60
 
 _numbers = count(1)
@@ -136,20 +143,18 @@ def millstream_group(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def millstream_producer(millstream_broker: LocalBroker) -> Iterator[Producer]:
-    """An idempotent producer; flushed when the test ends."""
-    from confluent_kafka import Producer
+    """A producer; what it was given is delivered when the test ends."""
+    from millstream.client import Producer, TimedOut
 
-    producer = Producer(
-        {
-            "bootstrap.servers": millstream_broker.bootstrap_servers,
-            "enable.idempotence": True,
-            "reconnect.backoff.max.ms": _RECONNECT_MS_MAX,
-        }
-    )
+    producer = Producer(millstream_broker.bootstrap_servers, config=_RECONNECT)
     yield producer
     if millstream_broker.is_running:
         millstream_broker.clear_faults()
-        producer.flush(_FLUSH_S_MAX)
+        producer.close(_FLUSH_S_MAX)
+    else:
+        # Nobody takes what is left.
+        with contextlib.suppress(TimedOut):
+            producer.close(0)
 
 
 @pytest.fixture
@@ -157,6 +162,40 @@ def millstream_consumer(
     millstream_broker: LocalBroker, millstream_topic: str, millstream_group: str
 ) -> Iterator[Consumer]:
     """A consumer that reads `millstream_topic` from its start and commits when it is told to."""
+    from millstream.client import Consumer
+
+    consumer = Consumer(
+        millstream_broker.bootstrap_servers,
+        topics=[millstream_topic],
+        group=millstream_group,
+        commit_interval_s=0,
+        config=_MEMBER,
+    )
+    yield consumer
+    _make_reachable(millstream_broker)
+    consumer.close()
+
+
+@pytest.fixture
+def millstream_confluent_producer(
+    millstream_broker: LocalBroker,
+) -> Iterator[confluent_kafka.Producer]:
+    """An idempotent producer of confluent-kafka; flushed when the test ends."""
+    from confluent_kafka import Producer
+
+    servers = {"bootstrap.servers": millstream_broker.bootstrap_servers}
+    producer = Producer({**servers, "enable.idempotence": True, **_RECONNECT})
+    yield producer
+    if millstream_broker.is_running:
+        millstream_broker.clear_faults()
+        producer.flush(_FLUSH_S_MAX)
+
+
+@pytest.fixture
+def millstream_confluent_consumer(
+    millstream_broker: LocalBroker, millstream_topic: str, millstream_group: str
+) -> Iterator[confluent_kafka.Consumer]:
+    """confluent-kafka's consumer, as `millstream_consumer`."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -165,18 +204,20 @@ def millstream_consumer(
             "group.id": millstream_group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            # A group's members learn of each other by heartbeats.
-            "heartbeat.interval.ms": 200,
-            "reconnect.backoff.max.ms": _RECONNECT_MS_MAX,
+            **_MEMBER,
         }
     )
     consumer.subscribe([millstream_topic])
     yield consumer
-    millstream_broker.clear_faults()
-    if not millstream_broker.is_running:
-        # A member that can't tell its coordinator that it leaves tries for 45 seconds.
-        millstream_broker.start()
+    _make_reachable(millstream_broker)
     consumer.close()
+
+
+def _make_reachable(broker: LocalBroker) -> None:
+    """A member that can't tell its coordinator that it leaves tries for 45 seconds."""
+    broker.clear_faults()
+    if not broker.is_running:
+        broker.start()
 
 
 def _broker(config: pytest.Config, folder: Path, settings: Mapping[str, object]) -> LocalBroker:

@@ -1,4 +1,5 @@
-"""A consumer that books each message in a database, its offset in the same transaction.
+"""A consumer that books each message in a database, its offset in the same transaction: one of
+confluent-kafka's with SQLite, and our own with PostgreSQL.
 
 Arguments: the brokers, the topic, the database's address. Runs until it is killed.
 """
@@ -7,13 +8,18 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import confluent_kafka
 import psycopg
-from confluent_kafka import Consumer
 
+from millstream.client import Consumer
 from millstream.client.dedup import StaleMessageError, StoredOffsets
+
+GROUP = "accountants"
+SESSION_S = 6
 
 
 def connect_to(address: str) -> Any:
@@ -22,26 +28,48 @@ def connect_to(address: str) -> Any:
     return psycopg.connect(address)
 
 
-def main(bootstrap: str, topic: str, address: str) -> None:
-    consumer = Consumer(
+def bare_messages(
+    bootstrap: str, topic: str, offsets: StoredOffsets
+) -> Iterator[tuple[Any, Any, bytes]]:
+    consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "accountants",
+            "group.id": GROUP,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": SESSION_S * 1000,
         }
     )
-    offsets = StoredOffsets(lambda: connect_to(address), "accountants")
     offsets.subscribe(consumer, [topic])
-    mark = "?" if address.startswith("sqlite") else "%s"
     while True:
         message = consumer.poll(1)
-        if message is None or message.error():
-            continue
+        if message is not None and not message.error():
+            yield consumer, message, message.value()
+
+
+def own_records(
+    bootstrap: str, topic: str, offsets: StoredOffsets
+) -> Iterator[tuple[Any, Any, bytes]]:
+    consumer = Consumer(
+        bootstrap,
+        group=GROUP,
+        topics=[topic],
+        on_assign=offsets.on_assign,
+        session_timeout_s=SESSION_S,
+    )
+    for record in consumer:
+        yield consumer, record, record.value
+
+
+def main(bootstrap: str, topic: str, address: str) -> None:
+    offsets = StoredOffsets(lambda: connect_to(address), GROUP)
+    is_sqlite = address.startswith("sqlite")
+    messages = bare_messages if is_sqlite else own_records
+    mark = "?" if is_sqlite else "%s"
+    for consumer, message, value in messages(bootstrap, topic, offsets):
         with closing(connect_to(address)) as connection:
             booking = f"INSERT INTO booking (value) VALUES ({mark})"
-            connection.execute(booking, [message.value().decode()])
+            connection.execute(booking, [value.decode()])
             try:
                 offsets.advance(connection, message)
             except StaleMessageError:

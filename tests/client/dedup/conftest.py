@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from client.services import broker, postgres, redis_address, topic
 from millstream.client.dedup import Store, postgres_store, sqlite_store
 from millstream.client.dedup.redis_store import RedisStore
-
-__all__ = ["broker", "postgres", "redis_address", "topic"]
 
 _numbers = count()
 
@@ -28,6 +25,12 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], St
     address = request.getfixturevalue("redis_address")
     prefix = f"test-{next(_numbers)}:"
     return lambda: RedisStore(address, prefix)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses; the broker makes the topic when it is written to."""
+    return f"dedup-{next(_numbers)}"
 
 
 @pytest.fixture

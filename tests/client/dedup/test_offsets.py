@@ -21,8 +21,6 @@ from harness.seed import choose_seed
 from millstream.client.dedup import StaleMessageError, StoredOffsets
 from millstream.client.sql import DatabaseUseError
 
-pytestmark = pytest.mark.xdist_group("outbox")
-
 ACCOUNTANT = Path(__file__).with_name("accountant.py")
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from millstream.client.dedup import ClaimLostError, InProgressError, Store, message_id, once
 
-pytestmark = pytest.mark.xdist_group("outbox")
-
 
 class Record:
     """As much of a record as an id needs."""

@@ -16,8 +16,6 @@ from millstream.client.dedup.redis_store import RedisStore
 from millstream.client.dedup.sql_store import table_definition
 from millstream.client.dedup.store import Claim
 
-pytestmark = pytest.mark.xdist_group("outbox")
-
 LONG = 600.0
 SHORT = 0.05
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from client.outbox.outbox_home import OutboxHome
-from client.services import broker, postgres, topic
 from harness.broker_process import BrokerProcess
 
-__all__ = ["broker", "postgres", "topic"]
+_topics = count()
 
 
 @pytest.fixture(params=["postgresql", "sqlite"])
@@ -20,6 +20,12 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/app.db"
     return str(request.getfixturevalue("postgres").new_database())
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses; the broker makes the topic when it is written to."""
+    return f"outbox-{next(_topics)}"
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from client.outbox.outbox_home import OutboxHome, committed_records, values_by_k
 from harness.broker_process import BrokerProcess, wait_until
 from harness.seed import choose_seed
 
-pytestmark = pytest.mark.xdist_group("outbox")
-
 
 def test_events_arrive_as_they_were_written(home: OutboxHome, topic: str) -> None:
     connection = home.connect()

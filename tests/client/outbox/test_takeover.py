@@ -11,8 +11,6 @@ from millstream.client.outbox.progress import Tenure
 from millstream.client.outbox.sink import Sink, SinkError, prepare
 from millstream.client.outbox.source import BatchLimit, Event, ShardSource, ShardTakenError
 
-pytestmark = pytest.mark.xdist_group("outbox")
-
 LIMIT = BatchLimit(100, 1 << 20)
 
 

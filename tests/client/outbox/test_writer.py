@@ -19,8 +19,6 @@ from millstream.client.outbox import Outbox, OutboxSchema
 from millstream.client.outbox.table import outbox_tables
 from millstream.client.sql import DatabaseUseError
 
-pytestmark = pytest.mark.xdist_group("outbox")
-
 
 @pytest.fixture
 def home(address: str, tmp_path: Path) -> OutboxHome:

@@ -1,13 +1,11 @@
 """Offsets in the database of the business data: exactly once, whatever crashes.
 
     offsets = StoredOffsets(connect, group="billing")
-    offsets.subscribe(consumer, ["orders"])
-    while True:
-        message = consumer.poll(1)
-        ...
-        with connect() as connection:       # one transaction
-            bill(connection, message)
-            offsets.advance(connection, message)
+    with Consumer(group="billing", topics=["orders"], on_assign=offsets.on_assign) as consumer:
+        for record in consumer:
+            with connect() as connection:       # one transaction
+                bill(connection, record)
+                offsets.advance(connection, record)
 
 A partition's next offset is a row that moves in the transaction of the business write. Members
 resume from the rows; what is committed to Kafka does not matter. A member that lost a partition and
@@ -26,8 +24,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer as BareConsumer
+from confluent_kafka import TopicPartition
 
+from millstream.client.consumer import Consumer
+from millstream.client.dedup.message import place_of
+from millstream.client.record import Partition
 from millstream.client.sql import checked_name, execute, require_transaction
 
 TABLE_DEFAULT: Final = "millstream_offset"
@@ -49,7 +51,8 @@ def table_definition(table: str = TABLE_DEFAULT) -> str:
 class StoredOffsets:
     """See the module's text. `connect` gives a new DB-API connection without autocommit.
 
-    `incremental`: the consumer's assignor is cooperative, or its group protocol `consumer`.
+    Works with confluent-kafka's consumers as well; there `incremental` says that the assignor is
+    cooperative, or the group protocol `consumer`.
     """
 
     def __init__(
@@ -70,20 +73,26 @@ class StoredOffsets:
             execute(connection, table_definition(self._table), {})
             connection.commit()
 
-    def subscribe(self, consumer: Consumer, topics: Sequence[str]) -> None:
-        """Subscribe so that assigned partitions begin at their stored offsets."""
+    def subscribe(self, consumer: BareConsumer, topics: Sequence[str]) -> None:
+        """Subscribe one of confluent-kafka's, so that partitions begin at their stored offsets."""
         consumer.subscribe(list(topics), on_assign=self.on_assign)
 
-    def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The callback, for those who subscribe themselves."""
+    def on_assign(
+        self, consumer: Consumer | BareConsumer, partitions: Sequence[Partition | TopicPartition]
+    ) -> None:
+        """The callback: assigned partitions begin at their stored offsets."""
         found = self.load(partitions)
-        if self._incremental:
+        if isinstance(consumer, Consumer):
+            for each in found:
+                if each.offset >= 0:
+                    consumer.seek(each.topic, each.partition, offset=each.offset)
+        elif self._incremental:
             consumer.incremental_assign(found)
         else:
             consumer.assign(found)
 
-    def load(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The partitions at their stored offsets; unchanged where none was processed."""
+    def load(self, partitions: Iterable[Partition | TopicPartition]) -> list[TopicPartition]:
+        """The partitions at their stored offsets; without an offset where none was processed."""
         found = []
         with closing(self._connect()) as connection:
             for each in partitions:
@@ -101,33 +110,37 @@ class StoredOffsets:
                     " = %(consumer_group)s AND topic = %(topic)s AND partition = %(partition)s",
                     place,
                 ).fetchone()
-                if row[0] >= 0:
-                    each = TopicPartition(each.topic, each.partition, row[0])
-                found.append(each)
+                offset = [row[0]] if row[0] >= 0 else []
+                found.append(TopicPartition(each.topic, each.partition, *offset))
             connection.commit()
         return found
 
     def advance(self, handle: Any, message: Any) -> None:
         """Note in the transaction of `handle` that `message` was processed with it."""
         require_transaction(handle)
-        place = self._place(message.topic(), message.partition())
+        topic, partition, offset = place_of(message)
         changed = execute(
             handle,
             f"UPDATE {self._table} SET next_offset = %(offset)s + 1 WHERE consumer_group"
             " = %(consumer_group)s AND topic = %(topic)s AND partition = %(partition)s"
             " AND next_offset <= %(offset)s",
-            {**place, "offset": message.offset()},
+            {**self._place(topic, partition), "offset": offset},
         )
         if changed.rowcount != 1:
             raise StaleMessageError(
-                f"{message.topic()}-{message.partition()} is past offset {message.offset()} in"
+                f"{topic}-{partition} is past offset {offset} in"
                 f" the database for group {self._group!r}, or was never assigned here: roll back."
             )
 
-    def rewind(self, consumer: Consumer, message: Any) -> None:
+    def rewind(self, consumer: Consumer | BareConsumer, message: Any) -> None:
         """Have the consumer go on at the stored offset of the message's partition."""
-        place = TopicPartition(message.topic(), message.partition(), message.offset())
-        consumer.seek(self.load([place])[0])
+        topic, partition, offset = place_of(message)
+        (stored,) = self.load([Partition(topic, partition)])
+        target = stored.offset if stored.offset >= 0 else offset
+        if isinstance(consumer, Consumer):
+            consumer.seek(topic, partition, offset=target)
+        else:
+            consumer.seek(TopicPartition(topic, partition, target))
 
     def _place(self, topic: str, partition: int) -> dict[str, Any]:
         return {"consumer_group": self._group, "topic": topic, "partition": partition}

@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
+from millstream.client.dedup.message import headers_of, place_of
 from millstream.client.dedup.store import Claim, Store
 
 ID_HEADER: Final = "message-id"
@@ -44,10 +45,10 @@ class ClaimLostError(Exception):
 
 def message_id(message: Any) -> str:
     """The header `message-id` of a record, or else its topic, partition and offset."""
-    for name, value in message.headers() or ():
+    for name, value in headers_of(message):
         if name == ID_HEADER and value is not None:
             return value.decode() if isinstance(value, bytes) else str(value)
-    return f"{message.topic()}/{message.partition()}/{message.offset()}"
+    return "{}/{}/{}".format(*place_of(message))
 
 
 class Once:

@@ -45,6 +45,15 @@ class Job:
         return self.entry.origin.topic
 
     @property
+    def partition(self) -> int:
+        """Where it was in that topic."""
+        return self.entry.origin.partition
+
+    @property
+    def offset(self) -> int:
+        return self.entry.origin.offset
+
+    @property
     def key(self) -> Any:
         return self.entry.record.key
 

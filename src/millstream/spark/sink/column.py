@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -28,6 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millstream.spark.arrow import HEADER_TYPE
 from millstream.spark.error import OptionError
 
 _BYTES: Final = "STRING or BINARY"
@@ -39,7 +39,7 @@ _WANTED: Final = {
     "partition": "INT",
     "timestamp": "TIMESTAMP",
 }
-_US_PER_MS: Final = 1000
+_TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 
 class Rows(NamedTuple):
@@ -55,7 +55,7 @@ class Rows(NamedTuple):
     headers: Any
     #: int32
     partition: Any
-    #: int64, milliseconds since 1970
+    #: timestamp[us, UTC]
     timestamp: Any
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class ColumnPlan:
             _as_binary(_column(batch, self.value)),
             _as_headers(_column(batch, self.headers)),
             _column(batch, self.partition),
-            None if timestamp is None else _as_ms(timestamp),
+            None if timestamp is None else timestamp.cast(_TIMESTAMP),
         )
 
 
@@ -158,19 +158,8 @@ def _as_binary(array: Any) -> Any:
     return None if array is None else array.cast(pa.binary())
 
 
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
 def _as_headers(array: Any) -> Any:
     """None if no row has headers: then they cost nothing."""
     if array is None or array.null_count == len(array):
         return None
-    return array if array.type == _HEADERS else array.cast(_HEADERS)
-
-
-def _as_ms(array: Any) -> Any:
-    microseconds = array.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    # Division of Arrow's integers goes towards zero, and time before 1970 is to go down as well.
-    # All bits of a negative number are set after the shift, none of any other.
-    rest = pc.bit_wise_and(pc.shift_right(microseconds, 62), _US_PER_MS - 1)
-    return pc.divide(pc.subtract(microseconds, rest), _US_PER_MS)
+    return array.cast(HEADER_TYPE)

@@ -1,29 +1,30 @@
-"""Rows into record batches, one after the other for each partition.
+"""Rows into record batches, by topic and partition.
 
-Owns which partition a row goes to (its own, or by Java's murmur2 of its key; rows without a key
-stay together and move on with each call) and the sequence numbers that let brokers tell repeated
-batches. Pure: the caller says how many partitions topics have.
+The records of a topic are `records.encoded`'s work: which partition a row goes to, and the sequence
+numbers that let brokers tell repeated batches. Here rows are told apart by topic. Pure: the caller
+says how many partitions topics have.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
-from millstream.records.builder import build_batch
+import pyarrow.compute as pc
+
 from millstream.records.codec import Codec
 from millstream.records.crc import Buffer
-from millstream.records.record import Record
+from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
+from millstream.spark.arrow import number_column, record_columns
 from millstream.spark.connection.cluster import TopicPartition
 from millstream.spark.error import OptionError
 from millstream.spark.sink.column import Rows
 from millstream.spark.sink.transaction import Identity
 
-_SEQUENCE_MODULUS: Final = 1 << 31
-#: About what a record needs besides its key and value.
-_RECORD_OVERHEAD: Final = 24
+_INT32_BYTES: Final = 4
+_TURNS: Final = 1 << 16
 
 
 class Encoded(NamedTuple):
@@ -43,75 +44,55 @@ class Encoder:
         batch_bytes: int,
         partition_count: Callable[[str], int],
     ) -> None:
-        self._producer = producer
+        is_transactional = bool(producer.transactional_id)
+        self._producer = Producer(producer.producer_id, producer.epoch, is_transactional)
         self._codec = codec
         self._batch_bytes = batch_bytes
         self._partition_count = partition_count
-        #: Next sequence number by partition.
-        self._sequences: dict[TopicPartition, int] = {}
-        self._turn = random.randrange(1 << 16)
+        self._encoders: dict[str, RowEncoder] = {}
 
     def encode(self, rows: Rows, topic: str | None) -> Iterator[Encoded]:
-        """Batches of `batch_bytes` at most where rows allow it. `topic` goes before the column."""
-        self._turn += 1
+        """Take rows in; the batches that are full by that. `topic` goes before the column."""
         now_ms = time.time_ns() // 1_000_000
-        for place, records in self._by_place(rows, topic, now_ms).items():
-            for part in self._parts(records):
-                yield Encoded(place, self._batch(place, part))
+        for name, share in [(topic, rows)] if topic is not None else _by_topic(rows):
+            given = None
+            if share.partition is not None:
+                given = number_column(share.partition, _INT32_BYTES)
+            columns = record_columns(share.key, share.value, share.headers, share.timestamp)
+            try:
+                made = self._encoder(name).append(columns, given, now_ms)
+            except ValueError as error:
+                raise OptionError(f"a row for topic {name} cannot be written: {error}") from error
+            yield from _placed(name, made)
 
-    def _by_place(
-        self, rows: Rows, topic: str | None, now_ms: int
-    ) -> dict[TopicPartition, list[Record]]:
-        found: dict[TopicPartition, list[Record]] = {}
-        columns = [_values(column, len(rows)) for column in rows]
-        for name, key, value, headers, partition, timestamp in zip(*columns, strict=True):
-            place = self._place(topic or name, key, partition)
-            records = found.setdefault(place, [])
-            pairs = [(each["key"], each["value"]) for each in headers or ()]
-            moment = now_ms if timestamp is None else timestamp
-            records.append(Record(len(records), moment, key, value, pairs))
+    def flush(self) -> Iterator[Encoded]:
+        """The batches that are not full."""
+        for name, encoder in self._encoders.items():
+            yield from _placed(name, encoder.flush())
+
+    def _encoder(self, topic: str) -> RowEncoder:
+        found = self._encoders.get(topic)
+        if found is None:
+            found = self._encoders[topic] = RowEncoder(
+                self._producer,
+                self._partition_count(topic),
+                self._codec,
+                self._batch_bytes,
+                # Tasks that begin at the same time do not all begin with the same partition.
+                random.randrange(_TURNS),
+            )
         return found
 
-    def _place(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
-        count = self._partition_count(topic)
-        if partition is not None:
-            if not 0 <= partition < count:
-                raise OptionError(
-                    f"a row is for partition {partition} of topic {topic}, which has {count}."
-                )
-        elif key is None:
-            partition = self._turn % count
-        else:
-            from millstream.client.partitioner import by_key
 
-            partition = by_key(key, count)
-        return TopicPartition(topic, partition)
-
-    def _parts(self, records: Sequence[Record]) -> Iterator[list[Record]]:
-        part: list[Record] = []
-        size = 0
-        for record in records:
-            added = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD
-            if part and size + added > self._batch_bytes:
-                yield part
-                part, size = [], 0
-            part.append(record._replace(offset=len(part)))
-            size += added
-        if part:
-            yield part
-
-    def _batch(self, place: TopicPartition, records: list[Record]) -> Buffer:
-        sequence = self._sequences.get(place, 0)
-        self._sequences[place] = (sequence + len(records)) % _SEQUENCE_MODULUS
-        return build_batch(
-            records,
-            codec=self._codec,
-            producer_id=self._producer.producer_id,
-            producer_epoch=self._producer.epoch,
-            base_sequence=sequence,
-            is_transactional=bool(self._producer.transactional_id),
+def _by_topic(rows: Rows) -> Iterator[tuple[str, Rows]]:
+    for name in rows.topic.unique():
+        chosen = pc.equal(rows.topic, name)
+        yield (
+            name.as_py(),
+            Rows(*(None if column is None else column.filter(chosen) for column in rows)),
         )
 
 
-def _values(column: Any, count: int) -> list[Any]:
-    return [None] * count if column is None else column.to_pylist()
+def _placed(topic: str, batches: Iterable[EncodedBatch]) -> Iterator[Encoded]:
+    for partition, data, _ in batches:
+        yield Encoded(TopicPartition(topic, partition), data)

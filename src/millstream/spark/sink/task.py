@@ -127,6 +127,7 @@ class Task:
                 producer.send(encoder.encode(self._columns.rows(batch), options.topic))
                 rows += batch.num_rows
                 fault.reach("task-writing")
+            producer.send(encoder.flush())
             producer.flush()
         finally:
             producer.close()

@@ -1,0 +1,70 @@
+"""Topics and their readers over a real data folder, with a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from groups.coordinator_home import Answers, CoordinatorHome, commit_of
+from harness.log_home import make_batch
+from millstream.broker.lag import LagCollector, LagOptions, PartitionLag
+from millstream.records.batch import check_batch
+from millstream.replication.partition import Partition
+
+AnyWorld = TypeVar("AnyWorld", bound="World")
+
+
+class World(CoordinatorHome):
+    """Topics t (of three partitions) and u (of one), and who reads them."""
+
+    def __init__(self, path: Path, **options: int) -> None:
+        super().__init__(path)
+        self.image = self.picture(t=3, u=1)
+        self.lag_options = LagOptions(**options)
+
+    def begin(self) -> None:
+        self.open()
+        self.lag = LagCollector(self.replicas, self.shards, self.clock, self.lag_options)
+
+    def configure(self, topic: str, **config: object) -> None:
+        for partition in self.replicas:
+            if partition.topic_partition.topic == topic:
+                log = partition.log
+                log.update_config(dataclasses.replace(log.config, **config))
+
+    def partition_of(self, topic: str, number: int = 0) -> Partition:
+        return self.replicas.find(topic, number)
+
+    def produce(self, topic: str, number: int = 0, count: int = 1, **fields: object) -> None:
+        """Batches of one record, a second apart, the last of them now."""
+        partition = self.partition_of(topic, number)
+        for age in reversed(range(count)):
+            given = {"timestamp": self.clock.now_ms - age * 1000, **fields}
+            batch = make_batch(**given)  # type: ignore[arg-type]
+            partition.append(memoryview(batch), check_batch(batch), acks_all=True)
+
+    async def commit(self, group_id: str, *offsets: tuple[str, int, int]) -> None:
+        answers = Answers()
+        self.coordinator.commit(commit_of(group_id, *offsets), answers.ticket())
+        await asyncio.sleep(0)
+        assert answers.got == {"it": None}
+
+    async def row(self, group_id: str, topic: str = "t", number: int = 0) -> PartitionLag:
+        found = await self.lag.of_group(group_id)
+        assert found is not None
+        (row,) = [each for each in found.partitions if each[:2] == (topic, number)]
+        return row
+
+
+def run(world: AnyWorld, body: Callable[[AnyWorld], Awaitable[None]]) -> None:
+    async def main() -> None:
+        world.begin()
+        try:
+            await body(world)
+        finally:
+            await world.close()
+
+    asyncio.run(main())
