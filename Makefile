@@ -7,10 +7,10 @@ KERNELS := $(wildcard src/millstream/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard s
 # process that they start, would compile all of it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test retest sim lint format bench soak scale wheel lock clean
+.PHONY: help run test retest sim lint format bench soak scale wheel lock clean pipeline-demo
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
 
 run: $(VENV)/.runtime ## start a broker on 127.0.0.1:9092 (data in ./millstream-data, metrics on 127.0.0.1:9644)
 	$(BIN)/millstream serve $(ARGS)
@@ -42,6 +42,10 @@ bench: $(VENV)/.dev ## Millstream next to Apache Kafka on this machine, as ratio
 soak: $(VENV)/.dev ## the long runs that `make test` leaves out (crash rounds, fuzzing, 100,000 topics)
 	@scripts/setup-test-tools
 	$(BIN)/pytest -m soak $(ARGS)
+
+pipeline-demo: $(VENV)/.dev ## orders through a Spark pipeline, with a broker of its own, to a picture and an audit
+	@scripts/setup-test-tools
+	$(BIN)/python -m examples.orders $(ARGS)
 
 wheel: $(VENV)/.dev ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation

@@ -18,12 +18,17 @@ from millstream.client.dead_letter import Shelf
 from millstream.testing.broker import LocalBroker
 
 #: Each starts a JVM, and two of them are enough at a time.
-pytestmark = pytest.mark.xdist_group("spark-pipeline")
+pytestmark = [pytest.mark.xdist_group("spark-pipeline"), pytest.mark.timeout(900)]
 
-SECONDS_MAX = 280
+SECONDS_MAX = 500
 #: For a JVM that ends before its optimizing compiler pays.
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-ON_SPARK = ("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=1")
+ON_SPARK = (
+    *("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=1"),
+    # On a busy machine Spark's Python workers may not come up in the ten seconds that they have.
+    *("--conf", "spark.sql.pipelines.maxConcurrentFlows=1"),
+    *("--conf", "spark.sql.pipelines.maxFlowRetryAttempts=20"),
+)
 
 
 def command(*arguments: str) -> list[str]:
@@ -72,10 +77,27 @@ def project(servers: str, tmp_path: Path) -> Path:
     return folder
 
 
-def test_from_init_to_topics_and_dead_letters_until_interrupted(
-    servers: str, project: Path, tmp_path: Path
-) -> None:
+def flows_of(result: str) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in json.loads(result)["flows"]}
+
+
+def test_from_init_to_topics_and_dead_letters(servers: str, project: Path) -> None:
     send(servers, order("o1", 500), order("o2", 250_000), "{broken", order("o3", 700))
+    done = call("pipeline", "run", str(project), "--json", *ON_SPARK)
+    assert done.returncode == 0, done.stderr
+    flows = flows_of(done.stdout)
+    assert (flows["orders"]["rows"], flows["orders"]["lag"]) == (4, 0)
+    assert {each["state"] for each in flows.values()} == {"completed"}
+    assert "rows/s" in done.stderr
+    assert large_orders(servers) == ["o2"]
+    (letter,) = Shelf({"bootstrap.servers": servers}, "orders").letters()
+    assert letter.value == b"{broken"
+    assert (letter.origin.topic, letter.origin.group) == ("orders", "orders-pipeline")
+
+
+@pytest.mark.soak
+def test_it_goes_on_until_it_is_interrupted(servers: str, project: Path, tmp_path: Path) -> None:
+    send(servers, order("o1", 200_000))
     said, result = tmp_path / "said", tmp_path / "result"
     arguments = ("pipeline", "run", str(project), "--continuous", "--json", *ON_SPARK)
     with said.open("w") as error, result.open("w") as out:
@@ -86,9 +108,9 @@ def test_from_init_to_topics_and_dead_letters_until_interrupted(
                 "the first update",
                 SECONDS_MAX,
             )
-            send(servers, order("o4", 300_000))
+            send(servers, order("o2", 300_000))
             wait_until(
-                lambda: process.poll() is not None or large_orders(servers) == ["o2", "o4"],
+                lambda: process.poll() is not None or large_orders(servers) == ["o1", "o2"],
                 "the second update",
                 SECONDS_MAX,
             )
@@ -97,15 +119,9 @@ def test_from_init_to_topics_and_dead_letters_until_interrupted(
         finally:
             process.kill()
             process.wait()
-    assert large_orders(servers) == ["o2", "o4"]
-    flows = {each["name"]: each for each in json.loads(result.read_text())["flows"]}
-    assert flows["orders"]["rows"] == 5
-    assert flows["orders"]["lag"] == 0
-    assert flows["revenue"]["state"] == "completed"
-    assert "rows/s" in said.read_text()
-    (letter,) = Shelf({"bootstrap.servers": servers}, "orders").letters()
-    assert letter.value == b"{broken"
-    assert (letter.origin.topic, letter.origin.group) == ("orders", "orders-pipeline")
+    assert large_orders(servers) == ["o1", "o2"]
+    assert flows_of(result.read_text())["orders"]["rows"] == 2
+    assert "Traceback" not in said.read_text()
 
 
 @pytest.mark.soak
@@ -114,8 +130,7 @@ def test_the_next_run_goes_on_where_the_last_one_ended(servers: str, project: Pa
         send(servers, order(name, 200_000))
         done = call("pipeline", "run", str(project), "--json", *ON_SPARK)
         assert done.returncode == 0, done.stderr
-        flows = {each["name"]: each for each in json.loads(done.stdout)["flows"]}
-        assert flows["to_large_orders"]["rows"] == 1
+        assert flows_of(done.stdout)["to_large_orders"]["rows"] == 1
     assert large_orders(servers) == ["o1", "o2"]
 
 
@@ -138,8 +153,8 @@ def test_what_is_wrong_with_a_project_is_told_before_anything_runs(project: Path
 
 @pytest.mark.soak
 def test_a_broker_that_is_gone_is_named(project: Path) -> None:
-    arguments: tuple[Any, ...] = ("-b", "127.0.0.1:1", *ON_SPARK)
-    failed = call("pipeline", "run", str(project), *arguments)
+    arguments = ("-b", "127.0.0.1:1", "--conf", "spark.sql.pipelines.maxFlowRetryAttempts=0")
+    failed = call("pipeline", "run", str(project), "--master", "local[2]", *arguments)
     assert failed.returncode == 1
     assert "127.0.0.1:1" in failed.stderr
     assert "Traceback" not in failed.stderr

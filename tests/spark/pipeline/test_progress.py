@@ -44,6 +44,10 @@ millstream.spark.error.Unavailable: 127.0.0.1:9 does not answer
 Identifier: late [id = 1]
 """
     assert reason(message) == "millstream.spark.error.Unavailable: 127.0.0.1:9 does not answer"
+    short = (
+        "Flow 'late' has FAILED.\nError: [STREAM_FAILED] Query terminated with exception: no disk."
+    )
+    assert reason(short) == "no disk."
     assert reason("[NO_TABLE] There is none. SQLSTATE: 42P01") == "[NO_TABLE] There is none."
 
 

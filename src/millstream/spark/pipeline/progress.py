@@ -83,7 +83,7 @@ class RunProgress:
 def reason(message: str) -> str:
     """What a person has to know of an error of Spark, which wraps it in stacks and plans."""
     text = message.partition("\n=== Streaming Query ===")[0].partition("\n\nJVM stacktrace:")[0]
-    text = _STATE.sub("", text).strip()
+    text = _STATE.sub("", text).rpartition("terminated with exception: ")[2].strip()
     _, traceback, frames = text.rpartition("Traceback (most recent call last):")
     lines = (frames if traceback else text).splitlines()
     told = [each.strip() for each in lines if each.strip() and not each.startswith((" ", "\t"))]

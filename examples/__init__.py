@@ -1,0 +1,1 @@
+"""Programs that show Millstream at work."""
