@@ -14,7 +14,7 @@ run: $(VENV)/.runtime ## start a broker on 127.0.0.1:9092 (data in ./millstream-
 
 test: $(VENV)/.dev ## set everything up and run the tests
 	@scripts/setup-test-tools
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not soak" $(ARGS)
+	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "not soak" $(ARGS)
 
 retest: $(VENV)/.dev ## the few test files that failed in the last `make test`, one after the other
 	files=$$(scripts/failed-test-files) && $(BIN)/pytest -m "not soak" $$files

@@ -18,6 +18,7 @@ from harness.raw_transaction import (
     find_coordinator,
 )
 from millstream.model.error import ErrorCode
+from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -136,3 +137,19 @@ def test_nobody_listens(run: Run) -> None:
     refused = run("txn", "list", "-b", "127.0.0.1:1")
     assert refused.code == 4
     assert "no answer from 127.0.0.1:1" in refused.error
+
+
+def test_a_prepared_transaction_says_that_it_stays(
+    ask: Run, client: RawClient, producer: RawProducer
+) -> None:
+    request = InitProducerIdRequest(
+        transactional_id=producer.transactional_id,
+        transaction_timeout_ms=1,
+        enable_2pc=True,
+        keep_prepared_txn=True,
+    )
+    assert client.call(request).error_code == 0
+    shown = ask("txn", "describe", producer.transactional_id)
+    assert "stays until it is ended" in shown.out
+    assert ask("txn", "abort", "--yes", producer.transactional_id).code == 0
+    assert "Ongoing" not in ask("txn", "describe", producer.transactional_id).out

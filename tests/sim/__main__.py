@@ -61,7 +61,7 @@ def _show(outcome: Outcome, plant: str | None) -> None:
     print(f"replay: make sim ARGS='--seed {outcome.seed}{planted} --trace'", flush=True)
 
 
-def _replay(seed: int, plant: str | None, *, shows_trace: bool) -> int:
+def _replay(seed: int, plant: str | None, shows_trace: bool) -> int:
     outcome = run_seed(seed, keeps_lines=shows_trace)
     for line in outcome.lines:
         print(line)
@@ -76,7 +76,7 @@ def _replay(seed: int, plant: str | None, *, shows_trace: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="sim", description=__doc__)
-    parser.add_argument("--seed", type=int, help="run this one and say what it came to")
+    parser.add_argument("--seed", type=int, nargs="+", help="run these and say what they came to")
     parser.add_argument("--trace", action="store_true", help="with --seed: print what happened")
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, help="how many seeds; without it, until stopped")
@@ -88,7 +88,7 @@ def main() -> int:
     if options.plant:
         PLANTED[options.plant]()
     if options.seed is not None:
-        return _replay(options.seed, options.plant, shows_trace=options.trace)
+        return max([_replay(each, options.plant, options.trace) for each in options.seed])
     return _run_many(options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 from sim.planted import PLANTED
 
 _TESTS = Path(__file__).parent.parent
-#: In parts so that workers can share them.
-_PART = 200
-_PARTS = 10
+#: In parts so that workers can share them; each is a process, which takes a while to start.
+_PART = 400
+_PARTS = 5
 _SOAK = 2000
 
 
@@ -44,23 +45,20 @@ def test_nothing_goes_wrong_in_many_runs() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("seed", [5, 51])
-def test_a_seed_replays_exactly_in_another_process(seed: int) -> None:
-    one = simulate("--seed", seed, "--trace", hash_seed="1")
-    other = simulate("--seed", seed, "--trace", hash_seed="2")
+def test_seeds_differ_and_each_replays_exactly_in_another_process() -> None:
+    one = simulate("--seed", 5, 51, "--trace", hash_seed="1")
+    other = simulate("--seed", 5, 51, "--trace", hash_seed="2")
     assert one.returncode == 0, one.stdout[-2000:] + one.stderr
     assert "fault:" in one.stdout
     assert one.stdout.splitlines() == other.stdout.splitlines()
-
-
-def test_seeds_differ() -> None:
-    assert simulate("--seed", 1).stdout != simulate("--seed", 2).stdout
+    first, second = re.findall("digest ([0-9a-f]+)", one.stdout)
+    assert first != second
 
 
 #: The first seed that finds a bug. A change of the broker may move it; then others find it soon.
 _FOUND_BY = {
-    "accept-stale-leader": 253,
-    "acknowledge-early": 6,
+    "accept-stale-leader": 197,
+    "acknowledge-early": 7,
     "expand-early": 28,
     "lose-epoch-at-roll": 14,
     "truncate-by-high-watermark": 13,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.spark.sink.fault import FOLDER_VARIABLE
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
@@ -31,6 +33,14 @@ _CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
+#: Records with old timestamps stay, and what may be compacted soon is.
+_BROKER = {
+    "log.cleaner.backoff.ms": 20,
+    "log.flush.offset.checkpoint.interval.ms": 200,
+    "log.initial.task.delay.ms": 100,
+    "log.retention.ms": -1,
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker of xdist holds the session, and with it every test that needs it."""
@@ -44,6 +54,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millstream.spark.session import spark_session
 
     folder = tmp_path_factory.mktemp("spark")
+    (folder / "faults").mkdir()
+    os.environ[FOLDER_VARIABLE] = str(folder / "faults")
     config = _CONFIG | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
@@ -52,6 +64,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session("millstream-tests", master="local[2]", config=config)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def faults(spark: SparkSession) -> Path:
+    """Where files are put that have the sink killed: see `millstream.spark.sink.fault`."""
+    return Path(os.environ[FOLDER_VARIABLE])
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +85,7 @@ def jvm_connector() -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """The broker that these tests share: topics have names of their own (`new_topic`)."""
-    with LocalBroker(tmp_path_factory.mktemp("broker")) as running:
+    with LocalBroker(tmp_path_factory.mktemp("broker"), _BROKER) as running:
         yield running
 
 

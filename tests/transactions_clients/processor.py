@@ -31,6 +31,10 @@ POINTS = ("polled", "sent", "ready", "ended")
 POINT_SECONDS_MAX = 60.0
 
 
+class StuckError(AssertionError):
+    """A processor says nothing."""
+
+
 class Reached(NamedTuple):
     """Where a processor waits. `key` is that of the records of this transaction."""
 
@@ -70,13 +74,13 @@ class Processor:
         """Whether `next_point` has an answer at once."""
         return not self._lines.empty()
 
-    def next_point(self) -> Reached | None:
-        """Where it waits next; None if it has ended instead."""
+    def next_point(self, seconds_max: float = POINT_SECONDS_MAX) -> Reached | None:
+        """Where it waits next; None if it has ended instead. StuckError if neither comes."""
         try:
-            line = self._lines.get(timeout=POINT_SECONDS_MAX)
+            line = self._lines.get(timeout=seconds_max)
         except queue.Empty:
             where = f"stuck after {self._last}" if self._last else "stuck before it got anywhere"
-            raise AssertionError(f"the processor is {where}: {self.last_words()}") from None
+            raise StuckError(f"the processor is {where}: {self.last_words()}") from None
         if not line:
             return None
         point, number, count = line.decode().split()

@@ -63,7 +63,7 @@ def test_each_input_is_in_the_output_once(
         for topic in (INPUT, OUTPUT):
             cluster.create_topic(topic, PARTITIONS)
         victim = Victim(cluster)
-        work = Work(victim, program_named("confluent"), tmp_path)
+        work = Work(victim, program_named("confluent"), tmp_path, PATIENCE_S)
         try:
             for moment in MOMENTS:
                 work.add_inputs(INPUTS_PER_ROUND)
@@ -71,7 +71,7 @@ def test_each_input_is_in_the_output_once(
                     work.go()
                 work.go()
                 work.kill_broker()
-                work.finish(PATIENCE_S)
+                work.finish()
                 victim.return_last()
         finally:
             work.kill_processor()

@@ -6,7 +6,6 @@ who is killed and when is for the test to say.
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -15,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from harness.broker_process import wait_until
 from transactions_clients.actor import connection, reader_settings
-from transactions_clients.processor import Processor, Reached
+from transactions_clients.processor import POINT_SECONDS_MAX, Processor, Reached, StuckError
 from transactions_clients.program import Program
 
 INPUT, OUTPUT = "input", "output"
@@ -39,10 +38,16 @@ class Broker(Protocol):
 
 
 class Work:
-    """Inputs, the processor at work on them, and the ends it comes to."""
+    """Inputs, the processor at work on them, and the ends it comes to.
 
-    def __init__(self, broker: Broker, program: Program, folder: Path) -> None:
+    With `patience_s`, a processor that is silent for so long is killed and another takes its place;
+    without, that is a failure."""
+
+    def __init__(
+        self, broker: Broker, program: Program, folder: Path, patience_s: float | None = None
+    ) -> None:
         self._broker = broker
+        self._patience_s = patience_s
         self._program = program
         self._folder = folder
         self._attempts = 0
@@ -65,7 +70,13 @@ class Work:
         """The next point that a processor reaches: this one or, if it ended, another."""
         while True:
             processor = self._employed()
-            reached = processor.next_point()
+            try:
+                reached = processor.next_point(self._patience_s or POINT_SECONDS_MAX)
+            except StuckError:
+                if self._patience_s is None:
+                    raise
+                self._replace_processor()
+                continue
             if reached is not None:
                 return reached
             assert self._broker_died, f"it ended by itself: {processor.last_words()}"
@@ -99,9 +110,8 @@ class Work:
         self._broker.start()
         self._broker_died = True
 
-    def finish(self, patience_s: float = math.inf) -> None:
-        """Let it work in peace until all is done. A processor that is silent for `patience_s` is
-        killed, and another takes its place."""
+    def finish(self) -> None:
+        """Let it work in peace until all is done."""
         wanted = sorted(value for values in self.inputs for value in values)
         heard_at = time.monotonic()
 
@@ -112,7 +122,7 @@ class Work:
                 self.go()
                 heard_at = time.monotonic()
                 return False
-            if time.monotonic() > heard_at + patience_s:
+            if self._patience_s and time.monotonic() > heard_at + self._patience_s:
                 self._replace_processor()
                 heard_at = time.monotonic()
                 return False

@@ -25,6 +25,8 @@ MODULES: Final = {
         *("topic", "group", "txn", "broker", "cluster", "log", "serve", "produce", "consume"),
         "outbox",
         "dlq",
+        "job",
+        "pipeline",
     )
 }
 

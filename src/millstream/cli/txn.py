@@ -23,6 +23,8 @@ from millstream.cli.txn_admin import OpenTransaction, TransactionAdmin
 
 app = typer.Typer(no_args_is_help=True, help="Look at and abort transactions.")
 
+#: Of a transaction that is part of a two-phase commit.
+_NO_TIMEOUT_MS: Final = 2**31 - 1
 #: The longest timeout that a broker grants unless it is told otherwise.
 _IDLE_MINUTES_DEFAULT: Final = 15.0
 
@@ -139,6 +141,8 @@ def describe(
         return
     if row["state"] == "Ongoing":
         row["open_s"] = round(time.time() - start_ms / 1000, 1)
+    if row["timeout_ms"] == _NO_TIMEOUT_MS:
+        row["timeout_ms"] = "none: it is prepared, and stays until it is ended"
     row["partitions"] = ", ".join(row["partitions"]) or "-"
     for name, value in row.items():
         typer.echo(f"{name.replace('_', ' ') + ':':<18}{'-' if value is None else value}")

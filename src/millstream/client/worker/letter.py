@@ -35,7 +35,7 @@ REPLAYED_FROM: Final = "millstream.replayed.from"
 #: Brokers refuse large records: a stack or a message is cut, not lost with its letter.
 HEADERS_BYTES_MAX: Final = 64 * 1024
 _STACK_CHARACTERS_MAX: Final = 8000
-_MESSAGE_CHARACTERS_MAX: Final = 1000
+MESSAGE_CHARACTERS_MAX: Final = 1000
 
 
 class Output(NamedTuple):
@@ -117,7 +117,7 @@ def buried(
         *_trail(origin, group),
         (DEAD_TIMESTAMP, _text(now_ms)),
         (ERROR_TYPE, kind.encode(errors="replace")),
-        (ERROR_MESSAGE, message[:_MESSAGE_CHARACTERS_MAX].encode(errors="replace")),
+        (ERROR_MESSAGE, message[:MESSAGE_CHARACTERS_MAX].encode(errors="replace")),
         # The end of a stack says where it happened.
         (ERROR_STACK, stack[-_STACK_CHARACTERS_MAX:].encode(errors="replace")),
     ]

@@ -1,0 +1,63 @@
+"""Rows that failed, as dead letters: what the sink is to write, with the headers that workers use.
+
+`millstream dlq list|show|replay` and `millstream job deadletters` read them like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.client.worker import letter as names
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ERROR_TYPE: Final = "DecodeError"
+_HEADERS: Final = "array<struct<key: string, value: binary>>"
+
+
+def dead_letters(
+    rows: DataFrame,
+    *,
+    group: str,
+    headers: bool = False,
+    error_column: str = "_error",
+    error_type: str = ERROR_TYPE,
+) -> DataFrame:
+    """A letter for each of `rows`, which have the source's columns and say in `error_column` what
+    was wrong. With `headers` they have the records' own too, which the letters keep. Letters go to
+    `<topic>.dlq`."""
+    from pyspark.sql import functions as f
+
+    carried = _headers(group, f.col(error_column), error_type)
+    if headers:
+        own = f.filter("headers", lambda each: ~each["key"].startswith(names.PREFIX))
+        carried = f.concat(f.coalesce(own, f.array().cast(_HEADERS)), carried)
+    return rows.select(
+        f.concat(f.col("topic"), f.lit(names.dead_letter_topic(""))).alias("topic"),
+        "key",
+        "value",
+        carried.alias("headers"),
+    )
+
+
+def _headers(group: str, error: Column, error_type: str) -> Column:
+    from pyspark.sql import functions as f
+
+    texts = {
+        names.TOPIC: f.col("topic"),
+        names.PARTITION: f.col("partition"),
+        names.OFFSET: f.col("offset"),
+        names.TIMESTAMP: f.unix_millis("timestamp"),
+        names.GROUP: f.lit(group),
+        names.ATTEMPTS: f.lit(1),
+        names.DEAD_TIMESTAMP: f.unix_millis(f.current_timestamp()),
+        names.ERROR_TYPE: f.lit(error_type),
+        names.ERROR_MESSAGE: error.substr(1, names.MESSAGE_CHARACTERS_MAX),
+        names.ERROR_STACK: f.lit(""),
+    }
+    pairs = [
+        f.struct(f.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
+        for name, text in texts.items()
+    ]
+    return f.array(*pairs).cast(_HEADERS)

@@ -1,0 +1,147 @@
+"""An archive as an Iceberg table, committed by pyiceberg.
+
+    ROOT/_millstream/catalog.db      the catalog (SQLite), with the table `millstream.archive`
+    ROOT/data/ID/...parquet          the files of a batch, written by Spark
+    ROOT/millstream/archive/...      Iceberg's metadata
+
+The table is partitioned by topic and by the hour of the timestamp; the files hold both, as Iceberg
+wants it. One snapshot adds a batch and holds, in its summary, the offsets that the archive has with
+it; the newest snapshot that has offsets counts.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.spark.job.archive_layout import with_hours
+from millstream.spark.job.archive_store import COLUMNS, SCHEMA, File, State, staged_files
+from millstream.spark.job.commit_log import FOLDER, CommitLog
+from millstream.spark.job.coverage import Coverage
+from millstream.spark.job.table_format import (
+    COVERAGE_KEY,
+    arrow_schema,
+    clear_pending,
+    missing,
+    note_pending,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLE: Final = ("millstream", "archive")
+_DATA: Final = "data"
+_FILE_SCHEMA: Final = SCHEMA.removesuffix(", date date, hour int")
+
+
+class IcebergStore:
+    """See the module's text. A state's number is the id of a snapshot."""
+
+    def __init__(self, root: Path) -> None:
+        try:
+            import pyiceberg.catalog.sql  # noqa: F401
+        except ImportError:
+            raise missing("pyiceberg", "iceberg") from None
+        self.root = root
+        self.partitioned_by: Sequence[str] = ("folder", "date", "hour")
+        self._opened: Catalog | None = None
+
+    def lock(self) -> AbstractContextManager[None]:
+        return CommitLog(self.root).lock()
+
+    def recover(self) -> None:
+        table = self._table()
+        clear_pending(self.root, self._paths(table) if table is not None else ())
+
+    def committed(self) -> State:
+        table = self._table()
+        snapshot = table.current_snapshot() if table is not None else None
+        if table is None or snapshot is None:
+            return State()
+        number = snapshot.snapshot_id
+        while snapshot is not None:
+            told = snapshot.summary and snapshot.summary.additional_properties.get(COVERAGE_KEY)
+            if told:
+                return State(number, Coverage.from_json(json.loads(told)))
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else table.snapshot_by_id(parent)
+        return State(number)
+
+    def prepared(self, frame: DataFrame) -> DataFrame:
+        """With folders of other names than the columns, which stay in the files."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return frame.withColumn("folder", F.col("topic"))
+
+    def staging(self) -> Path:
+        name = f"{_DATA}/{uuid.uuid4().hex}"
+        note_pending(self.root, [name])
+        return self.root / name
+
+    def commit(self, staged: Path, coverage: Coverage) -> Sequence[File]:
+        added = staged_files(staged)
+        table = self._table() or self._create()
+        table.add_files(
+            [f"file://{staged / each.path}" for each in added],
+            snapshot_properties={COVERAGE_KEY: json.dumps(coverage.as_json())},
+        )
+        return added
+
+    def finish(self, staged: Path) -> None:
+        table = self._table()
+        assert table is not None, "nothing was committed"
+        clear_pending(self.root, self._paths(table))
+
+    def read(self, spark: SparkSession, state: State, topics: Sequence[str]) -> DataFrame:
+        table = self._table()
+        if table is None or not state.number:
+            return spark.createDataFrame([], SCHEMA)
+        # Names of topics have letters, digits, dots, dashes and underscores only.
+        names = ", ".join(f"'{topic}'" for topic in topics)
+        scan = table.scan(f"topic in ({names})", snapshot_id=state.number)
+        paths = [task.file.file_path for task in scan.plan_files()]
+        if not paths:
+            return spark.createDataFrame([], SCHEMA)
+        return with_hours(spark.read.schema(_FILE_SCHEMA).parquet(*paths)).select(*COLUMNS)
+
+    def _catalog(self) -> Catalog:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        if self._opened is None:
+            place = self.root / FOLDER / "catalog.db"
+            self._opened = SqlCatalog(
+                "millstream", uri=f"sqlite:///{place}", warehouse=f"file://{self.root}"
+            )
+        return self._opened
+
+    def _table(self) -> Table | None:
+        if not (self.root / FOLDER / "catalog.db").exists():
+            return None
+        catalog = self._catalog()
+        return catalog.load_table(TABLE) if catalog.table_exists(TABLE) else None
+
+    def _create(self) -> Table:
+        from pyiceberg.transforms import HourTransform
+
+        catalog = self._catalog()
+        catalog.create_namespace_if_not_exists(TABLE[0])
+        schema = arrow_schema(with_hours=False)
+        with (
+            catalog.create_table_transaction(TABLE, schema=schema) as created,
+            created.update_spec() as spec,
+        ):
+            spec.add_identity("topic")
+            spec.add_field("timestamp", HourTransform(), "timestamp_hour")
+        return catalog.load_table(TABLE)
+
+    def _paths(self, table: Table) -> set[str]:
+        """The files of a table, below the root."""
+        prefix = f"file://{self.root}/"
+        files: Any = table.inspect.files()
+        return {path.removeprefix(prefix) for path in files.column("file_path").to_pylist()}

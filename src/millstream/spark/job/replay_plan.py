@@ -1,0 +1,132 @@
+"""What a replay is to send, fixed when it begins, and how far it is. Pure but for `ReplayLog`.
+
+    STATE/_millstream/N.json    {"plan": {...}, "done": {"0": 1200}, "sent": 800}
+
+Commit 1 is the plan with nothing sent; each one after it is a chunk more. Which offsets a chunk has
+follows from the plan and the commit before it alone, so a run that comes back after a crash forms
+the same chunk under the same number, and the sink sends it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from millstream.spark.job.commit_log import CommitLog
+from millstream.spark.job.coverage import Place, Span, limited
+from millstream.spark.job.failure import usage
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which records, of what, to where: what must not change between runs of one replay."""
+
+    topic: str
+    to: str
+    archive: str | None = None
+    table_format: str = "parquet"
+    since_ms: int | None = None
+    until_ms: int | None = None
+    #: Keys as hexadecimal digits.
+    keys: tuple[str, ...] = ()
+    where: str | None = None
+    same_partitions: bool = False
+    new_timestamps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A choice, the offsets it is taken from, and what the replay is known by."""
+
+    id: str
+    choice: Choice
+    ranges: Mapping[int, Span]
+    chunk_records: int
+
+    def as_json(self) -> dict[str, Any]:
+        ranges = {str(partition): list(span) for partition, span in self.ranges.items()}
+        return {
+            "id": self.id,
+            "choice": asdict(self.choice),
+            "ranges": ranges,
+            "chunk_records": self.chunk_records,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Plan:
+        choice = Choice(**{**value["choice"], "keys": tuple(value["choice"]["keys"])})
+        ranges = {int(partition): Span(*span) for partition, span in value["ranges"].items()}
+        return cls(value["id"], choice, ranges, value["chunk_records"])
+
+    def left(self, done: Mapping[int, int]) -> dict[Place, Span]:
+        """What comes after these offsets."""
+        return {
+            Place(self.choice.topic, partition): Span(done.get(partition, span.start), span.end)
+            for partition, span in sorted(self.ranges.items())
+        }
+
+    def chunk(self, done: Mapping[int, int]) -> dict[Place, Span]:
+        """What to send next; empty when all is sent."""
+        taken = limited(self.left(done), self.chunk_records)
+        return {place: span for place, span in taken.items() if span.size}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a replay is: the commit, the next offset of each partition, the records sent."""
+
+    number: int
+    plan: Plan
+    done: Mapping[int, int]
+    sent: int = 0
+
+    def after(self, chunk: Mapping[Place, Span], sent: int) -> Position:
+        done = {**self.done, **{place.partition: span.end for place, span in chunk.items()}}
+        return Position(self.number + 1, self.plan, done, self.sent + sent)
+
+
+class ReplayLog:
+    """The state of one replay in its folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._log = CommitLog(root)
+
+    def lock(self) -> AbstractContextManager[None]:
+        return self._log.lock()
+
+    def position(self, choice: Choice) -> Position | None:
+        """Where a replay of this choice is; None before it has begun."""
+        last = self._log.last()
+        if last is None:
+            return None
+        number, entry = last
+        plan = Plan.from_json(entry["plan"])
+        changed = list(_differences(plan.choice, choice))
+        if changed:
+            raise usage(
+                f"{self.root} is the state of another replay, which differs in"
+                f" {', '.join(changed)}: finish that one, or use another folder."
+            )
+        done = {int(partition): offset for partition, offset in entry["done"].items()}
+        return Position(number, plan, done, entry["sent"])
+
+    def note(self, position: Position) -> None:
+        """Durable when it returns."""
+        self._log.append(
+            position.number,
+            {
+                "plan": position.plan.as_json(),
+                "done": {str(partition): offset for partition, offset in position.done.items()},
+                "sent": position.sent,
+            },
+        )
+        self._log.remove_before(position.number)
+
+
+def _differences(known: Choice, given: Choice) -> Iterator[str]:
+    before, after = asdict(known), asdict(given)
+    return (name for name in before if before[name] != after[name])

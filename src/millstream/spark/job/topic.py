@@ -1,0 +1,113 @@
+"""What the brokers have of some topics: their ids, the offsets of each partition, the records.
+
+Ends are those of committed records, as read-committed readers see them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.spark.connection.cluster import Cluster
+from millstream.spark.connection.setting import connection_settings
+from millstream.spark.error import Unavailable
+from millstream.spark.job.coverage import Coverage, Place, Ranges, Span, offsets_json
+from millstream.spark.job.failure import Failure, JobError
+from millstream.wire.messages.list_offsets import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from millstream.spark.job.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Some topics at one moment."""
+
+    ids: Mapping[str, str]
+    spans: Mapping[Place, Span]
+
+    def up_to(self, earlier: Topics) -> Topics:
+        """Without what was not there at an earlier moment."""
+        spans = {
+            place: Span(span.start, max(span.start, min(span.end, earlier.spans[place].end)))
+            for place, span in self.spans.items()
+            if place in earlier.spans
+        }
+        return Topics(self.ids, spans)
+
+
+def look_at(run: Run, topics: Sequence[str]) -> Topics:
+    """Raises JobError where a topic does not exist or nobody answers."""
+    with connected(run) as cluster:
+        found = {name: _topic(cluster, name) for name in topics}
+        places = [Place(name, each) for name, topic in found.items() for each in topic[1]]
+        starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST), is_committed=True)
+        ends = cluster.list_offsets(dict.fromkeys(places, LATEST), is_committed=True)
+    spans = {each: Span(starts[each], max(starts[each], ends[each])) for each in places}
+    return Topics({name: topic[0] for name, topic in found.items()}, spans)
+
+
+def offsets_at(run: Run, places: Sequence[Place], timestamp_ms: int) -> dict[Place, int | None]:
+    """The first offset of each partition whose record is as late; None where none is."""
+    with connected(run) as cluster:
+        found = cluster.list_offsets(dict.fromkeys(places, timestamp_ms), is_committed=True)
+    return {place: None if found[place] < 0 else found[place] for place in places}
+
+
+def check_identity(coverage: Coverage, log: Topics) -> None:
+    """Offsets of a topic that was deleted and created anew mean other records."""
+    for topic, known in coverage.topic_ids.items():
+        found = log.ids.get(topic, known)
+        if known and found != known:
+            raise JobError(
+                Failure.DATA_LOSS,
+                f"topic {topic!r} was deleted and created anew since it was read: its id was"
+                f" {known} and is {found}. Use another folder for what it has now.",
+            )
+
+
+def read_ranges(run: Run, ranges: Ranges) -> DataFrame:
+    """The committed records of these offsets, with headers."""
+    places = sorted(place for place, span in ranges.items() if span.size)
+    assigned: dict[str, list[int]] = {}
+    for place in places:
+        assigned.setdefault(place.topic, []).append(place.partition)
+    chosen = {place: ranges[place] for place in places}
+    reader = run.reader().option("assign", json.dumps(assigned)).option("includeHeaders", "true")
+    reader = reader.option("startingOffsets", json.dumps(offsets_json(chosen, end=False)))
+    return reader.option("endingOffsets", json.dumps(offsets_json(chosen, end=True))).load()
+
+
+@contextmanager
+def connected(run: Run) -> Iterator[Cluster]:
+    """Connections to the brokers of a run; their silence becomes a JobError."""
+    settings, _ = connection_settings(run.source_options())
+    try:
+        with Cluster(settings) as cluster:
+            yield cluster
+    except Unavailable as error:
+        raise JobError(
+            Failure.NO_CONNECTION,
+            f"no answer from {run.bootstrap_servers}: {error}. Is a broker running there?",
+        ) from error
+
+
+def _topic(cluster: Cluster, name: str) -> tuple[str, list[int]]:
+    """A topic's id and partitions."""
+    try:
+        (found,) = cluster.topics([name])
+    except BrokerError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise JobError(
+            Failure.NOT_FOUND,
+            f"topic {name!r} does not exist: `millstream topic list` shows those that do.",
+        ) from None
+    return str(UUID(bytes=bytes(found.topic_id))), sorted(found.leaders)

@@ -1,0 +1,114 @@
+"""A standalone Spark: a master and workers as child processes, from the PySpark that is installed.
+
+    with SparkCluster(tmp_path, workers=2) as cluster:
+        spark_session("app", master=cluster.master)
+
+What each process says goes to a file of its own beside its folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from harness.broker_process import HOST, wait_until
+
+_SECONDS_MAX = 120.0
+_HOME = Path(pyspark.__file__).parent
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+class SparkCluster:
+    """Each worker has one core, so that two of them are needed for two tasks at once."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder = folder
+        self.workers = workers
+        self.master = ""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+
+    def worker_folder(self, number: int) -> Path:
+        """Where a worker keeps what its executors say: `app-*/ID/stderr`."""
+        return self.folder / f"worker-{number}"
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _start(self) -> None:
+        listen = ["--host", HOST, "--port", "0", "--webui-port", "0"]
+        self._spawn("master", "org.apache.spark.deploy.master.Master", *listen)
+        self._wait("master", _MASTER)
+        found = _MASTER.search(self.log("master"))
+        assert found is not None
+        self.master = found[1]
+        amounts = ["--cores", "1", "--memory", "1500m"]
+        for number in range(self.workers):
+            name, folder = f"worker-{number}", self.worker_folder(number)
+            where = ["--work-dir", str(folder), self.master]
+            self._spawn(name, "org.apache.spark.deploy.worker.Worker", *listen, *amounts, *where)
+        for number in range(self.workers):
+            self._wait(f"worker-{number}", re.compile("Successfully registered with master"))
+
+    def _spawn(self, name: str, program: str, *arguments: str) -> None:
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(_HOME),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JVM,
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with (self.folder / f"{name}.log").open("wb") as output:
+            self._processes[name] = subprocess.Popen(
+                [str(_HOME / "bin" / "spark-class"), program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                cwd=self.folder,
+            )
+
+    def _wait(self, name: str, line: re.Pattern[str]) -> None:
+        process = self._processes[name]
+
+        def is_said() -> bool:
+            assert process.poll() is None, f"{name} ended:\n{self.log(name)}"
+            return line.search(self.log(name)) is not None
+
+        wait_until(is_said, f"{name} to say {line.pattern!r}", _SECONDS_MAX)

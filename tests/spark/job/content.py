@@ -1,0 +1,72 @@
+"""Records for the tests of jobs, and DataFrames in the shape that `harness.topic_content` has."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from harness.topic_content import Message, NewMessage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: 2026-01-31T22:59:00Z: records a second apart reach the next hour soon, and the next day.
+BEGIN_MS = 1_769_900_340_000
+#: Retention would take records of that time at once.
+KEEPING = {"retention.ms": "-1"}
+
+Rows = dict[bytes, tuple[bytes, int, int]]
+
+
+def some_messages(count: int, partitions: int, seed: int, step_ms: int = 1000) -> list[NewMessage]:
+    """Records with and without keys, values and headers, in partitions of different sizes."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        key = None if rng.random() < 0.1 else b"key-%d" % rng.randrange(20)
+        value = None if rng.random() < 0.1 else b"value %d of %d" % (number, seed)
+        headers = (("h", b"%d" % number), ("none", None)) if rng.random() < 0.3 else ()
+        partition = min(rng.randrange(partitions), rng.randrange(partitions))
+        found.append(NewMessage(partition, key, value, BEGIN_MS + number * step_ms, headers))
+    return found
+
+
+def messages_of(frame: DataFrame) -> list[Message]:
+    """The records of a DataFrame with the source's columns and headers, in order."""
+    rows = frame.selectExpr(
+        *("topic", "partition", "offset", "key", "value", "unix_millis(timestamp) as ms", "headers")
+    ).collect()
+    found = [
+        Message(
+            row.topic,
+            row.partition,
+            row.offset,
+            _bytes(row.key),
+            _bytes(row.value),
+            row.ms,
+            tuple((each.key, _bytes(each.value)) for each in row.headers or ()),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda each: each[:3])
+
+
+def latest_rows(messages: list[Message]) -> Rows:
+    """The value, partition and offset that each key has in a snapshot, found without Spark."""
+    latest: dict[tuple[bytes, int], Message] = {}
+    for each in messages:
+        if each.key is not None:
+            latest[each.key, each.partition] = each
+    winners: dict[bytes, Message] = {}
+    for each in sorted(latest.values(), key=lambda each: (each.timestamp, each.partition)):
+        assert each.key is not None
+        winners[each.key] = each
+    return {
+        key: (each.value, each.partition, each.offset)
+        for key, each in winners.items()
+        if each.value is not None
+    }
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

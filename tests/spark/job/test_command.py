@@ -1,0 +1,97 @@
+"""`millstream job`: reports, dry runs and exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.spark.job.content import KEEPING, some_messages
+from typer.testing import CliRunner, Result
+
+from harness.topic_content import write_messages
+from millstream.cli.main import build
+from millstream.testing.broker import LocalBroker
+
+Job = Callable[..., Result]
+
+
+@pytest.fixture
+def job(broker: LocalBroker) -> Job:
+    """Run `millstream job ARGUMENTS...` in this process."""
+
+    def run(*arguments: object) -> Result:
+        words = ["job", *map(str, arguments)]
+        environment = {
+            "MILLSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "COLUMNS": "120",
+            "NO_COLOR": "1",
+        }
+        return CliRunner().invoke(build(["job"]), words, env=environment)
+
+    return run
+
+
+@pytest.mark.usefixtures("spark")
+def test_reports(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path) -> None:
+    broker.create_topic(topic_name, 1, KEEPING)
+    write_messages(broker.bootstrap_servers, topic_name, some_messages(20, 1, seed=1))
+    command = ("archive", topic_name, "--to", tmp_path / "a", "--available-now", "--json")
+    dry = job(*command, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    told = json.loads(dry.stdout)
+    assert (told["dry_run"], told["offsets"], told["partitions"][0]["to_offset"]) == (True, 20, 20)
+    assert not (tmp_path / "a").exists()
+    done = job(*command)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["records"] == 20
+    table = job("snapshot", topic_name, "--to", tmp_path / "s")
+    assert table.exit_code == 0, table.output
+    assert re.search(r"records +20\n", table.stdout), table.stdout
+    assert "NEXT OFFSET" in job(*command[:-1]).stdout
+
+
+def test_exit_codes(job: Job, tmp_path: Path, topic_name: str) -> None:
+    to = ("--to", tmp_path)
+    missing = job("archive", topic_name, *to, "--available-now", "--dry-run")
+    assert (missing.exit_code, "does not exist" in missing.stderr) == (3, True)
+    assert job("archive", "t", "--to", "s3://bucket/t").exit_code == 2
+    assert job("snapshot", "t", *to, "--master", "local", "--remote", "sc://x").exit_code == 2
+    replay = ("replay", "t", "--to", "u", "--state", tmp_path)
+    assert job(*replay, "--range", "0:1").exit_code == 2
+    assert job(*replay, "--since", "yesterday").exit_code == 2
+    nobody = ("-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=300")
+    assert job("snapshot", "t", *to, *nobody).exit_code == 4
+
+
+def test_without_spark(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    find = importlib.util.find_spec
+
+    def absent(name: str, package: str | None = None) -> object:
+        return None if name == "pyspark" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", absent)
+    outcome = job("snapshot", "t", "--to", tmp_path)
+    assert outcome.exit_code == 1
+    assert 'pip install "millstream[spark]"' in outcome.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_commands_that_look(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path) -> None:
+    for name in (topic_name, f"{topic_name}.dlq"):
+        broker.create_topic(name, 1, KEEPING)
+    write_messages(broker.bootstrap_servers, topic_name, some_messages(20, 1, seed=1))
+    page = tmp_path / "page.html"
+    profiled = job("profile", topic_name, "--html", page)
+    assert profiled.exit_code == 0, profiled.output
+    assert page.read_text().startswith("<!doctype html>")
+    same = job("audit", topic_name, "--output", topic_name, "--json")
+    assert (same.exit_code, json.loads(same.stdout)["matched"]) == (0, 20), same.output
+    lost = job("audit", topic_name, "--output", f"{topic_name}.dlq", "--json")
+    assert (lost.exit_code, json.loads(lost.stdout)["missing"]) == (1, 20), lost.output
+    assert job("audit", topic_name, "--output", "t", "--identity", "name").exit_code == 2
+    letters = job("deadletters", topic_name, "--since", "1h", "--json")
+    assert (letters.exit_code, json.loads(letters.stdout)["letters"]) == (0, 0), letters.output

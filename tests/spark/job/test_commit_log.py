@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.spark.job.commit_log import CommitLog, local_path
+from millstream.spark.job.failure import Failure, JobError
+
+
+def test_commits_are_numbered_and_taken_once(tmp_path: Path) -> None:
+    log = CommitLog(tmp_path)
+    assert log.last() is None
+    with log.lock():
+        log.append(1, {"a": 1})
+        log.append(2, {"a": 2})
+        with pytest.raises(JobError) as caught:
+            log.append(2, {"a": 3})
+    assert caught.value.kind is Failure.CONFLICT
+    assert log.numbers() == [1, 2]
+    last = log.last()
+    assert last is not None
+    assert (last[0], last[1]["a"]) == (2, 2)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_what_a_dead_run_left_is_no_commit(tmp_path: Path) -> None:
+    log = CommitLog(tmp_path)
+    with log.lock():
+        log.append(1, {})
+    left = tmp_path / "_millstream" / "00.tmp"
+    left.write_text('{"half')
+    assert log.numbers() == [1]
+    with log.lock():
+        assert not left.exists()
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    with (
+        CommitLog(tmp_path).lock(),
+        pytest.raises(JobError, match="another run is at work"),
+        CommitLog(tmp_path).lock(),
+    ):
+        pass
+    with CommitLog(tmp_path).lock():
+        pass
+
+
+def test_old_commits_can_go(tmp_path: Path) -> None:
+    log = CommitLog(tmp_path)
+    with log.lock():
+        for number in (1, 2, 3):
+            log.append(number, {})
+        log.remove_before(3)
+    assert log.numbers() == [3]
+
+
+def test_where_commits_can_be(tmp_path: Path) -> None:
+    assert local_path(f"file://{tmp_path}") == tmp_path
+    assert local_path(f"file:{tmp_path}") == tmp_path
+    assert local_path(str(tmp_path)) == tmp_path
+    with pytest.raises(JobError, match="s3://bucket/x: commits need a file system"):
+        local_path("s3://bucket/x")

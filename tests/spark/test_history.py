@@ -1,0 +1,94 @@
+"""Archive and log as one: no gap, no overlap, whatever retention took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.spark.job.content import KEEPING, messages_of, some_messages
+
+from harness.topic_content import Message, read_messages, write_messages
+from millstream.spark import read_topic_history
+from millstream.spark.history import find_seam
+from millstream.spark.job import ArchiveOptions, Failure, JobError, archive
+from millstream.spark.job.coverage import Coverage, Gap, Place, Span
+from millstream.spark.job.topic import Topics
+from millstream.testing.broker import LocalBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _cut(broker: LocalBroker, topic: str, offsets: dict[int, int]) -> None:
+    """Have retention take what is before these offsets."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+    for answer in admin.delete_records(places).values():
+        answer.result(60)
+
+
+def test_where_archive_and_log_meet() -> None:
+    behind, whole, ahead = (Place("t", n) for n in range(3))
+    archived = {behind: Span(0, 5), whole: Span(0, 8), ahead: Span(0, 9)}
+    coverage = Coverage().extended(archived | {Place("other", 0): Span(0, 1)}, {})
+    coverage = coverage.extended({Place("other", 0): Span(3, 4)}, {})
+    log = Topics({}, {behind: Span(7, 9), whole: Span(2, 8), ahead: Span(0, 4)})
+    seam = find_seam(coverage, log, "t")
+    assert seam.live == {behind: Span(7, 9), whole: Span(8, 8)}
+    assert seam.gaps == [Gap(behind, Span(5, 7))]
+    assert seam.beyond == [Gap(ahead, Span(4, 9))]
+
+
+def test_the_seam(
+    spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    broker.create_topic(topic_name, 2, KEEPING)
+
+    def history(allow_gaps: bool = False) -> list[Message]:
+        frame = read_topic_history(
+            spark,
+            topic_name,
+            archive=tmp_path,
+            bootstrap_servers=servers,
+            allow_gaps=allow_gaps,
+        )
+        return messages_of(frame)
+
+    def write(count: int, seed: int) -> list[Message]:
+        write_messages(servers, topic_name, some_messages(count, 2, seed))
+        return read_messages(servers, [topic_name])
+
+    everything = write(100, seed=1)
+    assert history() == everything, "without an archive it is the log"
+    now = ArchiveOptions(available_now=True)
+    archive([topic_name], tmp_path, settings=now, bootstrap_servers=servers, spark=spark)
+    assert history() == everything, "the log has nothing that the archive has not"
+
+    everything = write(60, seed=2)
+    assert history() == everything, "the log still has what was archived"
+    _cut(broker, topic_name, {0: 20, 1: 5})
+    assert history() == everything, "retention took what was archived"
+
+    archived = {0: 0, 1: 0}
+    for each in messages_of(spark.read.parquet(str(tmp_path))):
+        archived[each.partition] = max(archived[each.partition], each.offset + 1)
+    _cut(broker, topic_name, {0: archived[0] + 3})
+    named = rf"{topic_name}-0 offsets {archived[0]} to {archived[0] + 2}\."
+    with pytest.raises(JobError, match=named) as caught:
+        history()
+    assert caught.value.kind is Failure.DATA_LOSS
+    lost = {(0, archived[0] + n) for n in range(3)}
+    rest = [each for each in everything if (each.partition, each.offset) not in lost]
+    assert history(allow_gaps=True) == rest
+    with pytest.raises(JobError, match=named):
+        archive([topic_name], tmp_path, settings=now, bootstrap_servers=servers, spark=spark)
+    gaps = ArchiveOptions(available_now=True, allow_gaps=True)
+    report = archive([topic_name], tmp_path, settings=gaps, bootstrap_servers=servers, spark=spark)
+    assert any(f"offsets {archived[0]} to" in each for each in report.notes)
+    with pytest.raises(JobError, match=named):
+        history()
+    assert history(allow_gaps=True) == rest
