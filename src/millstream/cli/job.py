@@ -18,7 +18,7 @@ from millstream.cli.job_frame import (
     Shared,
     carry_out,
 )
-from millstream.cli.position import parse_moment
+from millstream.cli.position import is_duration, parse_moment
 from millstream.cli.terminal import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Work on whole topics with Spark.")
@@ -188,6 +188,7 @@ def replay(
         ranges=dict(map(_range, ranges)) if ranges else None,
         since_ms=None if since is None else _moment(since, "--since"),
         until_ms=None if until is None else _moment(until, "--until"),
+        relative_times=any(is_duration(text) for text in (since, until) if text is not None),
         keys=tuple(key.encode() for key in keys or ()),
         where=where,
         rate=rate,
