@@ -23,7 +23,7 @@ class DefaultSource(DataSource):
         return "millstream"
 
     def schema(self) -> StructType:
-        from millstream.spark.source import source_schema
+        from millstream.spark.schema import source_schema
 
         return source_schema(self.options)
 

@@ -77,7 +77,7 @@ class SparkCluster:
         found = _MASTER.search(self.log("master"))
         assert found is not None
         self.master = found[1]
-        amounts = ["--cores", "1", "--memory", "700m"]
+        amounts = ["--cores", "1", "--memory", "1500m"]
         for number in range(self.workers):
             name, folder = f"worker-{number}", self.worker_folder(number)
             where = ["--work-dir", str(folder), self.master]

@@ -33,6 +33,14 @@ _CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
+#: Records with old timestamps stay, and what may be compacted soon is.
+_BROKER = {
+    "log.cleaner.backoff.ms": 20,
+    "log.flush.offset.checkpoint.interval.ms": 200,
+    "log.initial.task.delay.ms": 100,
+    "log.retention.ms": -1,
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker of xdist holds the session, and with it every test that needs it."""
@@ -77,7 +85,7 @@ def jvm_connector() -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """The broker that these tests share: topics have names of their own (`new_topic`)."""
-    with LocalBroker(tmp_path_factory.mktemp("broker")) as running:
+    with LocalBroker(tmp_path_factory.mktemp("broker"), _BROKER) as running:
         yield running
 
 

@@ -9,12 +9,14 @@ ends when a query has come to the end of its source.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millstream.spark.session import spark_session
 
+CONNECTOR = Path(__file__).parent.parent.parent / ".cache" / "spark-connector"
 #: So that there are many batches to be killed in.
 ROWS_PER_BATCH = 400
 
@@ -54,6 +56,8 @@ def main(sink: str, servers: str, source: str, target: str, checkpoint: str) -> 
         "spark.sql.streaming.pollingDelay": "20ms",
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
+    if sink == "kafka":
+        config["spark.jars"] = ",".join(map(str, CONNECTOR.glob("*.jar")))
     spark = spark_session("sink-query", master="local[2,4]", config=config)
     while not copy(spark, sink, servers, source, target, checkpoint):
         pass

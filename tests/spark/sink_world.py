@@ -13,7 +13,7 @@ from millstream.spark.connection.cluster import Cluster
 from millstream.spark.sink.column import plan_columns
 from millstream.spark.sink.commit import Committer, open_transactions
 from millstream.spark.sink.option import sink_options
-from millstream.spark.sink.task import Prepared, Task, TaskMessage, prefix_of
+from millstream.spark.sink.task import Prepared, Task, TaskMessage
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -54,7 +54,7 @@ class SinkWorld:
 
     def open_ids(self) -> list[str]:
         with Cluster(self.options.connection) as cluster:
-            found = open_transactions(cluster, prefix_of(self.query) + "-")
+            found = open_transactions(cluster, self.query)
         return sorted(each.transactional_id for each in found)
 
     def output(self) -> Counter[str]:

@@ -28,6 +28,7 @@ from spark.sink_world import committed
 KILLS = int(os.environ.get("SINK_KILLS", "100"))
 #: Batches take about as long as the pauses between kills.
 ROWS_PER_KILL = 4 * ROWS_PER_BATCH
+TOTAL = KILLS * ROWS_PER_KILL
 #: Of the whole run, a kill.
 SECONDS_MAX = 60
 
@@ -59,17 +60,22 @@ class Driver:
     def kill(self) -> None:
         """The driver, Spark's JVM, and everything they started."""
         if self._process is not None:
-            for each in (*self.children(), psutil.Process(self._process.pid)):
+            for each in self._children():
                 _kill(each)
+            self._process.kill()
             self._process.wait()
 
     def kill_worker(self, chooser: random.Random) -> None:
         """One of the Python processes that work for the JVM, if there are any now."""
-        workers = [each for each in self.children() if "pyspark" in " ".join(_command(each))]
+        workers = self.workers()
         if workers:
             _kill(chooser.choice(workers))
 
-    def children(self) -> list[psutil.Process]:
+    def workers(self) -> list[psutil.Process]:
+        """There are some once a query runs."""
+        return [each for each in self._children() if "pyspark.daemon" in _command(each)]
+
+    def _children(self) -> list[psutil.Process]:
         assert self._process is not None
         try:
             return psutil.Process(self._process.pid).children(recursive=True)
@@ -92,26 +98,38 @@ def _kill(process: psutil.Process) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(KILLS * SECONDS_MAX + 300)
 def test_output_is_exact_whenever_something_is_killed(tmp_path: Path) -> None:
+    output, done = _copy(tmp_path, "millstream")
+    assert output == Counter(map(str, range(TOTAL))), f"after killing {dict(done)}"
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("jvm_connector")
+@pytest.mark.timeout(KILLS * SECONDS_MAX + 300)
+def test_the_same_with_sparks_own_sink_has_duplicates(tmp_path: Path) -> None:
+    output, done = _copy(tmp_path, "kafka")
+    assert output.keys() == {str(number) for number in range(TOTAL)}
+    assert output.total() > TOTAL, f"no duplicates after killing {dict(done)}"
+
+
+def _copy(folder: Path, sink: str) -> tuple[Counter[str], Counter[str]]:
+    """What is in the copy of a topic, and what was killed while it was made."""
     chooser = random.Random(choose_seed("SINK_SEED"))
-    total = KILLS * ROWS_PER_KILL
-    with BrokerProcess(tmp_path / "broker", {"auto.create.topics.enable": False}) as broker:
+    with BrokerProcess(folder, {"auto.create.topics.enable": False}) as broker:
         with RawClient(broker.host, broker.port) as client:
             client.create_topic("in", 2)
             client.create_topic("out", 3)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
-        for number in range(total):
+        for number in range(TOTAL):
             producer.produce("in", str(number), str(number))
             producer.poll(0)
         assert producer.flush(120) == 0
-        driver = Driver(
-            tmp_path, "millstream", broker.bootstrap, "in", "out", str(tmp_path / "checkpoint")
-        )
+        checkpoint = str(folder / "checkpoint")
+        driver = Driver(folder, sink, broker.bootstrap, "in", "out", checkpoint)
         try:
             done = _attack(driver, broker, chooser)
         finally:
             driver.kill()
-        output = committed(broker.bootstrap, "out")
-        assert output == Counter(map(str, range(total))), f"after killing {dict(done)}"
+        return committed(broker.bootstrap, "out"), done
 
 
 def _attack(driver: Driver, broker: BrokerProcess, chooser: random.Random) -> Counter[str]:
@@ -119,16 +137,14 @@ def _attack(driver: Driver, broker: BrokerProcess, chooser: random.Random) -> Co
     deadline = time.monotonic() + KILLS * SECONDS_MAX
     while not driver.is_finished():
         assert time.monotonic() < deadline, "it does not get on"
-        if done.total() >= KILLS:
-            time.sleep(0.5)
+        if done.total() >= KILLS or not driver.workers():
+            time.sleep(0.2)
             continue
-        time.sleep(chooser.uniform(0.2, 4))
+        time.sleep(chooser.uniform(0, 4))
         what = chooser.choices(["worker", "driver", "broker"], [6, 2, 1])[0]
         if what == "worker":
             driver.kill_worker(chooser)
         elif what == "driver":
-            # It needs some seconds before it does anything.
-            time.sleep(chooser.uniform(2, 14))
             driver.kill()
         else:
             broker.kill()

@@ -127,6 +127,15 @@ def test_attempts_of_a_task_side_by_side_do_not_harm_each_other(world: SinkWorld
     assert world.open_ids() == []
 
 
+def test_queries_with_similar_names_let_each_other_be(world: SinkWorld) -> None:
+    other = SinkWorld(world.servers, world.topic, f"{world.query}-1")
+    theirs = other.prepared(values("b"))
+    world.commit(0, world.prepared(values("a")))
+    assert other.open_ids() == [theirs.holder.transactional_id]
+    other.commit(0, theirs)
+    assert world.output() == Counter(values("a") + values("b"))
+
+
 def test_ids_are_used_again(world: SinkWorld) -> None:
     used = set()
     for batch in range(5):
@@ -214,6 +223,19 @@ def test_a_decision_is_found_without_its_offset(
     monkeypatch.setattr("millstream.spark.sink.ledger.Ledger._known_offset", lambda _: None)
     world.replay(1, values("b"))
     assert world.output() == Counter(values("a") + values("b"))
+
+
+def test_a_decision_that_was_given_up_is_none(
+    world: SinkWorld, killer: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.commit(0, world.prepared(values("a")))
+    killer.add("decision-written")
+    with pytest.raises(Killed):
+        world.commit(1, world.prepared(values("b")))
+    monkeypatch.setattr("millstream.spark.sink.ledger.Ledger._known_offset", lambda _: None)
+    world.commit(1, world.prepared(values("b")))
+    assert world.output() == Counter(values("a") + values("b"))
+    assert world.open_ids() == []
 
 
 def test_a_batch_before_the_last_decision_is_not_written_again(world: SinkWorld) -> None:

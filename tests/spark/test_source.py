@@ -1,58 +1,141 @@
-"""Batches read through Spark from a real broker."""
+"""The source through Spark itself: the planning process, tasks, checkpoints, the listener."""
 
 from __future__ import annotations
 
-from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Assignment
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import Row as SparkRow
+
+from harness.broker_process import wait_until
+from harness.spark_reading import Row, options_for, produce_values, read_client
+from millstream.spark.progress import commit_progress
 from millstream.testing.broker import LocalBroker
 
 
-def _produce(broker: LocalBroker, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for number in range(count):
-        producer.produce(topic, f"value-{number}", f"key-{number}", partition=number % 2)
-    assert producer.flush(30) == 0
+def _batch(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    return spark.read.format("millstream").options(**options).load()
 
 
-def test_batch(spark: SparkSession, broker: LocalBroker, topic_name: str) -> None:
-    broker.create_topic(topic_name, 2)
-    _produce(broker, topic_name, 100)
-    frame = (
-        spark.read.format("millstream")
-        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
-        .option("subscribe", topic_name)
-        .load()
+def _start(
+    spark: SparkSession, options: Mapping[str, str], folder: Path, **trigger: Any
+) -> StreamingQuery:
+    frame = spark.readStream.format("millstream").options(**options).load()
+    return (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(**trigger)
+        .start(str(folder / "rows"))
     )
-    rows = frame.collect()
-    assert sorted((row.partition, row.offset) for row in rows) == [
-        (partition, offset) for partition in (0, 1) for offset in range(50)
-    ]
-    assert {bytes(row.value) for row in rows} == {b"value-%d" % n for n in range(100)}
 
 
-def test_stream(
-    spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: object
+def _row(row: SparkRow) -> Row:
+    return Row(
+        row.partition,
+        row.offset,
+        row.key if row.key is None else bytes(row.key),
+        row.value if row.value is None else bytes(row.value),
+        int(row.timestamp.timestamp() * 1000),
+        row.timestampType,
+        [(one.key, bytes(one.value)) for one in row.headers or []],
+    )
+
+
+@pytest.fixture(scope="module")
+def orders(broker: LocalBroker) -> str:
+    """Two partitions of 50 records, with keys and headers."""
+    broker.create_topic("orders", 2)
+    for partition in range(2):
+        values = [f"value-{partition}-{number}" for number in range(50)]
+        produce_values(
+            broker, "orders", values, key="key", headers=[("h", b"x")], partition=partition
+        )
+    return "orders"
+
+
+def test_batch_equals_librdkafka(spark: SparkSession, broker: LocalBroker, orders: str) -> None:
+    rows = _batch(
+        spark, options_for(broker, orders, includeHeaders="true", minPartitions=3)
+    ).collect()
+    found = sorted(map(_row, rows), key=lambda row: (row.partition, row.offset))
+    assert found == read_client(broker, orders, 2)
+
+
+def test_filters_reach_the_plan(spark: SparkSession, broker: LocalBroker, orders: str) -> None:
+    frame = _batch(spark, options_for(broker, orders, columns="offset,partition"))
+    wanted = frame.where("partition = 1 and offset >= 10 and offset < 20")
+    assert wanted.rdd.getNumPartitions() == 1, "the other partition is not even planned"
+    assert sorted(wanted.collect()) == [(offset, 1) for offset in range(10, 20)]
+    late = _batch(spark, options_for(broker, orders)).where("timestamp > '2001-01-01'")
+    assert late.count() == 100
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        frame = _batch(spark, options_for(broker, orders)).where("partition = 1 and offset = 3")
+        assert [row.offset for row in frame.collect()] == [3]
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_wrong_option_is_named(spark: SparkSession, broker: LocalBroker, orders: str) -> None:
+    with pytest.raises(PySparkException, match="startingofset is no option of the source"):
+        _batch(spark, options_for(broker, orders, startingOfset="earliest")).count()
+
+
+def test_stream_goes_on_from_its_checkpoint(
+    spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
 ) -> None:
     broker.create_topic(topic_name, 2)
-    _produce(broker, topic_name, 100)
-    frame = (
-        spark.readStream.format("millstream")
-        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
-        .option("subscribe", topic_name)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 30)
-        .load()
+    group = f"group-{topic_name}"
+    options = options_for(
+        broker,
+        topic_name,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=40,
+        kafka__group__id=group,
     )
-    query = (
-        frame.writeStream.format("memory")
-        .queryName("rows")
-        .option("checkpointLocation", f"{tmp_path}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(60)
-    rows = spark.sql("select * from rows").collect()
+    for part in range(2):
+        values = [f"value-{part}-{number}" for number in range(100)]
+        produce_values(broker, topic_name, values, partition=part)
+        query = _start(spark, options, tmp_path, availableNow=True)
+        assert query.awaitTermination(120)
+    commit_progress(query, options)
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
     assert sorted((row.partition, row.offset) for row in rows) == [
-        (partition, offset) for partition in (0, 1) for offset in range(50)
+        (partition, offset) for partition in range(2) for offset in range(100)
     ]
+    assert _committed(broker, group, topic_name) == [100, 100]
+
+
+def test_latest_stream_with_a_listener(
+    spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
+) -> None:
+    broker.create_topic(topic_name, 2)
+    produce_values(broker, topic_name, ["before"], partition=0)
+    group = f"group-{topic_name}"
+    options = options_for(broker, topic_name, kafka__group__id=group)
+    query = _start(spark, options, tmp_path, processingTime="0 seconds")
+    try:
+        commit_progress(query, options)
+        wait_until(lambda: _committed(broker, group, topic_name) == [1, 0], "the start", 120)
+        produce_values(broker, topic_name, ["after"], partition=1)
+        wait_until(lambda: _committed(broker, group, topic_name) == [1, 1], "progress", 120)
+    finally:
+        query.stop()
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert [bytes(row.value) for row in rows] == [b"after"]
+
+
+def _committed(broker: LocalBroker, group: str, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    try:
+        wanted = [Assignment(topic, number) for number in range(2)]
+        return [row.offset for row in consumer.committed(wanted, 30)]
+    finally:
+        consumer.close()

@@ -1,14 +1,17 @@
-"""`millstream job`: archive, replay, snapshot: work on whole topics, done by Spark."""
+"""`millstream job`: archive, replay, snapshot: work on whole topics, done by Spark.
+
+The commands that only look are in `job_insight.py`.
+"""
 
 from __future__ import annotations
 
 import re
-import time
 from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
+from millstream.cli import job_insight
 from millstream.cli.connection import SERVERS_DEFAULT, PropertiesOption, ServersOption
 from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
 from millstream.cli.job_frame import (
@@ -17,11 +20,13 @@ from millstream.cli.job_frame import (
     RemoteOption,
     Shared,
     carry_out,
+    moment_of,
 )
-from millstream.cli.position import is_duration, parse_moment
+from millstream.cli.position import is_duration
 from millstream.cli.terminal import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Work on whole topics with Spark.")
+app.add_typer(job_insight.app)
 
 
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+)\Z")
@@ -186,8 +191,8 @@ def replay(
         archive=archive,
         table_format=table_format.value,
         ranges=dict(map(_range, ranges)) if ranges else None,
-        since_ms=None if since is None else _moment(since, "--since"),
-        until_ms=None if until is None else _moment(until, "--until"),
+        since_ms=moment_of(since, "--since"),
+        until_ms=moment_of(until, "--until"),
         relative_times=any(is_duration(text) for text in (since, until) if text is not None),
         keys=tuple(key.encode() for key in keys or ()),
         where=where,
@@ -209,10 +214,3 @@ def _range(text: str) -> tuple[int, tuple[int, int]]:
             ExitCode.USAGE, f"--range {text!r} is not PARTITION:FROM-TO, for example 0:100-200."
         )
     return int(match[1]), (int(match[2]), int(match[3]))
-
-
-def _moment(text: str, option: str) -> int:
-    try:
-        return parse_moment(text, int(time.time() * 1000))
-    except ValueError as error:
-        raise CommandError(ExitCode.USAGE, f"{option} {error}.") from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import typer
 
 from millstream.cli.connection import parse_pairs
 from millstream.cli.failure import CommandError, ExitCode
+from millstream.cli.position import parse_moment
 from millstream.cli.terminal import error_console, note, print_json, print_table
 from millstream.spark.job.failure import Failure, JobError
 
@@ -97,6 +99,16 @@ def perform(job: Callable[[RunOptions], Report], shared: Shared, *, quiet: bool)
             "stop": stop,
         }
         return job(options)
+
+
+def moment_of(text: str | None, option: str) -> int | None:
+    """Milliseconds since 1970 of what `option` was given, if it was."""
+    if text is None:
+        return None
+    try:
+        return parse_moment(text, int(time.time() * 1000))
+    except ValueError as error:
+        raise CommandError(ExitCode.USAGE, f"{option} {error}.") from None
 
 
 def require_spark() -> None:

@@ -26,6 +26,7 @@ MODULES: Final = {
         "outbox",
         "dlq",
         "job",
+        "pipeline",
     )
 }
 

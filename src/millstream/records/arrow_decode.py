@@ -56,20 +56,6 @@ def _damage(reason: str, position: int) -> CorruptBatch:
 class Binary:
     """A growing column of binary values, any of which may be null."""
 
-    __slots__ = (
-        "_data",
-        "_data_capacity",
-        "_offsets",
-        "_row_capacity",
-        "_validity",
-        "data",
-        "null_count",
-        "offsets",
-        "rows",
-        "size",
-        "validity",
-    )
-
     def __init__(self, row_capacity: int, data_capacity: int) -> None:
         self.rows = 0
         self.null_count = 0
@@ -117,17 +103,6 @@ class Binary:
 class Headers:
     """A growing column of lists of headers; the list of a record without any is null."""
 
-    __slots__ = (
-        "_offsets",
-        "_validity",
-        "names",
-        "null_count",
-        "offsets",
-        "rows",
-        "validity",
-        "values",
-    )
-
     def __init__(self, rows_max: int) -> None:
         self.rows = 0
         self.null_count = 0
@@ -151,24 +126,6 @@ class Headers:
 
 class Rows:
     """The columns of up to `rows_max` rows, or of `bytes_max` bytes and one record more."""
-
-    __slots__ = (
-        "_has_timestamp_types",
-        "_has_timestamps",
-        "_offsets",
-        "_timestamp_types",
-        "_timestamps",
-        "bytes_max",
-        "count",
-        "headers",
-        "keys",
-        "offsets",
-        "rows_max",
-        "size",
-        "timestamp_types",
-        "timestamps",
-        "values",
-    )
 
     def __init__(self, columns: Columns, rows_max: int, bytes_max: int) -> None:
         self.rows_max = rows_max
@@ -218,20 +175,6 @@ class RecordRun:
     `data` are the plain bytes of `count` records, whose offset deltas ascend and are at most
     `delta_max`. `append_time`, where given, is every record's timestamp.
     """
-
-    __slots__ = (
-        "_append_time",
-        "_base_offset",
-        "_base_timestamp",
-        "_data",
-        "_delta",
-        "_delta_max",
-        "_end",
-        "_has_append_time",
-        "_position",
-        "_source",
-        "remaining",
-    )
 
     def __init__(
         self,

@@ -9,6 +9,9 @@ cdef Py_ssize_t _LENGTH_BYTES_MAX
 cdef Py_ssize_t _DATA_CAPACITY
 cdef Py_ssize_t _HEADER_BYTES
 cdef long long _MICROS
+cdef unsigned long long _SEED
+cdef unsigned long long _MULTIPLIER
+cdef unsigned long long _MASK
 
 @cython.locals(raw="unsigned long long", size=Py_ssize_t)
 cdef Py_ssize_t _varint_size(long long value) noexcept
@@ -76,15 +79,16 @@ cdef class RecordColumns:
 
 
 @cython.locals(
-    digest="unsigned int", word="unsigned int", position=Py_ssize_t, rest=Py_ssize_t, _=Py_ssize_t
+    digest="unsigned long long", word="unsigned long long", position=Py_ssize_t, rest=Py_ssize_t,
+    _=Py_ssize_t,
 )
-cdef unsigned int murmur2(
+cdef unsigned long long murmur2(
     const unsigned char* data, Py_ssize_t start, Py_ssize_t size
 ) noexcept
 
 @cython.locals(
     target="unsigned char*", left="long long", row=Py_ssize_t, size=Py_ssize_t, partition=int,
-    digest="unsigned int",
+    digest="unsigned long long",
 )
 cpdef bytearray choose_partitions(
     RecordColumns columns, Column given, int partition_count, long long turn, long long turn_rows

@@ -23,6 +23,9 @@ _LENGTH_BYTES_MAX = 5
 _DATA_CAPACITY = 16 * 1024
 _HEADER_BYTES = HEADER_BYTES
 _MICROS = 1000
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_MASK = 0xFFFFFFFF
 
 address: Callable[[Buffer], Buffer]
 copy: Callable[[bytearray, int, Buffer, int, int], None]
@@ -65,16 +68,6 @@ class Column:
     each row and `extra` more.
     """
 
-    __slots__ = (
-        "_bitmap",
-        "_bitmap_view",
-        "_has_bitmap",
-        "_numbers",
-        "_numbers_view",
-        "_offset",
-        "rows",
-    )
-
     def __init__(
         self,
         rows: int,
@@ -111,8 +104,6 @@ class Column:
 class Binary:
     """A binary or string column with int32 offsets."""
 
-    __slots__ = ("_column", "_data_size", "_data_view", "data", "rows")
-
     def __init__(
         self, rows: int, offset: int, validity: Buffer | None, offsets: Buffer, data: Buffer
     ) -> None:
@@ -138,8 +129,6 @@ class Binary:
 
 class Headers:
     """A column of lists of headers: int32 offsets into the columns of names and values."""
-
-    __slots__ = ("_column", "_entries", "names", "rows", "values")
 
     def __init__(
         self,
@@ -188,8 +177,6 @@ class RecordColumns:
     `timestamps` are int64, in microseconds since 1970.
     """
 
-    __slots__ = ("headers", "keys", "rows", "timestamps", "values")
-
     def __init__(
         self,
         rows: int,
@@ -227,15 +214,15 @@ class RecordColumns:
 
 def murmur2(data: Buffer, start: int, size: int) -> int:
     """The 32-bit hash of Java's client, unsigned, of `size` bytes from `start` on."""
-    digest = 0x9747B28C ^ size
+    digest = _SEED ^ size
     position = start
     for _ in range(size >> 2):
         word = data[position] | data[position + 1] << 8
         word |= data[position + 2] << 16 | data[position + 3] << 24
-        word = (word * 0x5BD1E995) & 0xFFFFFFFF
+        word = (word * _MULTIPLIER) & _MASK
         word ^= word >> 24
-        word = (word * 0x5BD1E995) & 0xFFFFFFFF
-        digest = ((digest * 0x5BD1E995) & 0xFFFFFFFF) ^ word
+        word = (word * _MULTIPLIER) & _MASK
+        digest = ((digest * _MULTIPLIER) & _MASK) ^ word
         position += 4
     rest = size & 3
     if rest:
@@ -244,9 +231,9 @@ def murmur2(data: Buffer, start: int, size: int) -> int:
             word |= data[position + 1] << 8
         if rest > 2:
             word |= data[position + 2] << 16
-        digest = ((digest ^ word) * 0x5BD1E995) & 0xFFFFFFFF
+        digest = ((digest ^ word) * _MULTIPLIER) & _MASK
     digest ^= digest >> 13
-    digest = (digest * 0x5BD1E995) & 0xFFFFFFFF
+    digest = (digest * _MULTIPLIER) & _MASK
     return digest ^ digest >> 15
 
 
@@ -284,17 +271,6 @@ def choose_partitions(
 
 class OpenBatch:
     """The records of one batch of a partition so far, behind free bytes for the header."""
-
-    __slots__ = (
-        "_capacity",
-        "_data",
-        "base_timestamp",
-        "count",
-        "data",
-        "max_timestamp",
-        "partition",
-        "size",
-    )
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -369,8 +345,6 @@ class BatchWriter:
 
     A batch has `batch_bytes` at most, with its header; more only where one record needs more.
     """
-
-    __slots__ = ("_batch_bytes", "_open", "_partition_count", "finished")
 
     def __init__(self, partition_count: int, batch_bytes: int) -> None:
         self._partition_count = partition_count

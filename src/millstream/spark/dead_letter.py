@@ -13,34 +13,32 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ERROR_TYPE: Final = "DecodeError"
-_NEEDED: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
+_HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 
 def dead_letters(
-    rows: DataFrame, *, group: str, error_column: str = "_error", error_type: str = ERROR_TYPE
+    rows: DataFrame,
+    *,
+    group: str,
+    headers: bool = False,
+    error_column: str = "_error",
+    error_type: str = ERROR_TYPE,
 ) -> DataFrame:
-    """A letter for each of `rows`, which have the source's columns (its headers too, if they were
-    asked for) and say in `error_column` what was wrong. The letters go to `<topic>.dlq`."""
+    """A letter for each of `rows`, which have the source's columns and say in `error_column` what
+    was wrong. With `headers` they have the records' own too, which the letters keep. Letters go to
+    `<topic>.dlq`."""
     from pyspark.sql import functions as f
 
-    if missing := [each for each in _NEEDED if each not in rows.columns]:
-        raise ValueError(
-            f"dead letters need the source's columns, and {', '.join(missing)} of them are not"
-            " there: keep them until the rows that failed are sorted out."
-        )
-    headers = _headers(group, f.col(error_column), error_type)
-    if "headers" in rows.columns:
+    carried = _headers(group, f.col(error_column), error_type)
+    if headers:
         own = f.filter("headers", lambda each: ~each["key"].startswith(names.PREFIX))
-        headers = f.concat(f.coalesce(own, f.array().cast(_HEADERS)), headers)
+        carried = f.concat(f.coalesce(own, f.array().cast(_HEADERS)), carried)
     return rows.select(
         f.concat(f.col("topic"), f.lit(names.dead_letter_topic(""))).alias("topic"),
         "key",
         "value",
-        headers.alias("headers"),
+        carried.alias("headers"),
     )
-
-
-_HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 
 def _headers(group: str, error: Column, error_type: str) -> Column:

@@ -7,8 +7,9 @@
 decode, its fields are null and the error column says why, and `split` makes a dead letter of it,
 ready for the sink. A null value (a tombstone) is no error; its fields are null.
 
-Decoding is lazy, in batch and in streaming queries, classic and over Spark Connect. JSON is decoded
-inside the JVM, Avro and Protobuf in the Python workers.
+Decoding is lazy and asks nothing of Spark, so it works in batch and streaming queries, over Spark
+Connect, and inside the functions of a declarative pipeline. JSON is decoded inside the JVM, Avro
+and Protobuf in the Python workers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from millstream.spark import dead_letter
+from millstream.spark.ddl import Field, fields
 from millstream.spark.value import REGISTRY_HEADER_BYTES, Decoder, decoding_function
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 ERROR_COLUMN: Final = "_error"
 _FORMATS: Final = ("json", "avro", "protobuf")
+#: They are not asked of Spark: in a declarative pipeline's functions it may not be asked.
+_SOURCE_COLUMNS: Final = frozenset(
+    ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+)
 _CORRUPT: Final = "_millstream_corrupt"
 _DATA: Final = "_millstream_data"
 _BYTES_MAX: Final = 2**31 - 1
@@ -58,30 +64,34 @@ def decoded(
     if format not in _FORMATS:
         raise ValueError(f"format={format!r} is unknown: give one of {', '.join(_FORMATS)}.")
     found = _decoding(format, schema, message, column, registry_header)
-    taken = {*records.columns, error_column} if into is None else {error_column}
-    names = found.type.fieldNames() if into is None else [into]
-    if clash := sorted(taken.intersection(names)):
+    if into is None and (clash := sorted(_SOURCE_COLUMNS.intersection(found.names))):
         raise ValueError(
             f"the fields {', '.join(clash)} are columns of the records as well: give into=NAME to"
             " have the value as one struct of that name."
         )
-    return _spread(records, found, names, into, error_column)
+    return _spread(records, found, into, error_column)
 
 
-def split(rows: DataFrame, *, group: str, error_column: str = ERROR_COLUMN) -> Split:
+def split(
+    rows: DataFrame, *, group: str, headers: bool = False, error_column: str = ERROR_COLUMN
+) -> Split:
     """What `decoded` gave, sorted out. `group` is who gave the letters up, as `millstream dlq list`
-    shows it."""
+    shows it; `headers` says that the source was asked for the records' headers, which letters
+    keep."""
     from pyspark.sql import functions as f
 
     valid = rows.where(f.col(error_column).isNull()).drop(error_column)
     failed = rows.where(f.col(error_column).isNotNull())
-    return Split(valid, dead_letter.dead_letters(failed, group=group, error_column=error_column))
+    letters = dead_letter.dead_letters(
+        failed, group=group, headers=headers, error_column=error_column
+    )
+    return Split(valid, letters)
 
 
 class _Decoding(NamedTuple):
-    """The value's type, and the expressions of the struct and of the error."""
+    """The names of the fields, and the expressions of the value and of the error."""
 
-    type: StructType
+    names: list[str]
     data: Column
     #: Computed from the struct in the column `_DATA`.
     error: Column
@@ -104,23 +114,22 @@ def _decoding(
         decoder = ProtobufDecoder(schema, message, registry_header=registry_header)
     data = decoding_function(decoder)(f.col(column))
     error = f.col(f"{_DATA}.error")
-    return _Decoding(decoder.type, data, error)
+    return _Decoding(decoder.type.fieldNames(), data, error)
 
 
-def _spread(
-    records: DataFrame, found: _Decoding, names: list[str], into: str | None, error_column: str
-) -> DataFrame:
+def _spread(records: DataFrame, found: _Decoding, into: str | None, error_column: str) -> DataFrame:
     from pyspark.sql import functions as f
 
     rows = records.withColumn(_DATA, found.data).withColumn(error_column, found.error)
-    good = f.col(error_column).isNull()
     value = f.col(f"{_DATA}.value")
+    good = f.col(error_column).isNull() & value.isNotNull()
+    fields = {each: value.getField(each) for each in found.names}
     if into is not None:
-        rows = rows.withColumn(into, f.when(good, value))
+        one = f.struct(*(each.alias(name) for name, each in fields.items()))
+        rows = rows.withColumn(into, f.when(good, one))
     else:
-        rows = rows.withColumns({each: f.when(good, value.getField(each)) for each in names})
-    kept = [each for each in records.columns if each not in names]
-    return rows.select(*(f.col(f"`{each}`") for each in (*kept, *names, error_column)))
+        rows = rows.withColumns({name: f.when(good, each) for name, each in fields.items()})
+    return rows.drop(_DATA)
 
 
 def _json(schema: StructType | str, value: Column, registry_header: bool) -> _Decoding:
@@ -128,10 +137,13 @@ def _json(schema: StructType | str, value: Column, registry_header: bool) -> _De
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    kind = t.StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    if not isinstance(kind, t.StructType):
-        raise TypeError(f"the schema is a {kind.simpleString()}: only a struct has columns.")
-    parsed = t.StructType([*kind.fields, t.StructField(_CORRUPT, t.StringType())])
+    parsed: StructType | str
+    if isinstance(schema, str):
+        found, parsed = fields(schema), f"{schema}, {_CORRUPT} STRING"
+    else:
+        found = [Field(each.name, "", not each.nullable) for each in schema.fields]
+        parsed = t.StructType([*schema.fields, t.StructField(_CORRUPT, t.StringType())])
+    text = " ".join((schema if isinstance(schema, str) else schema.simpleString()).split())
     headless, body = f.lit(False), value
     if registry_header:
         headless = f.substring(value, 1, 1) != f.lit(b"\0")
@@ -143,10 +155,10 @@ def _json(schema: StructType | str, value: Column, registry_header: bool) -> _De
         value.isNull().alias("absent"),
         headless.alias("headless"),
     )
-    return _Decoding(kind, data, _json_error(kind))
+    return _Decoding([each.name for each in found], data, _json_error(found, text))
 
 
-def _json_error(kind: StructType) -> Column:
+def _json_error(found: list[Field], schema: str) -> Column:
     from pyspark.sql import functions as f
 
     value = f.col(f"{_DATA}.value")
@@ -156,11 +168,11 @@ def _json_error(kind: StructType) -> Column:
         .when(~f.col(f"{_DATA}.text"), "not valid UTF-8")
         .when(
             value.isNull() | value.getField(_CORRUPT).isNotNull(),
-            f"not JSON that fits {kind.simpleString()}",
+            f"not JSON that fits {schema}",
         )
     )
-    for field in kind.fields:
-        if not field.nullable:
+    for field in found:
+        if field.is_required:
             missing = value.getField(field.name).isNull()
             error = error.when(missing, f"the field {field.name!r} is missing or null")
     return error

@@ -41,8 +41,9 @@ _GONE: Final = frozenset(
 
 class RecordSet(NamedTuple):
     """Batches as they came, the last of them perhaps in part, and the aborted transactions among
-    them as (producer id, first offset)."""
+    them as (producer id, first offset). What is below `start` is not to be read."""
 
+    start: int
     records: Buffer
     aborted: list[tuple[int, int]]
 
@@ -82,13 +83,15 @@ class RangeFetcher:
             if following == self._position:
                 self._stay(row, len(records))
                 continue
-            self._record_bytes = len(records) / (following - self._position)
-            self._position = following
+            start, self._position = self._position, following
+            self._record_bytes = len(records) / (following - start)
             self._retry = self._new_retry()
             if following < end:
                 self._try_ask()
             aborted = row.aborted_transactions or []
-            yield RecordSet(records, [(one.producer_id, one.first_offset) for one in aborted])
+            yield RecordSet(
+                start, records, [(one.producer_id, one.first_offset) for one in aborted]
+            )
 
     def _next_row(self) -> FetchResponse.Topic.Partition | None:
         """The next answer; None where it has to be asked for again."""
@@ -236,6 +239,10 @@ class RangeFetcher:
     def _new_retry(self) -> Retry:
         wanted = self._plan.wanted
         return self._cluster.retry(f"read {wanted.key} at offset {self._position}")
+
+
+def _aborted(row: FetchResponse.Topic.Partition) -> list[tuple[int, int]]:
+    return [(one.producer_id, one.first_offset) for one in row.aborted_transactions or []]
 
 
 def _raise(code: int) -> None:

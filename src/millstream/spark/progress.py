@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -121,16 +122,24 @@ def commit_progress(query: StreamingQuery, options: Mapping[str, str]) -> None:
     parsed = stream_options(options)
     if parsed.group_id is None:
         raise OptionError("kafka.group.id must be given: progress is committed to that group")
-    listener = ProgressListener(str(query.id), GroupProgress(parsed.connection, parsed.group_id))
-    if query.isActive:
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.getActiveSession()
-        assert session is not None, "a query is running, so there is a session"
-        session.streams.addListener(listener)
+    progress = GroupProgress(parsed.connection, parsed.group_id)
+    listener = ProgressListener(str(query.id), progress)
+    is_active = query.isActive
+    if is_active:
+        _session().streams.addListener(listener)
     last = query.lastProgress
     if last is not None:
         listener.commit(last)
+    if not is_active:
+        progress.close()
+
+
+def _session() -> SparkSession:
+    """The session of this process, which runs its queries."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise SparkSourceError("this process has no Spark session, so it runs no query")
+    return session
 
 
 def _are_offsets(value: object) -> bool:

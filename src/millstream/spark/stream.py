@@ -32,8 +32,8 @@ from millstream.spark.options import stream_options
 from millstream.spark.plan import Offsets, Planner
 from millstream.spark.position import offsets_from_json, offsets_to_json
 from millstream.spark.progress import GroupProgress
+from millstream.spark.reader import RangePartition, RangeReader
 from millstream.spark.schema import requested_columns
-from millstream.spark.source import RangePartition, RangeReader
 
 JsonOffsets = dict[str, dict[str, int]]
 

@@ -77,3 +77,21 @@ def test_without_spark(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     outcome = job("snapshot", "t", "--to", tmp_path)
     assert outcome.exit_code == 1
     assert 'pip install "millstream[spark]"' in outcome.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_commands_that_look(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path) -> None:
+    for name in (topic_name, f"{topic_name}.dlq"):
+        broker.create_topic(name, 1, KEEPING)
+    write_messages(broker.bootstrap_servers, topic_name, some_messages(20, 1, seed=1))
+    page = tmp_path / "page.html"
+    profiled = job("profile", topic_name, "--html", page)
+    assert profiled.exit_code == 0, profiled.output
+    assert page.read_text().startswith("<!doctype html>")
+    same = job("audit", topic_name, "--output", topic_name, "--json")
+    assert (same.exit_code, json.loads(same.stdout)["matched"]) == (0, 20), same.output
+    lost = job("audit", topic_name, "--output", f"{topic_name}.dlq", "--json")
+    assert (lost.exit_code, json.loads(lost.stdout)["missing"]) == (1, 20), lost.output
+    assert job("audit", topic_name, "--output", "t", "--identity", "name").exit_code == 2
+    letters = job("deadletters", topic_name, "--since", "1h", "--json")
+    assert (letters.exit_code, json.loads(letters.stdout)["letters"]) == (0, 0), letters.output

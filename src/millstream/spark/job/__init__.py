@@ -5,7 +5,10 @@ told), `failure.py`. Importing this imports no Spark; calling a job does.
 """
 
 from millstream.spark.job.archive_job import ArchiveOptions, archive
+from millstream.spark.job.audit_job import Question, audit
+from millstream.spark.job.deadletters_job import deadletters
 from millstream.spark.job.failure import Failure, JobError
+from millstream.spark.job.profile_job import profile
 from millstream.spark.job.replay_job import ReplayOptions, replay
 from millstream.spark.job.report import Progress, Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions
@@ -16,6 +19,7 @@ __all__ = [
     "Failure",
     "JobError",
     "Progress",
+    "Question",
     "ReplayOptions",
     "Report",
     "Run",
@@ -23,6 +27,9 @@ __all__ = [
     "Step",
     "Table",
     "archive",
+    "audit",
+    "deadletters",
+    "profile",
     "read_snapshot",
     "replay",
     "snapshot",

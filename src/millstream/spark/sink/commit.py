@@ -90,10 +90,9 @@ class Committer:
 
     def _sweep(self, decision: Decision) -> None:
         decided = {each.transactional_id for each in decision.transactions}
-        prefix = prefix_of(self._owner) + "-"
         found = [
             each
-            for each in open_transactions(self._cluster, prefix)
+            for each in open_transactions(self._cluster, self._owner)
             if each.transactional_id not in decided
         ]
         if found:
@@ -147,15 +146,17 @@ def _adopt(cluster: Cluster, prepared: Prepared) -> Identity:
     )
 
 
-def open_transactions(cluster: Cluster, prefix: str) -> list[Identity]:
-    """All open transactions whose ids begin with `prefix`, and who may end them."""
-    described = (transaction.describe(cluster, each) for each in _open_ids(cluster, prefix))
+def open_transactions(cluster: Cluster, owner: str) -> list[Identity]:
+    """All open transactions of a query or job, and who may end them."""
+    described = (transaction.describe(cluster, each) for each in _open_ids(cluster, owner))
     return [each.identity for each in described if each is not None and each.is_open]
 
 
-def _open_ids(cluster: Cluster, prefix: str) -> list[str]:
+def _open_ids(cluster: Cluster, owner: str) -> list[str]:
+    # Owners may begin with each other's names; what follows a name is the task's and the slot's.
+    pattern = re.compile(re.escape(prefix_of(owner)) + r"-[0-9]+-[0-9]+")
     request = ListTransactionsRequest(
-        state_filters=[_ONGOING], transactional_id_pattern=re.escape(prefix) + ".*"
+        state_filters=[_ONGOING], transactional_id_pattern=pattern.pattern
     )
     found: list[str] = []
 
@@ -170,7 +171,7 @@ def _open_ids(cluster: Cluster, prefix: str) -> list[str]:
         found += [
             row.transactional_id
             for row in answer.transaction_states
-            if row.transactional_id.startswith(prefix)
+            if pattern.fullmatch(row.transactional_id)
         ]
     return found
 

@@ -10,6 +10,7 @@ expired, the topic is read from its beginning.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
@@ -40,6 +41,8 @@ from millstream.wire.messages.txn_offset_commit import (
 _PARTITION: Final = 0
 _TIMEOUT_MS: Final = 60_000
 _FETCH_BYTES: Final = 8 << 20
+#: For one decision; a larger one is sent whole all the same.
+_ONE_BYTES: Final = 1 << 14
 _DECISION_BYTES_MAX: Final = 64 << 20
 #: Names are used for topics up to these versions, and one group is asked for.
 _FETCH_VERSION: Final = 12
@@ -65,7 +68,7 @@ class Ledger:
         self._place = TopicPartition(topic, _PARTITION)
         self._query = query
         #: Of the group, and of the transactions in which decisions are written.
-        self._name = f"spark-sink-{query}"
+        self._name = f"spark-commit-{query}"
         self._producer: Identity | None = None
 
     def claim(self) -> None:
@@ -91,7 +94,8 @@ class Ledger:
         may be under way."""
         offset = self._known_offset()
         if offset is not None:
-            for record in self._records(offset):
+            # It is committed, as the offset is, whatever other queries have under way.
+            for record in committed_records(self._fetch(offset, _ONE_BYTES, is_committed=False)):
                 if record.offset == offset and record.value is not None:
                     return decode(record.value)
         return self._search()
@@ -116,47 +120,50 @@ class Ledger:
     def _search(self) -> Decision | None:
         """Read the whole topic. Only what is committed: a decision may have been given up."""
         try:
-            first = self._cluster.list_offsets({self._place: EARLIEST})[self._place]
+            position = self._cluster.list_offsets({self._place: EARLIEST})[self._place]
         except BrokerError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return None
-        end = self._cluster.list_offsets({self._place: LATEST}, is_committed=True)[self._place]
+        end = self._stable_end()
         found: Decision | None = None
-        position = first
         while position < end:
-            records = self._records(position, end)
-            for record in records:
-                if record.key == self._query.encode() and record.value is not None:
-                    found = decode(record.value)
-            position = max([position, *(record.offset for record in records)]) + 1
+            row = self._fetch(position, _FETCH_BYTES, is_committed=True)
+            for record in committed_records(row):
+                if position <= record.offset < end and record.key == self._query.encode():
+                    found = found if record.value is None else decode(record.value)
+            position = _following(row, position)
         return found
 
-    def _records(self, offset: int, end: int | None = None) -> list[Record]:
+    def _stable_end(self) -> int:
+        """The end of the topic, once everything before it is committed or aborted."""
+        end = self._cluster.list_offsets({self._place: LATEST})[self._place]
+        retry = self._cluster.retry(f"read {self._place} up to offset {end}")
+        while self._cluster.list_offsets({self._place: LATEST}, True)[self._place] < end:
+            retry.pause(SparkSourceError("a decision of another query is under way"))
+        return end
+
+    def _fetch(
+        self, offset: int, size: int, *, is_committed: bool
+    ) -> FetchResponse.Topic.Partition:
         topic, number = self._place
         partition = FetchRequest.Topic.Partition(
-            partition=number, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
+            partition=number, fetch_offset=offset, partition_max_bytes=size
         )
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=0,
-            max_bytes=_FETCH_BYTES,
+            max_bytes=size,
+            isolation_level=int(is_committed),
             topics=[FetchRequest.Topic(topic=topic, partitions=[partition])],
         )
 
-        def ask() -> list[Record]:
+        def ask() -> FetchResponse.Topic.Partition:
             link = self._cluster.leader_link(*self._place)
             answer = link.call(request, FetchResponse, _FETCH_VERSION)
-            row = answer.responses[0].partitions[0]
+            row: FetchResponse.Topic.Partition = answer.responses[0].partitions[0]
             _check(row.error_code, f"reading {self._place}")
-            data: Buffer = row.records or b""  # type: ignore[assignment]
-            return [
-                record
-                for position, header in iterate_batches(data, verify_crc=True)
-                if not header.is_control
-                for record in decode_records(data, _DECISION_BYTES_MAX, position)
-                if record.offset >= offset and (end is None or record.offset < end)
-            ]
+            return row
 
         return self._cluster.attempt("read decisions", ask)
 
@@ -259,6 +266,29 @@ class Ledger:
             f"another driver writes for query {self._query}: is it running twice with one"
             " checkpoint?"
         )
+
+
+def committed_records(row: FetchResponse.Topic.Partition) -> Iterator[Record]:
+    """The records of an answer, without those of transactions that it says were aborted."""
+    data: Buffer = row.records or b""  # type: ignore[assignment]
+    starts = sorted(
+        (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
+    )
+    aborted: set[int] = set()
+    for position, header in iterate_batches(data, verify_crc=True):
+        while starts and starts[0][0] <= header.base_offset:
+            aborted.add(starts.pop(0)[1])
+        if header.is_control:
+            aborted.discard(header.producer_id)
+        elif not header.is_transactional or header.producer_id not in aborted:
+            yield from decode_records(data, _DECISION_BYTES_MAX, position)
+
+
+def _following(row: FetchResponse.Topic.Partition, offset: int) -> int:
+    """Where to go on after an answer to a fetch at `offset`; one further if it had nothing."""
+    data: Buffer = row.records or b""  # type: ignore[assignment]
+    ends = [header.next_offset for _, header in iterate_batches(data, verify_crc=False)]
+    return max([offset + 1, *ends])
 
 
 def _check(code: int, doing: str) -> None:

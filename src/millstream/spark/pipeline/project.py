@@ -1,0 +1,112 @@
+"""A pipeline project on disk: made new, or found and read.
+
+    spark-pipeline.yml     name, storage, configuration, where the transformations are
+    transformations/       Python and SQL files that declare tables, views, sinks and flows
+    storage/               checkpoints
+    warehouse/, metastore/ tables and their catalog, where Spark runs on this machine
+
+The file is Spark's own; here its storage may also be a path beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.spark.pipeline import template
+
+if TYPE_CHECKING:
+    from pyspark.pipelines.cli import PipelineSpec
+
+SPEC_NAMES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
+#: The setting that transformations read the brokers' addresses from.
+SERVERS_KEY: Final = "millstream.bootstrap.servers"
+#: These exist before there is a session, and Spark refuses them in a pipeline's own settings.
+_CATALOG: Final = "spark.sql.catalogImplementation"
+
+
+class ProjectError(Exception):
+    """There is no project, or its file is wrong; a sentence for a person."""
+
+
+class ProjectMissingError(ProjectError):
+    """There is no project where one was looked for."""
+
+
+class ProjectExistsError(ProjectError):
+    """There are files already where a project was to be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    path: Path
+    spec: PipelineSpec
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    def static_config(self) -> dict[str, str]:
+        """For a Spark on this machine: tables and what is known of them stay with the project."""
+        metastore = self.folder / "metastore"
+        return {
+            _CATALOG: "hive",
+            "spark.sql.warehouse.dir": (self.folder / "warehouse").as_uri(),
+            "spark.hadoop.javax.jdo.option.ConnectionURL": (
+                f"jdbc:derby:;databaseName={metastore};create=true"
+            ),
+            "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={metastore}.log",
+        }
+
+
+def find(place: Path, configuration: Mapping[str, str] | None = None) -> Project:
+    """The project in a folder or of a file; `configuration` wins over its own."""
+    from pyspark.errors import PySparkException
+    from pyspark.pipelines.cli import unpack_pipeline_spec
+    from yaml import YAMLError, safe_load
+
+    path = _spec_path(place.resolve())
+    try:
+        found = safe_load(path.read_text(encoding="utf-8"))
+        # Spark asks whether these are there at all, and of the right type.
+        if "storage" in found and ":/" not in found["storage"]:
+            found["storage"] = (path.parent / found["storage"]).as_uri()
+        if configuration:
+            found["configuration"] = {**found.get("configuration", {}), **configuration}
+        return Project(path, unpack_pipeline_spec(found))
+    except (PySparkException, YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ProjectError(f"{path}: {error}") from error
+
+
+def make(folder: Path, name: str, servers: str) -> list[Path]:
+    """A project that runs, in a folder that is not there yet or is empty; the files written."""
+    folder = folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ProjectExistsError(f"{folder} is there already and not empty: name a new folder.")
+    storage = (folder / "storage").as_uri()
+    texts = {
+        folder / SPEC_NAMES[0]: template.spec(name, storage, servers),
+        folder / "transformations" / "orders.py": template.TRANSFORMATIONS,
+        folder / "transformations" / "revenue.sql": template.VIEW,
+        folder / ".gitignore": template.IGNORED,
+    }
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(texts)
+
+
+def _spec_path(place: Path) -> Path:
+    if place.is_file():
+        return place
+    found = [place / name for name in SPEC_NAMES if (place / name).is_file()]
+    if not found:
+        raise ProjectMissingError(
+            f"{place} has no {SPEC_NAMES[0]}: name a project's folder, or make one with"
+            " `millstream pipeline init DIR`."
+        )
+    if len(found) > 1:
+        raise ProjectError(f"{place} has both {' and '.join(SPEC_NAMES)}: remove one.")
+    return found[0]

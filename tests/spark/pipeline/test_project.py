@@ -1,0 +1,62 @@
+"""Projects on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.spark.pipeline.project import (
+    SERVERS_KEY,
+    ProjectError,
+    ProjectExistsError,
+    ProjectMissingError,
+    find,
+    make,
+)
+
+
+def test_a_new_project_is_found_and_can_be_told_other_brokers(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    written = make(folder, "shop", "127.0.0.1:9092")
+    assert all(path.is_file() for path in written)
+    project = find(folder)
+    assert project.spec.name == "shop"
+    assert project.spec.storage == (folder / "storage").as_uri()
+    assert project.spec.configuration[SERVERS_KEY] == "127.0.0.1:9092"
+    other = find(folder / "spark-pipeline.yml", {SERVERS_KEY: "broker:1"})
+    assert other.spec.configuration[SERVERS_KEY] == "broker:1"
+    assert other.spec.configuration["spark.sql.shuffle.partitions"] == "4"
+    compile((folder / "transformations" / "orders.py").read_text(), "orders.py", "exec")
+
+
+def test_files_are_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(ProjectExistsError, match="not empty"):
+        make(tmp_path, "shop", "127.0.0.1:9092")
+
+
+def test_storage_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "spark-pipeline.yml").write_text("name: a\nstorage: here\n")
+    assert find(tmp_path).spec.storage == (tmp_path / "here").as_uri()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("name: a\n", "storage"),
+        ("name: a\nstorage: s\nlibrary: x\n", "library"),
+        ("name: [a\n", "while parsing"),
+        ("", "spark-pipeline.yml"),
+        ("name: a\nstorage: s\nlibraries:\n  - transformations\n", "spark-pipeline.yml"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "spark-pipeline.yml").write_text(text)
+    with pytest.raises(ProjectError, match=reason):
+        find(tmp_path)
+
+
+def test_no_project_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(ProjectMissingError, match="millstream pipeline init"):
+        find(tmp_path)
