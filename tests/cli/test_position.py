@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.position import Range, parse_moment, start_at
+from millstream.cli.position import Range, is_duration, parse_moment, start_at
 
 NOW = 1_700_000_000_000
 
@@ -47,3 +47,9 @@ def test_starts(offset: int, start: int) -> None:
 def test_a_start_is_always_one_the_partition_has(offset: int, first: int, length: int) -> None:
     available = Range(first, first + length)
     assert available.start <= start_at(offset, available) <= available.end
+
+
+def test_durations_are_told_from_moments() -> None:
+    assert is_duration("10m")
+    assert not is_duration("1699999999999")
+    assert not is_duration("2023-11-14T22:13:20Z")

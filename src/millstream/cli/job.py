@@ -22,6 +22,7 @@ from millstream.cli.job_frame import (
     carry_out,
     moment_of,
 )
+from millstream.cli.position import is_duration
 from millstream.cli.terminal import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Work on whole topics with Spark.")
@@ -192,6 +193,7 @@ def replay(
         ranges=dict(map(_range, ranges)) if ranges else None,
         since_ms=moment_of(since, "--since"),
         until_ms=moment_of(until, "--until"),
+        relative_times=any(is_duration(text) for text in (since, until) if text is not None),
         keys=tuple(key.encode() for key in keys or ()),
         where=where,
         rate=rate,

@@ -171,6 +171,11 @@ def _explained() -> Iterator[None]:
         raise CommandError(ExitCode.FAILED, str(error)) from None
     except PySparkException as error:
         text = str(error).partition("\n\nJVM stacktrace")[0].strip()
+        if "DATA_SOURCE_NOT_FOUND" in text:
+            text = (
+                'its Python does not have Millstream: install "millstream[spark]" where Spark runs,'
+                " and have PYSPARK_PYTHON name that Python."
+            )
         raise CommandError(ExitCode.FAILED, f"Spark: {text}") from None
 
 

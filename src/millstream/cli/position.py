@@ -44,6 +44,11 @@ def parse_moment(text: str, now_ms: int) -> int:
     return int(moment.timestamp() * 1000)
 
 
+def is_duration(text: str) -> bool:
+    """Whether a moment is told as so long ago, and so is another one whenever it is read."""
+    return _DURATION.match(text) is not None
+
+
 def start_at(offset: int, available: Range) -> int:
     """The first offset to read for `--offset N`: N itself, or for -N that many before the end.
 

@@ -21,7 +21,7 @@ from millstream.testing.broker import LocalBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOW = ArchiveOptions(available_now=True, batch_records_max=150)
+NOW = ArchiveOptions(available_now=True, batch_records_max=250)
 
 Archive = Callable[..., Report]
 
@@ -57,7 +57,7 @@ def test_archive_by_hour_and_go_on(
     assert not list(tmp_path.iterdir())
 
     first = run()
-    assert (first.facts["records"], first.facts["batches"]) == (400, 3)
+    assert (first.facts["records"], first.facts["batches"]) == (400, 2)
     expected = read_messages(broker.bootstrap_servers, [topic])
     assert _archived(spark, tmp_path, topic) == expected
     folders = Counter(
@@ -136,15 +136,14 @@ def test_table_formats(
     tmp_path: Path,
     kind: TableFormat,
 ) -> None:
-    settings = ArchiveOptions(available_now=True, batch_records_max=250)
 
     def kill(step: Step) -> None:
         if step.what == "written" and step.done:
             raise Killed
 
     with pytest.raises(Killed):
-        run(table_format=kind, settings=settings, progress=kill)
-    run(table_format=kind, settings=settings)
+        run(table_format=kind, progress=kill)
+    run(table_format=kind)
     expected = read_messages(broker.bootstrap_servers, [topic])
     assert _archived(spark, tmp_path, topic, kind) == expected
     table = _opened(tmp_path, kind)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from millstream.spark.job.failure import JobError
 from millstream.spark.job.replay_plan import Choice, Plan, Position, ReplayLog
 
 CHOICE = Choice("orders", "again", keys=("6b",), where="offset > 3", since_ms=5)
+RANGED = replace(CHOICE, ranges=((0, 1, 9),))
 
 
 @given(
@@ -35,7 +37,7 @@ def test_chunks_have_each_offset_once(ranges: dict[int, Span], size: int) -> Non
 
 
 def test_json_and_back() -> None:
-    plan = Plan("id", CHOICE, {0: Span(1, 9), 3: Span(0, 0)}, 7)
+    plan = Plan("id", RANGED, {0: Span(1, 9), 3: Span(0, 0)}, 7)
     assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
@@ -48,5 +50,9 @@ def test_the_state_knows_its_replay(tmp_path: Path) -> None:
         second = first.after({Place("orders", 0): Span(0, 4)}, 3)
         log.note(second)
     assert log.position(CHOICE) == second
+    later = Choice("orders", "again", keys=("6b",), where="offset > 3", since_ms=6)
+    assert log.position(later, may_differ=("since_ms",)) == second
+    with pytest.raises(JobError, match="differs in since_ms"):
+        log.position(later)
     with pytest.raises(JobError, match="another replay, which differs in to, where:"):
         log.position(Choice("orders", "elsewhere", keys=("6b",), since_ms=5))

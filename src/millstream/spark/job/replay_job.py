@@ -30,7 +30,7 @@ from millstream.spark.job.coverage import Ranges, Span, total
 from millstream.spark.job.failure import Failure, JobError, usage
 from millstream.spark.job.replay_plan import Choice, Plan, Position, ReplayLog
 from millstream.spark.job.report import Report, Step, Table
-from millstream.spark.job.run import Run, RunOptions
+from millstream.spark.job.run import Run, RunOptions, observation
 from millstream.spark.job.topic import look_at, offsets_at, read_ranges
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class ReplayOptions:
     #: Only records with a timestamp from then on, and before then.
     since_ms: int | None = None
     until_ms: int | None = None
+    #: Those times were told from now on back: a replay that goes on keeps those of its first run.
+    relative_times: bool = False
     keys: Sequence[bytes] = ()
     #: A condition in SQL on the columns of the source.
     where: str | None = None
@@ -73,6 +75,7 @@ class ReplayOptions:
             to=to,
             archive=None if self.archive is None else str(local_path(self.archive)),
             table_format=self.table_format,
+            ranges=tuple((each, *span) for each, span in sorted((self.ranges or {}).items())),
             since_ms=self.since_ms,
             until_ms=self.until_ms,
             keys=tuple(key.hex() for key in self.keys),
@@ -158,8 +161,10 @@ class _Replay:
 
     def _position(self) -> Position:
         look_at(self.run, [self.choice.to])
-        known = self.log.position(self.choice)
+        times = ("since_ms", "until_ms") if self.settings.relative_times else ()
+        known = self.log.position(self.choice, may_differ=times)
         if known is not None:
+            self.choice = known.plan.choice
             return known
         rate = self.settings.rate
         paced = self.settings.chunk_records_max if rate is None else max(1, int(rate * _CHUNK_S))
@@ -204,10 +209,9 @@ class _Replay:
         return open_store(self.choice.archive, cast("TableFormat", self.choice.table_format))
 
     def _send(self, position: Position, chunk: Ranges) -> int:
-        from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        seen = Observation()
+        seen = observation(self.run.session())
         rows = self._chosen(chunk).observe(seen, F.count(F.lit(1)).alias("records"))
         plan = position.plan
         writer = marked(rows, plan).write.format("millstream").mode("append")

@@ -9,7 +9,7 @@ the same chunk under the same number, and the sink sends it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ class Choice:
     to: str
     archive: str | None = None
     table_format: str = "parquet"
+    #: Partition, start and end of what was asked for; all of the topic if nothing was.
+    ranges: tuple[tuple[int, int, int], ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
     #: Keys as hexadecimal digits.
@@ -57,7 +59,9 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Plan:
-        choice = Choice(**{**value["choice"], "keys": tuple(value["choice"]["keys"])})
+        told = value["choice"]
+        asked = tuple((row[0], row[1], row[2]) for row in told["ranges"])
+        choice = Choice(**{**told, "keys": tuple(told["keys"]), "ranges": asked})
         ranges = {int(partition): Span(*span) for partition, span in value["ranges"].items()}
         return cls(value["id"], choice, ranges, value["chunk_records"])
 
@@ -98,14 +102,14 @@ class ReplayLog:
     def lock(self) -> AbstractContextManager[None]:
         return self._log.lock()
 
-    def position(self, choice: Choice) -> Position | None:
-        """Where a replay of this choice is; None before it has begun."""
+    def position(self, choice: Choice, may_differ: Collection[str] = ()) -> Position | None:
+        """Where a replay of this choice is, but for what may differ; None before it has begun."""
         last = self._log.last()
         if last is None:
             return None
         number, entry = last
         plan = Plan.from_json(entry["plan"])
-        changed = list(_differences(plan.choice, choice))
+        changed = [each for each in _differences(plan.choice, choice) if each not in may_differ]
         if changed:
             raise usage(
                 f"{self.root} is the state of another replay, which differs in"

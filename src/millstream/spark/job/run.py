@@ -14,12 +14,12 @@ import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self, TypedDict
+from typing import TYPE_CHECKING, Final, Self, TypedDict, cast
 
 from millstream.spark.job.report import Progress, silent
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql import DataFrameReader, Observation, SparkSession
 
 SERVERS_DEFAULT: Final = "127.0.0.1:9092"
 
@@ -100,3 +100,14 @@ class Run:
         """A batch reader of committed records, still without topics and offsets."""
         options = {"kafka.isolation.level": "read_committed"} | self.source_options()
         return self.session().read.format("millstream").options(**options)
+
+
+def observation(spark: SparkSession) -> Observation:
+    """For `DataFrame.observe`: of the kind that the session, classic or remote, takes."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        from pyspark.sql.connect.observation import Observation as RemoteObservation
+
+        return cast("Observation", RemoteObservation())
+    from pyspark.sql import Observation
+
+    return Observation()

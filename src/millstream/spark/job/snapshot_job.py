@@ -24,7 +24,7 @@ from millstream.spark.job.commit_log import local_path
 from millstream.spark.job.coverage import Place, Ranges, Span, listed, total, unread
 from millstream.spark.job.failure import Failure, JobError, usage
 from millstream.spark.job.report import Report, Step, Table
-from millstream.spark.job.run import Run, RunOptions
+from millstream.spark.job.run import Run, RunOptions, observation
 from millstream.spark.job.snapshot_table import SCHEMA, SnapshotState, SnapshotTable, rows_of
 from millstream.spark.job.topic import Topics, check_identity, look_at, read_ranges
 
@@ -127,11 +127,10 @@ class _Snapshot:
 
     def _write(self, state: SnapshotState, ranges: Ranges, folder: str) -> dict[str, int]:
         """Write the next version; what was counted on the way."""
-        from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
         spark = self.run.session()
-        seen = Observation()
+        seen = observation(spark)
         records = _records(self.run, spark, ranges)
         records = records.observe(
             seen,
