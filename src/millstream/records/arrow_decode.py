@@ -125,9 +125,14 @@ class Headers:
 
 
 class Rows:
-    """The columns of up to `rows_max` rows, or of `bytes_max` bytes and one record more."""
+    """The columns of up to `rows_max` rows, or of `bytes_max` bytes and one record more.
 
-    def __init__(self, columns: Columns, rows_max: int, bytes_max: int) -> None:
+    `data_capacity` is the room that values get before they need more.
+    """
+
+    def __init__(
+        self, columns: Columns, rows_max: int, bytes_max: int, data_capacity: int = _DATA_CAPACITY
+    ) -> None:
         self.rows_max = rows_max
         self.bytes_max = bytes_max
         self.count = 0
@@ -137,7 +142,7 @@ class Rows:
         self.timestamps = bytearray(8 * rows_max if columns.timestamp else 0)
         self.timestamp_types = bytearray(4 * rows_max if columns.timestamp_type else 0)
         self.keys = Binary(rows_max, _DATA_CAPACITY) if columns.key else None
-        self.values = Binary(rows_max, _DATA_CAPACITY) if columns.value else None
+        self.values = Binary(rows_max, data_capacity) if columns.value else None
         self.headers = Headers(rows_max) if columns.headers else None
         self._offsets = self.offsets
         self._timestamps = self.timestamps

@@ -30,6 +30,7 @@ from millstream.records.crc import Buffer
 from millstream.records.record import plain_view
 
 _INT32_MAX: Final = (1 << 31) - 1
+_DATA_CAPACITY: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class FetchDecoder:
         self._limits = limits or RowLimits()
         self._is_crc_checked = is_crc_checked
         self._rows: Rows | None = None
+        #: As much as the rows before needed.
+        self._data_capacity = _DATA_CAPACITY
         #: The offset to fetch from next; never beyond the range.
         self.next_offset = start
         #: Whole batches seen so far: no more of them after a response that had bytes means that
@@ -118,13 +121,18 @@ class FetchDecoder:
         run = self._open(records, position, header)
         while run.remaining:
             if self._rows is None:
-                self._rows = Rows(self._columns, self._limits.rows_max, self._limits.bytes_max)
+                self._rows = self._new_rows()
             before = self._rows.count
             run.read_into(self._rows, self.next_offset, self._end)
             self.row_count += self._rows.count - before
             if self._rows.is_full():
+                self._data_capacity = self._rows.size
                 yield self._rows
                 self._rows = None
+
+    def _new_rows(self) -> Rows:
+        limits = self._limits
+        return Rows(self._columns, limits.rows_max, limits.bytes_max, self._data_capacity)
 
     def _open(self, records: Buffer, position: int, header: BatchHeader) -> RecordRun:
         return RecordRun(
