@@ -39,7 +39,11 @@ console = Console(width=None if sys.stdout.isatty() else 160)
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--repeats", type=int, help="how often each is measured (3; quick: 1)")
-    parser.add_argument("--quick", action="store_true", help="small amounts, a few minutes")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small amounts: shows that it runs; what a query costs to start outweighs the rest",
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="PATTERN", help="cases to run (repeatable)"
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import confluent_kafka
+import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import tools
@@ -29,6 +30,7 @@ PARTITIONS = 4
 CODECS = ("none", "lz4", "zstd")
 SIZES = {"100 B": 100, "1 KiB": 1024}
 SINKS = ("noop", "count", "Parquet")
+SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 STAMP = struct.Struct(">d")
 WAIT_SECONDS_MAX = 120.0
 READ_BAR = 1.0
@@ -87,6 +89,35 @@ class Peer:
 
     def delete(self, topic: str) -> None:
         tools.delete_topics(self.broker, topic)
+
+    def cpu_seconds(self) -> float:
+        """Of Spark and its Python workers so far: other work on the machine changes it less."""
+        children = psutil.Process().children()
+        spark = next(child for child in children if SPARK_MAIN in child.cmdline())
+        spent = 0.0
+        for process in (spark, *spark.children(recursive=True)):
+            try:
+                spent += sum(process.cpu_times()[:4])
+            except psutil.NoSuchProcess:
+                continue
+        return spent
+
+
+class Meter:
+    """Times a run and its CPU, from where it is made."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._begin_cpu = peer.cpu_seconds()
+        self._begin = time.monotonic()
+
+    def figures(self, name: str, records: int) -> list[Figure]:
+        seconds = time.monotonic() - self._begin
+        cpu = (self._peer.cpu_seconds() - self._begin_cpu) / records * 1e6
+        return [
+            Figure(name, records / seconds, "records/s", True),
+            Figure(f"{name}, CPU of Spark", cpu, "µs/record", False),
+        ]
 
 
 class Case(NamedTuple):
@@ -150,7 +181,7 @@ def _read_case(label: str, data: Data, sink: str) -> Case:
     def measure(peer: Peer, plan: Plan) -> list[Figure]:
         frame = peer.read(data.topic)
         folder = tempfile.mkdtemp(prefix="bench-spark-")
-        begin = time.monotonic()
+        meter = Meter(peer)
         try:
             if sink == "noop":
                 frame.write.format("noop").mode("overwrite").save()
@@ -159,10 +190,9 @@ def _read_case(label: str, data: Data, sink: str) -> Case:
                     raise RuntimeError(f"{peer.name} did not read every record of {data.topic}")
             else:
                 frame.write.mode("overwrite").parquet(f"{folder}/table")
-            seconds = time.monotonic() - begin
+            return meter.figures(name, plan.bytes_read // data.size)
         finally:
             shutil.rmtree(folder)
-        return [Figure(name, plan.bytes_read // data.size / seconds, "records/s", True)]
 
     return Case(name, measure)
 
@@ -175,7 +205,7 @@ def _write_case(label: str, size: int, codec: str) -> Case:
         frame = _written(peer.spark, records, size)
         topic = tools.create_topic(peer.broker, f"write-{time.monotonic_ns()}", PARTITIONS)
         try:
-            begin = time.monotonic()
+            meter = Meter(peer)
             (
                 frame.write.format(peer.format)
                 .mode("append")
@@ -184,14 +214,14 @@ def _write_case(label: str, size: int, codec: str) -> Case:
                 .option("topic", topic)
                 .save()
             )
-            seconds = time.monotonic() - begin
+            figures = meter.figures(name, records)
             found = peer.read(topic).count()
         finally:
             peer.delete(topic)
             frame.unpersist()
         if found != records:
             raise RuntimeError(f"{peer.name} has {found} of {records} records written")
-        return [Figure(name, records / seconds, "records/s", True)]
+        return figures
 
     return Case(name, measure)
 

@@ -35,6 +35,7 @@ def _run(command: Sequence[str | Path]) -> str:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_a_stream_and_a_job_on_two_workers(
     broker: LocalBroker, topic_name: str, tmp_path: Path
 ) -> None:
