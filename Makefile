@@ -3,6 +3,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard src/millstream/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard src/millstream/*/*.pxd))
+# Bytecode is kept, also where the environment says otherwise: every worker of the tests, and every
+# process that they start, would compile all of it anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help run test retest sim lint format bench soak scale wheel lock clean pipeline-demo
 

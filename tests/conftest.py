@@ -4,8 +4,10 @@ the mark `xdist_group("databases")`, so that one process starts it."""
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,17 @@ __all__ = ["postgres", "redis_address"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Begun before all others, those that take longest first.
+#: Begun before all others. A worker is given its next work before it has finished what it has, so
+#: what comes after the two tests of the nemesis waits for them: a few short ones.
+_LONG_GROUPS = ("spark", "client", "conformance", "nemesis", "sim/test_history.py")
+#: Begun next, those that take longest first.
 _LONG = (
-    "nemesis",
+    "spark/pipeline",
     "spark",
+    "transactions_clients",
     "client",
     "conformance",
-    "transactions_clients",
+    "docs",
     "cli",
     "sim",
     "group_clients",
@@ -47,24 +53,35 @@ _TOGETHER = ("client", "conformance", "spark")
 _APART = ("crash", "sim/test_seeds.py", "transactions_clients")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Keep the tests of a file together, for the fixtures that they share."""
     for item in items:
-        is_placed = item.get_closest_marker("xdist_group") is not None
-        if not is_placed and not _is_in(item, _TOGETHER + _APART):
-            item.add_marker(pytest.mark.xdist_group(_path(item)))
+        name = _name(item.path)
+        if _group(item) is None and not _is_in(name, _TOGETHER + _APART):
+            item.add_marker(pytest.mark.xdist_group(name))
+    yield
     items.sort(key=_rank)
 
 
-def _path(item: pytest.Item) -> str:
-    return item.path.relative_to(_TESTS).as_posix()
+def _group(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("xdist_group")
+    return None if marker is None else str(marker.args[0])
 
 
-def _is_in(item: pytest.Item, places: tuple[str, ...]) -> bool:
-    return any((_path(item) + "/").startswith(place + "/") for place in places)
+@functools.cache
+def _name(path: Path) -> str:
+    return path.relative_to(_TESTS).as_posix()
 
 
-def _rank(item: pytest.Item) -> int:
-    """Of the first place that it is in."""
-    return next((n for n, place in enumerate(_LONG) if _is_in(item, (place,))), len(_LONG))
+@functools.cache
+def _is_in(name: str, places: tuple[str, ...]) -> bool:
+    return any(f"{name}/".startswith(f"{place}/") for place in places)
+
+
+def _rank(item: pytest.Item) -> tuple[int, int]:
+    """Of its group, then of the first place that it is in."""
+    group, name = _group(item), _name(item.path)
+    of_group = _LONG_GROUPS.index(group) if group in _LONG_GROUPS else len(_LONG_GROUPS)
+    of_place = next((n for n, place in enumerate(_LONG) if _is_in(name, (place,))), len(_LONG))
+    return of_group, of_place

@@ -232,12 +232,22 @@ class _Silent:
 
     def __init__(self, answers: Iterable[KafkaError | None]) -> None:
         self._answers = iter(answers)
+        self.on_their_way = 0
+        self.arrived_before_the_end: bool | None = None
+
+    def __len__(self) -> int:
+        return self.on_their_way
+
+    def flush(self, timeout: float) -> int:
+        self.on_their_way = 0
+        return 0
 
     def init_transactions(self, timeout: float) -> None: ...
 
     def begin_transaction(self) -> None: ...
 
-    def abort_transaction(self, timeout: float) -> None: ...
+    def abort_transaction(self, timeout: float) -> None:
+        self.arrived_before_the_end = self.on_their_way == 0
 
     def commit_transaction(self, timeout: float) -> None:
         error = next(self._answers)
@@ -277,4 +287,15 @@ def test_an_abortable_error_aborts() -> None:
     driver = driver_of(ABORTABLE)
     with pytest.raises(TransactionAborted):
         driver.commit(60)
+    assert driver.state is State.ABORTED
+
+
+def test_an_abort_waits_for_what_is_on_its_way() -> None:
+    """librdkafka would end a transaction that its coordinator may not know of yet."""
+    silent = _Silent([])
+    driver = TransactionDriver(silent, lambda is_allowed: None)  # type: ignore[arg-type]
+    driver.begin()
+    silent.on_their_way = 3
+    driver.abort()
+    assert silent.arrived_before_the_end
     assert driver.state is State.ABORTED

@@ -37,9 +37,11 @@ NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kca
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests together: each worker would start a broker, a JVM and Node.js anew."""
+    """Keep these tests together, but for those that have a cluster of their own: each worker would
+    start a broker, a JVM and Node.js anew."""
     for item in items:
-        if item.path.is_relative_to(FOLDER):
+        is_placed = item.get_closest_marker("xdist_group") is not None
+        if item.path.is_relative_to(FOLDER) and not is_placed:
             item.add_marker(pytest.mark.xdist_group("conformance"))
 
 

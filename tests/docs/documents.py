@@ -18,6 +18,7 @@ _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4}.+\n)+", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _COMMAND = re.compile(r"(?:^|[\s|(/])millstream\s+(?=[a-z])(.*)")
+_OR = re.compile(r"(?<=[a-z])\\?\|(?=[a-z])")
 _ENDS = re.compile(r"\s[#|&;>]|\.\.\.|…")
 
 
@@ -62,7 +63,7 @@ def _commands_in(code: str) -> Iterator[str]:
         match = _COMMAND.search(line)
         if match is None:
             continue
-        yield from alternatives(_ENDS.split(match[1].replace("\\|", "/"), maxsplit=1)[0])
+        yield from alternatives(_ENDS.split(_OR.sub("/", match[1]), maxsplit=1)[0])
 
 
 def alternatives(command: str) -> list[str]:

@@ -86,8 +86,8 @@ class PostgresProcess(ServerProcess):
 
     def stop(self) -> None:
         if self._process is not None:
-            # The fast way down: clients that are still connected are cut off.
-            self._process.send_signal(signal.SIGINT)
+            # The immediate way down: nobody needs the data any more.
+            self._process.send_signal(signal.SIGQUIT)
             self._process.wait(90)
             self._process = None
         shutil.rmtree(self.folder, ignore_errors=True)

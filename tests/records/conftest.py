@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -16,7 +16,8 @@ from types import ModuleType
 import pytest
 
 import millstream.records
-from millstream.records import builder, fetched, record
+from millstream.records import builder, encoded, fetched, record
+from millstream.spark import arrow
 
 _SOURCE = Path(millstream.records.__file__).parent
 _ROOT = Path(__file__).parents[2]
@@ -57,10 +58,8 @@ def _compile(cache: Path) -> Path:
         check=False,
     )
     made = work / "out/millstream/records"
-    count = len(list(made.glob("*.so")))
-    if count == len(_NAMES) and not built.exists():
-        with contextlib.suppress(OSError):  # another process was faster
-            made.replace(built)
+    if len(list(made.glob("*.so"))) == len(_NAMES):
+        made.replace(built)
     shutil.rmtree(work)
     assert built.exists(), f"the kernels do not compile:\n{run.stdout}\n{run.stderr}"
     return built
@@ -72,7 +71,10 @@ def compiled_kernels(request: pytest.FixtureRequest) -> Path:
     pytest.importorskip("Cython")
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("no C compiler")
-    return _compile(request.config.cache.mkdir("kernel"))
+    cache = request.config.cache.mkdir("kernel")
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of the test processes builds for all
+        return _compile(cache)
 
 
 def _load_plain(name: str) -> ModuleType:
@@ -119,4 +121,24 @@ def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     module: ModuleType = request.getfixturevalue(f"{request.param}_arrow_decode")
     monkeypatch.setattr(fetched, "RecordRun", module.RecordRun)
     monkeypatch.setattr(fetched, "Rows", module.Rows)
+    return module
+
+
+@pytest.fixture(scope="session")
+def plain_arrow_encode() -> ModuleType:
+    return _load_plain("arrow_encode")
+
+
+@pytest.fixture(scope="session")
+def compiled_arrow_encode(compiled_kernels: Path) -> ModuleType:
+    return _load_compiled(compiled_kernels, "arrow_encode")
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def arrow_encode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """One of the two encoders, in place of whichever the package has loaded."""
+    module: ModuleType = request.getfixturevalue(f"{request.param}_arrow_encode")
+    monkeypatch.setattr(encoded, "BatchWriter", module.BatchWriter)
+    monkeypatch.setattr(encoded, "choose_partitions", module.choose_partitions)
+    monkeypatch.setattr(arrow, "arrow_encode", module)
     return module

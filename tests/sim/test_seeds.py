@@ -31,6 +31,7 @@ def simulate(*arguments: object, hash_seed: str = "random") -> subprocess.Comple
     )
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_nothing_goes_wrong(part: int) -> None:
     done = simulate("--start", part * _PART, "--count", _PART)

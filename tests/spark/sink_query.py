@@ -8,6 +8,7 @@ ends when a query has come to the end of its source.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -59,8 +60,10 @@ def main(sink: str, servers: str, source: str, target: str, checkpoint: str) -> 
     if sink == "kafka":
         config["spark.jars"] = ",".join(map(str, CONNECTOR.glob("*.jar")))
     spark = spark_session("sink-query", master="local[2,4]", config=config)
+    parent = os.getppid()
     while not copy(spark, sink, servers, source, target, checkpoint):
-        pass
+        if os.getppid() != parent:
+            sys.exit("nobody waits for the copy any more")
     spark.stop()
 
 

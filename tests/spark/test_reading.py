@@ -323,5 +323,5 @@ def test_damage_is_named(broker: LocalBroker, topic_name: str) -> None:
         batch[HEADER_BYTES] ^= 0x40
         stamp_crc(batch, 0, len(batch))
         assert client.produce(topic_name, batch).error_code == 0
-    with pytest.raises(SparkSourceError, match=f"{topic_name}-0 is damaged at offset 0"):
+    with pytest.raises(SparkSourceError, match=f"{topic_name}-0 is damaged: at offset 0"):
         read_source(options_for(broker, topic_name))

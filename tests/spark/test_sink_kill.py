@@ -28,6 +28,7 @@ from spark.sink_world import committed
 KILLS = int(os.environ.get("SINK_KILLS", "100"))
 #: Batches take about as long as the pauses between kills.
 ROWS_PER_KILL = 4 * ROWS_PER_BATCH
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
 TOTAL = KILLS * ROWS_PER_KILL
 #: Of the whole run, a kill.
 SECONDS_MAX = 60
@@ -39,7 +40,6 @@ class Driver:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._command = [sys.executable, "-m", "spark.sink_query", *arguments]
         self._log = (folder / "driver.log").open("ab")
-        self._environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
         self._process: subprocess.Popen[bytes] | None = None
 
     def is_finished(self) -> bool:
@@ -52,7 +52,7 @@ class Driver:
             self._command,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env=self._environment,
+            env=ENVIRONMENT,
             start_new_session=True,
         )
         return False
@@ -93,6 +93,15 @@ def _command(process: psutil.Process) -> list[str]:
 def _kill(process: psutil.Process) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "kills", [15, pytest.param(KILLS, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_tasks_and_drivers_can_be_killed_at_any_moment(tmp_path: Path, kills: int) -> None:
+    seed = choose_seed("SINK_SEED")
+    command = [sys.executable, "-m", "spark.sink_crash", str(tmp_path), str(kills), str(seed)]
+    subprocess.run(command, check=True, env=ENVIRONMENT)
 
 
 @pytest.mark.soak

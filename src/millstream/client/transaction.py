@@ -32,6 +32,7 @@ from millstream.client.error import (
 from millstream.client.record import Partition
 
 TIMEOUT_S: Final = 60.0
+_ARRIVAL_S_MAX: Final = 1.0
 
 
 class OffsetSource(Protocol):
@@ -95,7 +96,7 @@ class TransactionDriver:
         try:
             self._insist(self._handle.commit_transaction, "Committing the transaction", timeout_s)
         except TransactionAborted:
-            self.abort()
+            self._abort()
             raise
         except TimeoutError as error:
             self.state = State.UNKNOWN
@@ -109,6 +110,13 @@ class TransactionDriver:
         if self.state not in (State.OPEN, State.UNKNOWN):
             raise UsageError(f"The transaction is {self.state}: it cannot be aborted.")
         self._allow(False)
+        if len(self._handle):
+            # librdkafka may ask to end a transaction that its coordinator has not heard of yet, and
+            # is broken by the answer. Records that have arrived are proof that it has.
+            self._insist(lambda _timeout_s: self._handle.flush(_ARRIVAL_S_MAX), "Aborting")
+        self._abort()
+
+    def _abort(self) -> None:
         self._insist(self._handle.abort_transaction, "Aborting the transaction")
         self.state = State.ABORTED
 

@@ -41,7 +41,8 @@ _GONE: Final = frozenset(
 
 class RecordSet(NamedTuple):
     """Batches as they came, the last of them perhaps in part, and the aborted transactions among
-    them as (producer id, first offset). What is below `start` is not to be read."""
+    them as (producer id, first offset). What is below `start` is not to be read. The bytes are
+    good until the next set is asked for."""
 
     start: int
     records: Buffer
@@ -100,8 +101,10 @@ class RangeFetcher:
                 self._ask()
             link, self._asked = self._asked, None
             assert link is not None
-            answer = link.receive(FetchResponse)
+            answer = link.receive(FetchResponse, is_kept=False)
             _raise(answer.error_code)
+            if not answer.responses:
+                _raise(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             row = answer.responses[0].partitions[0]
             _raise(row.error_code)
         except ConnectionLost as lost:

@@ -125,7 +125,8 @@ _DURATION_MS: Final = {
     "d": 86_400_000,
 }
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
-_MIB: Final = 1 << 20
+#: As much as stays in a processor's cache while it is decoded.
+_FETCH_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class FetchSettings:
     is_committed: bool = False
     wait_ms_max: int = 500
     bytes_min: int = 1
-    bytes_max: int = 16 * _MIB
+    bytes_max: int = _FETCH_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,18 +208,7 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
 def _parse(left: dict[str, str], start: str) -> SourceOptions:
     _check_names(left)
     connection, kafka = connection_settings(left)
-    fetch = FetchSettings(
-        is_committed=take_choice(
-            kafka, "read_uncommitted", ("read_uncommitted", "read_committed"), "isolation.level"
-        )
-        == "read_committed",
-        wait_ms_max=take_number(kafka, 500, 0, "fetch.max.wait.ms"),
-        bytes_min=take_number(kafka, 1, 0, "fetch.min.bytes"),
-        bytes_max=min(
-            take_number(kafka, 16 * _MIB, 1, "fetch.max.bytes"),
-            take_number(kafka, 16 * _MIB, 1, "max.partition.fetch.bytes"),
-        ),
-    )
+    fetch = _fetch(kafka)
     group_id = kafka.pop("group.id", None)
     _check_kafka(kafka)
     return SourceOptions(
@@ -235,6 +225,21 @@ def _parse(left: dict[str, str], start: str) -> SourceOptions:
         min_partitions=_number(left, "minPartitions"),
         max_records_per_partition=_number(left, "maxRecordsPerPartition"),
         fail_on_data_loss=_boolean(left, "failOnDataLoss", default=True),
+    )
+
+
+def _fetch(kafka: dict[str, str]) -> FetchSettings:
+    isolations = ("read_uncommitted", "read_committed")
+    isolation = take_choice(kafka, isolations[0], isolations, "isolation.level")
+    sizes = ("fetch.max.bytes", "max.partition.fetch.bytes")
+    return FetchSettings(
+        is_committed=isolation == "read_committed",
+        wait_ms_max=take_number(kafka, 500, 0, "fetch.max.wait.ms"),
+        bytes_min=take_number(kafka, 1, 0, "fetch.min.bytes"),
+        bytes_max=min(
+            (take_number(kafka, 1, 1, name) for name in sizes if name in kafka),
+            default=_FETCH_BYTES,
+        ),
     )
 
 

@@ -54,7 +54,7 @@ class RangeReader:
             try:
                 yield from self._decode(RangeFetcher(cluster, plan), wanted)
             except CorruptBatch as error:
-                raise SparkSourceError(f"{wanted.key} is damaged {error.message}") from error
+                raise SparkSourceError(f"{wanted.key} is damaged: {error.message}") from error
 
     def _decode(self, fetched: RangeFetcher, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._columns)

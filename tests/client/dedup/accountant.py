@@ -19,7 +19,7 @@ from millstream.client import Consumer
 from millstream.client.dedup import StaleMessageError, StoredOffsets
 
 GROUP = "accountants"
-SESSION_S = 6
+SESSION_S = 2
 
 
 def connect_to(address: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.broker_process import BrokerProcess, wait_until
 from harness.seed import choose_seed
+from millstream.client import Consumer as OwnConsumer
 from millstream.client.dedup import StaleMessageError, StoredOffsets
 from millstream.client.sql import DatabaseUseError
 
@@ -140,6 +142,29 @@ def test_a_consumer_resumes_where_the_database_is(
 
     read(8)
     read(12)
+    assert sorted(got) == list(range(20))
+
+
+def test_our_own_consumer_resumes_there_too(
+    offsets: StoredOffsets, connect: Callable[[], Any], broker: BrokerProcess, topic: str
+) -> None:
+    fill(broker.bootstrap, topic, range(20))
+    got: list[int] = []
+    for count in (8, 12):
+        with OwnConsumer(
+            broker.bootstrap,
+            group=topic,
+            topics=[topic],
+            on_assign=offsets.on_assign,
+            commit_interval_s=0,
+        ) as consumer:
+            # One that failed comes again.
+            offsets.rewind(consumer, next(iter(consumer)))
+            for record in itertools.islice(consumer, count):
+                with closing(connect()) as connection:
+                    offsets.advance(connection, record)
+                    connection.commit()
+                got.append(int(record.value))
     assert sorted(got) == list(range(20))
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
+from millstream.client import Record as OwnRecord
 from millstream.client.dedup import ClaimLostError, InProgressError, Store, message_id, once
 
 
@@ -32,6 +34,8 @@ class Record:
 
 def test_ids_of_messages() -> None:
     assert message_id(Record(5)) == "t/0/5"
+    ours = OwnRecord(Message(topic="t", partition=0, offset=5, headers=[("x", b"1")]))
+    assert message_id(ours) == "t/0/5"
     assert message_id(Record(5, [("x", b"1"), ("message-id", b"order-7")])) == "order-7"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 from client.outbox.outbox_home import OutboxHome, values_by_key
+from harness.broker_process import wait_until
 from millstream.client.outbox.progress import Tenure
 from millstream.client.outbox.sink import Sink, SinkError, prepare
 from millstream.client.outbox.source import BatchLimit, Event, ShardSource, ShardTakenError
@@ -125,12 +127,12 @@ def test_a_locked_shard_is_left_to_its_owner(
     filled: OutboxHome, begin: Callable[..., Steps]
 ) -> None:
     owner = begin()
-    other = filled.database.open(shard_of_key(filled))
-    assert not other.acquire()
-    assert [each.active for each in filled.database.status()].count(True) == 1
-    owner.vanish()
-    assert other.acquire()
-    other.close()
+    with closing(filled.database.open(shard_of_key(filled))) as other:
+        assert not other.acquire()
+        assert [each.active for each in filled.database.status()].count(True) == 1
+        owner.vanish()
+        # The database notices a little later.
+        wait_until(other.acquire, "the shard to be free")
 
 
 def test_a_batch_ends_at_its_limits(filled: OutboxHome, begin: Callable[..., Steps]) -> None:

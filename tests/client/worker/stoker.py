@@ -45,7 +45,7 @@ def main() -> None:
         attempts_max=4,
         backoff_s=0.02,
         concurrency=8,
-        consumer={"session_timeout_s": 3},
+        consumer={"session_timeout_s": 2},
     )
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -124,7 +125,8 @@ def fire(
         while audit.look() < count:
             missing = count - audit.look()
             assert time.monotonic() < deadline, f"{missing} are missing; {crew.last_words()}"
-        assert crew.stop() == [0, 0, 0], crew.last_words()
+        # The signal itself ends one that has hardly begun.
+        assert set(crew.stop()) <= {0, -signal.SIGTERM}, crew.last_words()
         # What a worker did at the very end, were it twice.
         for _ in range(5):
             audit.look()

@@ -49,6 +49,7 @@ RETRIABLE: Final = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
 
@@ -273,7 +274,11 @@ class Cluster:
         for (name, partition), timestamp in wanted.items():
             row = rows.setdefault(name, shape(name=name, partitions=[]))
             row.partitions.append(shape.Partition(partition_index=partition, timestamp=timestamp))
-        request = ListOffsetsRequest(isolation_level=int(is_committed), topics=list(rows.values()))
+        request = ListOffsetsRequest(
+            isolation_level=int(is_committed),
+            topics=list(rows.values()),
+            timeout_ms=self.settings.request_timeout_ms,
+        )
         answer = link.call(request, ListOffsetsResponse)
         found = {}
         for topic in answer.topics:

@@ -6,6 +6,7 @@ several threads. After any ConnectionLost the link is of no more use.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import struct
@@ -13,8 +14,9 @@ from collections import deque
 from typing import Final, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.spark.connection.sasl import log_in
 from millstream.spark.connection.setting import Address, ConnectionSettings, Tls
-from millstream.spark.error import ConnectionLost
+from millstream.spark.error import ConnectionLost, OptionError
 from millstream.wire.framing import frame_request, parse_response_header
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.primitive import Buffer, DecodeError
@@ -39,12 +41,12 @@ class Link:
         #: Correlation id and version of each request that was not answered yet.
         self._waiting: deque[tuple[int, int]] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        #: Where frames go that are not kept: new memory costs as much as what is received into it.
+        self._scratch = bytearray()
         self._socket = self._connect()
         try:
             self._negotiate()
             if settings.login is not None:
-                from millstream.spark.connection.sasl import log_in
-
                 log_in(self, settings.login)
         except BaseException:
             self.close()
@@ -86,10 +88,11 @@ class Link:
         """Send a request whose answer `receive` will give."""
         self._send(request, self.version(type(request), version_max))
 
-    def receive(self, response: type[M]) -> M:
-        """The answer to the oldest request. Record batches in it are views of its frame."""
+    def receive(self, response: type[M], *, is_kept: bool = True) -> M:
+        """The answer to the oldest request. Record batches in it are views of its frame; unless
+        that `is_kept`, they are good until the next one is received: its memory is used again."""
         correlation_id, version = self._waiting.popleft()
-        frame = self._frame()
+        frame = self._frame(is_kept)
         try:
             found, position = parse_response_header(frame, response.api_key, version)
             if found != correlation_id:
@@ -112,12 +115,16 @@ class Link:
             raise self._lost(str(error)) from error
         self._waiting.append((self._correlation_id, version))
 
-    def _frame(self) -> Buffer:
+    def _frame(self, is_kept: bool) -> Buffer:
         (length,) = _LENGTH.unpack(self._receive_exactly(memoryview(bytearray(_LENGTH.size))))
         if not _LENGTH.size <= length <= _FRAME_BYTES_MAX:
             self.close()
             raise self._lost(f"it answered with a frame of {length} bytes: is it a Kafka broker?")
-        return self._receive_exactly(memoryview(bytearray(length)))
+        if is_kept:
+            return self._receive_exactly(memoryview(bytearray(length)))
+        if len(self._scratch) < length:
+            self._scratch = bytearray(length + length // 4)
+        return self._receive_exactly(memoryview(self._scratch)[:length])
 
     def _receive_exactly(self, view: memoryview) -> memoryview:
         position, size = 0, len(view)
@@ -163,7 +170,15 @@ class Link:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """The context of encrypted connections. Raises OSError where a file cannot be used."""
+    """The context of encrypted connections. Raises OptionError where a file is missing, OSError
+    where one cannot be used."""
+    for name, path in (
+        ("ca", tls.ca_path),
+        ("certificate", tls.certificate_path),
+        ("key", tls.key_path),
+    ):
+        if path is not None and not os.path.isfile(path):
+            raise OptionError(f"kafka.ssl.{name}.location is {path}, which is not a file here")
     context = ssl.create_default_context(cafile=tls.ca_path)
     context.check_hostname = tls.is_host_checked
     if tls.certificate_path is not None:

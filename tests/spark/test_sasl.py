@@ -1,0 +1,44 @@
+"""SCRAM by the example of RFC 7677."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.model.error import BrokerError
+from millstream.spark.connection.sasl import Scram
+from millstream.spark.connection.setting import Login
+
+_NONCE = "rOprNGfwEbeRWgbNEkqO"
+_CHALLENGE = f"r={_NONCE}%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+_PROOF = (
+    f"c=biws,r={_NONCE}%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+    "p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+).encode()
+_SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def _exchange() -> Scram:
+    return Scram(Login("SCRAM-SHA-256", "user", "pencil"), _NONCE)
+
+
+def test_exchange() -> None:
+    scram = _exchange()
+    assert scram.first() == f"n,,n=user,r={_NONCE}".encode()
+    assert scram.final(_CHALLENGE) == _PROOF
+    scram.check(_SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [b"", b"e=other-error", _CHALLENGE.replace(b"r=rO", b"r=XX"), _CHALLENGE[:-4] + b"0"],
+)
+def test_challenges_that_are_none(challenge: bytes) -> None:
+    with pytest.raises(BrokerError, match="not SCRAM's"):
+        _exchange().final(challenge)
+
+
+def test_server_that_does_not_know_the_password() -> None:
+    scram = _exchange()
+    scram.final(_CHALLENGE)
+    with pytest.raises(BrokerError, match="did not prove"):
+        scram.check(_SIGNATURE.replace(b"v=6", b"v=7"))
