@@ -33,6 +33,19 @@ def test_states_are_heard_by_flow() -> None:
     assert "no broker." in progress.failed[0].message
 
 
+def test_a_flow_that_spark_cannot_resolve_has_failed() -> None:
+    progress = RunProgress()
+    progress.hear("""Failed to resolve flow: 'spark_catalog.default.revenue'.
+Error: [UNRESOLVED_COLUMN] A column `euros` cannot be resolved. SQLSTATE: 42703; line 2 pos 7;
+'Project ['euros]
++- 'UnresolvedRelation [orders]""")
+    progress.hear("Failed to resolve flow due to upstream failure: 'to_topic'.\nError: none.")
+    (failed,) = progress.failed
+    assert failed.name == "revenue"
+    assert "A column `euros` cannot be resolved." in failed.message
+    assert failed.message.endswith("line 2 pos 7")
+
+
 def test_of_an_error_only_what_python_raised_is_told() -> None:
     message = """Flow 'a.b.late' has FAILED.
 Error: [STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):

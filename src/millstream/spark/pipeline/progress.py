@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 _FLOW: Final = re.compile(r"^Flow '?([^\s']+)'? (?:is|has) (?:been )?([A-Za-z]+)")
+_UNRESOLVED: Final = re.compile(r"^Failed to resolve flow: '?([^\s']+?)'?\.?\s")
 _STATE: Final = re.compile(r" ?SQLSTATE: \w+")
 _DONE: Final = frozenset({"completed", "failed", "skipped", "excluded", "stopped"})
 
@@ -44,11 +45,14 @@ class RunProgress:
 
     def hear(self, message: str) -> FlowProgress | None:
         """What Spark says about the run; the flow, if it is about one."""
-        match = _FLOW.match(message)
-        if match is None:
+        if unresolved := _UNRESOLVED.match(message):
+            name, state = unresolved[1], "failed"
+        elif match := _FLOW.match(message):
+            name, state = match[1], match[2].lower()
+        else:
             return None
-        flow = self._flow(match[1])
-        flow.state = match[2].lower()
+        flow = self._flow(name)
+        flow.state = state
         flow.message = reason(message) if flow.state == "failed" else ""
         return flow
 
@@ -82,7 +86,10 @@ class RunProgress:
 
 def reason(message: str) -> str:
     """What a person has to know of an error of Spark, which wraps it in stacks and plans."""
-    text = message.partition("\n=== Streaming Query ===")[0].partition("\n\nJVM stacktrace:")[0]
+    text = message
+    # Where the query's state, the JVM's stack and the query's plan begin.
+    for mark in ("\n=== Streaming Query ===", "\n\nJVM stacktrace:", ";\n'"):
+        text = text.partition(mark)[0]
     text = _STATE.sub("", text).rpartition("terminated with exception: ")[2].strip()
     _, traceback, frames = text.rpartition("Traceback (most recent call last):")
     lines = (frames if traceback else text).splitlines()
