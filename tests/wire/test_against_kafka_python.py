@@ -23,6 +23,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.protocol import admin, consumer, metadata, producer
 
+_OTHER_NAMES = {"enable_2pc": "enable2_pc"}
 _OPERATIONS = "authorized_operations"
 
 quick = settings(
@@ -60,7 +61,7 @@ def _arguments(message: Any, peer: Any, version: int) -> dict[str, Any]:
         elif kind == INT32 and name.endswith(_OPERATIONS) and _OPERATIONS in peer.fields:
             # The one field that it may name otherwise, and then holds as a set of bit numbers.
             name, value = _OPERATIONS, {bit for bit in range(32) if value >> bit & 1}
-        arguments[name] = value
+        arguments[_OTHER_NAMES.get(name, name)] = value
     return arguments
 
 

@@ -1,36 +1,49 @@
 """Jobs that the owners of topics run on Spark, each a function and a `millstream job` command.
 
 One module a job, on a shared frame: `run.py` (brokers, session, stopping), `report.py` (what is
-told), `failure.py`. Importing this imports no Spark; calling a job does.
+told), `failure.py`. What people call is imported when first asked for; calling a job imports Spark.
 """
 
-from millstream.spark.job.archive_job import ArchiveOptions, archive
-from millstream.spark.job.audit_job import Question, audit
-from millstream.spark.job.deadletters_job import deadletters
-from millstream.spark.job.failure import Failure, JobError
-from millstream.spark.job.profile_job import profile
-from millstream.spark.job.replay_job import ReplayOptions, replay
-from millstream.spark.job.report import Progress, Report, Step, Table
-from millstream.spark.job.run import Run, RunOptions
-from millstream.spark.job.snapshot_job import read_snapshot, snapshot
+from __future__ import annotations
 
-__all__ = [
-    "ArchiveOptions",
-    "Failure",
-    "JobError",
-    "Progress",
-    "Question",
-    "ReplayOptions",
-    "Report",
-    "Run",
-    "RunOptions",
-    "Step",
-    "Table",
-    "archive",
-    "audit",
-    "deadletters",
-    "profile",
-    "read_snapshot",
-    "replay",
-    "snapshot",
-]
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from millstream.spark.job.archive_job import ArchiveOptions as ArchiveOptions
+    from millstream.spark.job.archive_job import archive as archive
+    from millstream.spark.job.audit_job import Question as Question
+    from millstream.spark.job.audit_job import audit as audit
+    from millstream.spark.job.deadletters_job import deadletters as deadletters
+    from millstream.spark.job.failure import Failure as Failure
+    from millstream.spark.job.failure import JobError as JobError
+    from millstream.spark.job.profile_job import profile as profile
+    from millstream.spark.job.replay_job import ReplayOptions as ReplayOptions
+    from millstream.spark.job.replay_job import replay as replay
+    from millstream.spark.job.report import Progress as Progress
+    from millstream.spark.job.report import Report as Report
+    from millstream.spark.job.report import Step as Step
+    from millstream.spark.job.report import Table as Table
+    from millstream.spark.job.run import Run as Run
+    from millstream.spark.job.run import RunOptions as RunOptions
+    from millstream.spark.job.snapshot_job import read_snapshot as read_snapshot
+    from millstream.spark.job.snapshot_job import snapshot as snapshot
+
+_NAMES: Final = {
+    "archive_job": ("ArchiveOptions", "archive"),
+    "audit_job": ("Question", "audit"),
+    "deadletters_job": ("deadletters",),
+    "failure": ("Failure", "JobError"),
+    "profile_job": ("profile",),
+    "replay_job": ("ReplayOptions", "replay"),
+    "report": ("Progress", "Report", "Step", "Table"),
+    "run": ("Run", "RunOptions"),
+    "snapshot_job": ("read_snapshot", "snapshot"),
+}
+_MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,6 +1,6 @@
 """Named steps of a write, at which tests can have it killed.
 
-`MILLSTREAM_SPARK_FAULTS` names a folder. A file in it with the name of a step makes the process
+`SPARK_SINK_FAULTS` names a folder. A file in it with the name of a step makes the process
 that reaches this step first take the file away, and then kill the processes whose ids are in it,
 and itself. Without the variable a step costs a look into the environment.
 """
@@ -12,7 +12,7 @@ import signal
 from pathlib import Path
 from typing import Final
 
-FOLDER_VARIABLE: Final = "MILLSTREAM_SPARK_FAULTS"
+FOLDER_VARIABLE: Final = "SPARK_SINK_FAULTS"
 
 
 def reach(step: str) -> None:
