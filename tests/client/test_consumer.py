@@ -265,7 +265,7 @@ def test_a_slow_handler_keeps_its_place_and_lets_others_in(
         config=short,
         on_lost=lambda _, partitions: lost.extend(partitions),
     ) as slow:
-        drain(slow, 40)
+        records = drain(slow, 40)
         with Consumer(bootstrap, group=group, topics=[wide_topic]) as other:
             # The handler of `slow` is at work: nobody polls it for longer than it may be silent.
             deadline = time.monotonic() + 5
@@ -276,7 +276,7 @@ def test_a_slow_handler_keeps_its_place_and_lets_others_in(
             assert len(kept) == 2
             assert not lost
             with pytest.raises(CommitFailed, match="given to another member"):
-                slow.commit()
+                slow.commit(records)
             slow.poll(timeout_s=0.1)
             assert slow.assignment == kept
 
