@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -288,6 +289,28 @@ def test_an_abortable_error_aborts() -> None:
     with pytest.raises(TransactionAborted):
         driver.commit(60)
     assert driver.state is State.ABORTED
+
+
+def test_an_interrupt_after_the_commit_leaves_nothing_to_abort(
+    bootstrap: str, topic: str, name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insist = TransactionDriver._insist
+
+    def interrupted(self: TransactionDriver, *arguments: Any) -> None:
+        insist(self, *arguments)
+        if "Committing" in arguments[1]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TransactionDriver, "_insist", interrupted)
+    producer = Producer(bootstrap, transactional_id=name("id"))
+    txn = producer.transaction()
+    txn.send(topic, None, "1")
+    with pytest.raises(KeyboardInterrupt):
+        txn.commit()
+    producer.close()
+    assert producer.transactions is not None
+    assert producer.transactions.state is State.UNKNOWN
+    assert visible(bootstrap, topic, 1) == [1]
 
 
 def test_an_abort_waits_for_what_is_on_its_way() -> None:

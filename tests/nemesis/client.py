@@ -28,6 +28,7 @@ FLUSH_S_MAX = 120.0
 _COMMIT_EVERY_S = 0.3
 _OBSERVE_EVERY_S = 0.3
 _UNSENT_MAX = 2000
+_BATCH_MAX = 50
 #: A full disk is to be noticed soon.
 _PADDING = bytes(400)
 COMMON = {
@@ -83,6 +84,8 @@ class Writer(Client):
         self._pause_s = pause_s
         self._unsent = 0
         self.acknowledged: list[Send] = []
+        #: By partition: the first offset that no record is known to have.
+        self._ends = [0] * partitions
         self.gap_s_max = 0.0
         self._acknowledged_at = 0.0
         self._producer = Producer(
@@ -92,6 +95,7 @@ class Writer(Client):
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
+                "batch.num.messages": _BATCH_MAX,
                 "message.timeout.ms": DELIVERY_MS_MAX,
                 "error_cb": self._failed,
             }
@@ -121,7 +125,7 @@ class Writer(Client):
                 self.saw(f"{value} was not delivered: {error}")
                 self.evidence.add(self.name, Outcome.INFO, begin_ns, [send])
                 return
-            send = Send(send.partition, value, message.offset())
+            send = Send(send.partition, value, self._offset_of(message))
             self.acknowledged.append(send)
             self.evidence.add(self.name, Outcome.OK, begin_ns, [send])
             self._note_gap()
@@ -134,6 +138,15 @@ class Writer(Client):
             headers={"padding": _PADDING},
             on_delivery=settled,
         )
+
+    def _offset_of(self, message: Message) -> int | None:
+        """None where it is not known. Of a batch that a broker has, but knows no more where
+        (DUPLICATE_SEQUENCE_NUMBER), librdkafka counts the offsets from -1 on."""
+        partition, offset = message.partition(), message.offset()
+        if offset is None or offset < _BATCH_MAX <= self._ends[partition]:
+            return None
+        self._ends[partition] = max(self._ends[partition], offset + 1)
+        return offset
 
     def _note_gap(self) -> None:
         now = time.monotonic()

@@ -62,6 +62,8 @@ class TransactionDriver:
         self._allow = allow
         self._is_ready = False
         self.state = State.NONE
+        #: What the transaction is once the call that ends it was interrupted; NONE before.
+        self._if_interrupted = State.NONE
         allow(False)
 
     def begin(self) -> None:
@@ -77,6 +79,7 @@ class TransactionDriver:
             self._is_ready = True
         self._insist(lambda _timeout_s: self._handle.begin_transaction(), "Beginning a transaction")
         self.state = State.OPEN
+        self._if_interrupted = State.NONE
         self._allow(True)
 
     def add_offsets(self, offsets: Mapping[Partition, int], metadata: Any) -> None:
@@ -93,6 +96,7 @@ class TransactionDriver:
         if self.state not in (State.OPEN, State.UNKNOWN):
             raise UsageError(f"The transaction is {self.state}: it cannot be committed.")
         self._allow(False)
+        self._if_interrupted = State.UNKNOWN
         try:
             self._insist(self._handle.commit_transaction, "Committing the transaction", timeout_s)
         except TransactionAborted:
@@ -117,8 +121,16 @@ class TransactionDriver:
         self._abort()
 
     def _abort(self) -> None:
-        self._insist(self._handle.abort_transaction, "Aborting the transaction")
-        self.state = State.ABORTED
+        interrupted, self._if_interrupted = self._if_interrupted, State.ABORTED
+        try:
+            self._insist(self._handle.abort_transaction, "Aborting the transaction")
+        except BrokerError as error:
+            # Ctrl-C in an earlier call that ended it: librdkafka has none to abort any more.
+            if error.code != KafkaError._STATE or interrupted is State.NONE:  # noqa: SLF001
+                raise
+            self.state = interrupted
+        else:
+            self.state = State.ABORTED
 
     def _insist(
         self, call: Callable[[float], object], what: str, timeout_s: float = TIMEOUT_S
