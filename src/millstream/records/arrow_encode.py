@@ -270,18 +270,21 @@ def choose_partitions(
 
 
 class OpenBatch:
-    """The records of one batch of a partition so far, behind free bytes for the header."""
+    """The records of one batch of a partition so far, behind free bytes for the header.
 
-    def __init__(self, partition: int) -> None:
+    `capacity` is the room that they get before they need more.
+    """
+
+    def __init__(self, partition: int, capacity: int) -> None:
         self.partition = partition
         self.count = 0
         #: Bytes of `data` in use; what follows is room.
         self.size = _HEADER_BYTES
         self.base_timestamp = 0
         self.max_timestamp = 0
-        self.data = bytearray(_DATA_CAPACITY)
+        self.data = bytearray(max(capacity, _HEADER_BYTES))
         self._data = self.data
-        self._capacity = _DATA_CAPACITY
+        self._capacity = len(self.data)
 
     def append(self, columns: RecordColumns, row: int, timestamp: int, fields_size: int) -> None:
         """The row as a record, whose key, value and headers take `fields_size` bytes."""
@@ -366,11 +369,13 @@ class BatchWriter:
                 raise ValueError(f"partition {partition} is not one of {self._partition_count}")
             size = columns.fields_size(row)
             batch = self._open[partition]
-            if batch is not None and batch.size + size + _OVERHEAD_MAX > self._batch_bytes:
-                self.finished.append(batch)
-                batch = None
             if batch is None:
-                batch = OpenBatch(partition)
+                batch = OpenBatch(partition, _DATA_CAPACITY)
+                self._open[partition] = batch
+            elif batch.size + size + _OVERHEAD_MAX > self._batch_bytes:
+                self.finished.append(batch)
+                # Where one batch became full, the next one will: its memory is not to be grown.
+                batch = OpenBatch(partition, self._batch_bytes)
                 self._open[partition] = batch
             batch.append(columns, row, columns.timestamp(row, default_timestamp), size)
 
