@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.spark.job.archive_layout import with_hours
 from millstream.spark.job.archive_store import (
@@ -42,6 +42,7 @@ from millstream.spark.job.table_format import (
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
@@ -67,7 +68,7 @@ class IcebergStore:
 
     def recover(self) -> None:
         table = self._table()
-        clear_pending(self.root, self._paths(table) if table is not None else ())
+        clear_pending(self.root, self._named(table) if table is not None else ())
 
     def committed(self) -> State:
         table = self._table()
@@ -106,7 +107,7 @@ class IcebergStore:
     def finish(self, staged: Path) -> None:
         table = self._table()
         assert table is not None, "nothing was committed"
-        clear_pending(self.root, self._paths(table))
+        clear_pending(self.root, self._named(table))
 
     def read(self, spark: SparkSession, state: State, topics: Sequence[str]) -> DataFrame:
         table = self._table()
@@ -120,14 +121,12 @@ class IcebergStore:
     def files(self) -> Sequence[File]:
         """Those that were written here; a table may have others as well."""
         table = self._table()
-        if table is None:
-            return ()
-        found: Any = table.inspect.files()
-        columns = ("file_path", "record_count", "file_size_in_bytes")
-        rows = zip(*(found.column(name).to_pylist() for name in columns), strict=True)
-        prefix = f"file://{self.root}/"
-        below = (File(path.removeprefix(prefix), rows, size) for path, rows, size in rows)
-        return [each for each in below if each.path.startswith(f"{_DATA}/")]
+        found = self._named(table) if table is not None else {}
+        return [
+            File(path, each.record_count, each.file_size_in_bytes)
+            for path, each in found.items()
+            if path.startswith(f"{_DATA}/")
+        ]
 
     def folder(self, file: File) -> str:
         """Which files may be joined: those of the same. Each batch has a folder of its own."""
@@ -146,7 +145,7 @@ class IcebergStore:
         require_same_rows(self.root, added, removed)
         table = self._table()
         assert table is not None, "nothing was committed"
-        known = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        known = self._named(table)
         paths = iter([f"file://{staged / each.path}" for each in added])
         told = {COVERAGE_KEY: json.dumps(self.committed().coverage.as_json())}
         with (
@@ -156,7 +155,7 @@ class IcebergStore:
             for file in parquet_files_to_data_files(table.io, table.metadata, paths):
                 snapshot.append_data_file(file)
             for old in removed:
-                snapshot.delete_data_file(known[f"file://{self.root / old.path}"])
+                snapshot.delete_data_file(known[old.path])
         return added
 
     def _catalog(self) -> Catalog:
@@ -189,11 +188,11 @@ class IcebergStore:
             spec.add_field("timestamp", HourTransform(), "timestamp_hour")
         return catalog.load_table(TABLE)
 
-    def _paths(self, table: Table) -> set[str]:
-        """The files of a table, below the root."""
+    def _named(self, table: Table) -> dict[str, DataFile]:
+        """The files of a table, by their paths below the root."""
         prefix = f"file://{self.root}/"
-        files: Any = table.inspect.files()
-        return {path.removeprefix(prefix) for path in files.column("file_path").to_pylist()}
+        files = (task.file for task in table.scan().plan_files())
+        return {each.file_path.removeprefix(prefix): each for each in files}
 
 
 def _read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
