@@ -1,10 +1,9 @@
-"""The source with Apache Kafka's brokers: what one program wrote there and to Millstream is read the
-same from both, by Spark and by librdkafka."""
+"""The source with Apache Kafka's brokers: what one program wrote there and to Millstream is read
+the same from both, by Spark and by librdkafka."""
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +13,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from harness.kafka_process import kafka_broker
 from harness.raw_client import RawClient
 from harness.spark_reading import Row, options_for, random_records, read_client, read_source
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
 from millstream.testing.broker import LocalBroker
 
-_ROOT = Path(__file__).parents[2]
 _PARTITIONS = 2
 _SPLITS: list[dict[str, object]] = [{}, {"minPartitions": 17}, {"kafka__fetch__max__bytes": 1}]
 
@@ -33,18 +32,9 @@ class Address(NamedTuple):
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Any]:
-    if str(_ROOT) not in sys.path:
-        sys.path.append(str(_ROOT))
-    from bench.brokers import JARS, Kafka
-
-    if not JARS.is_dir():
-        pytest.skip("Apache Kafka's jars are not there: run scripts/setup-test-tools")
-    broker = Kafka()
-    try:
+    with kafka_broker() as broker:
         broker.start()
         yield Address(broker.bootstrap)
-    finally:
-        broker.remove()
 
 
 def _fill(servers: str, topic: str) -> None:
