@@ -43,9 +43,10 @@ soak: $(VENV)/.dev ## the long runs that `make test` leaves out (crash rounds, f
 	@scripts/setup-test-tools
 	$(BIN)/pytest -m soak $(ARGS)
 
+pipeline-demo: BEGUN := $(shell date +%s)
 pipeline-demo: $(VENV)/.dev ## orders through a Spark pipeline, with a broker of its own, to a picture and an audit
-	@scripts/setup-test-tools
-	$(BIN)/python -m examples.orders $(ARGS)
+	@scripts/install-system-packages default-jre-headless
+	$(BIN)/python -m examples.orders --begun $(BEGUN) $(ARGS)
 
 wheel: $(VENV)/.dev ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation

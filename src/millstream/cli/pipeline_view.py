@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.terminal import counted, format_duration, note, print_table
@@ -16,7 +17,8 @@ _QUIET = frozenset({"queued", "starting", "planning", "excluded"})
 class FlowView:
     """What was said of each flow last is not said twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] = note) -> None:
+        self._say = say
         self._lock = threading.Lock()
         self._said: dict[str, str] = {}
         #: Over all updates: rows and batches add up, the rest is of the last.
@@ -28,7 +30,7 @@ class FlowView:
             if flow.state in _QUIET or self._said.get(flow.name) == text:
                 return
             self._said[flow.name] = text
-        note(text)
+        self._say(text)
 
     def add(self, progress: RunProgress) -> None:
         """An update that is over."""

@@ -26,7 +26,7 @@ SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 ON_SPARK = (
     *("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=1"),
     # On a busy machine Spark's Python workers may not come up in the ten seconds that they have.
-    *("--conf", "spark.sql.pipelines.maxConcurrentFlows=1"),
+    *("--conf", "spark.sql.pipelines.execution.maxConcurrentFlows=1"),
     *("--conf", "spark.sql.pipelines.maxFlowRetryAttempts=20"),
 )
 
