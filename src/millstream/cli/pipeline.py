@@ -17,8 +17,9 @@ from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guar
 from millstream.cli.terminal import JsonOption, format_duration, note, print_json
 
 if TYPE_CHECKING:
+    from millstream.cli.pipeline_view import FlowView
     from millstream.spark.pipeline.project import Project
-    from millstream.spark.pipeline.run import Pipeline, Selection
+    from millstream.spark.pipeline.run import Pipeline, PipelineError, Selection
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -131,50 +132,56 @@ def run(
     Ctrl-C and SIGTERM end it at once and harm nothing: the next run goes on from there."""
     from millstream.cli.pipeline_view import FlowView
 
-    with _explained(remote):
+    view = FlowView()
+    with _explained(remote), _summed_up(view, as_json):
         selection = _selection(refresh, full_refresh, full_refresh_all)
         project = _project(folder, servers, conf)
-        view = FlowView()
         note(f"{project.spec.name}: starting Spark")
         with _pipeline(project, master, remote, view.show) as pipeline:
             ending = threading.Event()
             with _stopping(ending, pipeline):
-                updates = _updates(pipeline, selection, pause if continuous else None, ending, view)
-    if as_json:
-        print_json(view.summary(updates))
-    else:
-        view.print()
-    if ending.is_set() and not continuous:
+                _update(pipeline, selection, pause if continuous else None, ending, view)
+    if not continuous and not view.updates:
         raise CommandError(ExitCode.INTERRUPTED, "stopped before all was up to date; run it again.")
 
 
-def _updates(
+def _update(
     pipeline: Pipeline,
     selection: Selection,
     pause_s: float | None,
     ending: threading.Event,
-    view: Any,
-) -> int:
-    """How many were made: one, or as many as there is time for."""
+    view: FlowView,
+) -> None:
+    """Once, or as often as there is time for."""
     from millstream.spark.pipeline.run import Selection, StoppedError
 
-    done = 0
     while not ending.is_set():
         start = time.monotonic()
         try:
             pipeline.update(selection)
         except StoppedError:
-            break
+            return
         finally:
             view.add(pipeline.progress)
-        done += 1
+        view.updates += 1
         note(f"up to date after {format_duration(time.monotonic() - start)}")
         if pause_s is None:
-            break
+            return
         # Only the first update begins tables anew.
         selection = Selection(refresh=selection.refresh + selection.full_refresh)
         ending.wait(pause_s)
-    return done
+
+
+@contextmanager
+def _summed_up(view: FlowView, as_json: bool) -> Iterator[None]:
+    """What became of each flow, also where the run failed; nothing where no flow was heard of."""
+    try:
+        yield
+    finally:
+        if as_json:
+            print_json(view.summary())
+        elif view:
+            view.print()
 
 
 def _project(folder: Path, servers: str | None, conf: Sequence[str] | None) -> Project:
@@ -233,7 +240,7 @@ def _explained(remote: str | None) -> Iterator[None]:
     except project.ProjectError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
     except PipelineError as error:
-        raise CommandError(ExitCode.FAILED, str(error)) from None
+        raise _failure(error) from None
     except PySparkException as error:
         if remote is None:
             raise CommandError(ExitCode.FAILED, reason(str(error))) from None
@@ -242,13 +249,27 @@ def _explained(remote: str | None) -> Iterator[None]:
         ) from None
 
 
+def _failure(error: PipelineError) -> CommandError:
+    from millstream.spark.error import Unavailable, UnknownTopic
+
+    if UnknownTopic.__name__ in error.errors:
+        return CommandError(
+            ExitCode.NOT_FOUND, f"{error}\n`millstream topic create TOPIC` makes a topic."
+        )
+    no_answer = Unavailable.__name__ in error.errors
+    return CommandError(ExitCode.NO_CONNECTION if no_answer else ExitCode.FAILED, str(error))
+
+
 @contextmanager
 def _stopping(ending: threading.Event, pipeline: Pipeline) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM end the run."""
+    """Have the first Ctrl-C or SIGTERM end the run, and the next one the command."""
 
-    def stop(*_: object) -> None:
+    def stop(number: int, frame: Any) -> None:
+        if ending.is_set():
+            signal.default_int_handler(number, frame)
         ending.set()
         pipeline.stop()
+        note("stopping; once more to stop at once")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, stop) for number in numbers]

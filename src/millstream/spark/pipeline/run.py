@@ -11,12 +11,12 @@ import io
 import json
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.spark.pipeline.progress import FlowProgress, RunProgress, reason
+from millstream.spark.pipeline.progress import FlowProgress, RunProgress, raised, reason
 from millstream.spark.pipeline.project import Project
 
 if TYPE_CHECKING:
@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
 #: The last reports come by another way than the end of the run, and a little later.
 _REPORT_S_MAX: Final = 5.0
+_INTERRUPT_S: Final = 0.5
 
 
 class PipelineError(Exception):
-    """A pipeline is wrong, or a run of it failed; a sentence for a person."""
+    """A pipeline is wrong, or a run of it failed; a sentence for a person.
+
+    `errors` are the classes of Millstream's own that flows failed with, by name."""
+
+    def __init__(self, message: str, errors: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.errors = frozenset(errors)
 
 
 class StoppedError(Exception):
@@ -60,6 +67,9 @@ class Pipeline:
         self._project = project
         self._on_change = on_change
         self._stopping = threading.Event()
+        #: Set while no update is under way.
+        self._over = threading.Event()
+        self._over.set()
         self._lock = threading.Lock()
         self._progress = RunProgress()
         #: Queries that have begun and not ended, by id.
@@ -80,6 +90,10 @@ class Pipeline:
         from pyspark.errors import PySparkException
 
         listener = _listener(self)
+        self._over.clear()
+        if self._stopping.is_set():
+            self._over.set()
+            raise StoppedError
         self._spark.streams.addListener(listener)
         try:
             self._update(selection or Selection(), dry=False)
@@ -87,6 +101,7 @@ class Pipeline:
                 self._idle.wait_for(lambda: not self._queries, _REPORT_S_MAX)
             return self._progress
         finally:
+            self._over.set()
             # Where Spark is gone there is nothing to take it from, and the run has failed of that.
             with contextlib.suppress(PySparkException):
                 self._spark.streams.removeListener(listener)
@@ -95,49 +110,61 @@ class Pipeline:
         """End the present update soon; may be called from a signal's handler."""
         if not self._stopping.is_set():
             self._stopping.set()
-            threading.Thread(target=self._spark.interruptAll, daemon=True).start()
+            threading.Thread(target=self._interrupt, daemon=True).start()
+
+    def _interrupt(self) -> None:
+        """Until it is over: what has not quite begun can't be interrupted."""
+        from pyspark.errors import PySparkException
+
+        # Where Spark is gone the update fails of that.
+        with contextlib.suppress(PySparkException):
+            while not self._over.is_set():
+                self._spark.interruptAll()
+                self._over.wait(_INTERRUPT_S)
 
     def _update(self, selection: Selection, *, dry: bool) -> None:
         from pyspark.errors import PySparkException
-        from pyspark.pipelines.spark_connect_pipeline import start_run
 
         self._progress = RunProgress()
-        graph = self._declared()
         try:
-            results = start_run(
-                self._spark,
-                graph,
-                full_refresh=selection.full_refresh,
-                full_refresh_all=selection.full_refresh_all,
-                refresh=selection.refresh,
-                dry=dry,
-                storage=self._project.spec.storage,
-            )
-            self._hear(results)
-        except PySparkException as error:
+            self._hear(self._begun(self._declared(), selection, dry=dry))
+        except (PySparkException, PipelineError) as error:
             if self._stopping.is_set():
                 raise StoppedError from error
-            raise PipelineError(self._reason(error)) from error
-        if self._stopping.is_set():
-            raise StoppedError
+            if isinstance(error, PipelineError):
+                raise
+            raise self._failure(error) from error
+
+    def _begun(self, graph: str, selection: Selection, *, dry: bool) -> Iterator[dict[str, Any]]:
+        """A run of the graph; what Spark tells of it."""
+        from pyspark.pipelines.spark_connect_pipeline import start_run
+
+        return start_run(
+            self._spark,
+            graph,
+            full_refresh=selection.full_refresh,
+            full_refresh_all=selection.full_refresh_all,
+            refresh=selection.refresh,
+            dry=dry,
+            storage=self._project.spec.storage,
+        )
 
     def _declared(self) -> str:
         """The graph that the project's files declare, on Spark's side; its id."""
         from pyspark.pipelines.cli import register_definitions
-        from pyspark.pipelines.spark_connect_graph_element_registry import (
-            SparkConnectGraphElementRegistry,
-        )
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 
         path, spec = self._project.path, self._project.spec
         for name, value in spec.configuration.items():
             self._spark.conf.set(name, value)
         graph = create_dataflow_graph(self._spark, spec.catalog, spec.database, spec.configuration)
-        registry = SparkConnectGraphElementRegistry(self._spark, graph)
+        registry = _registry(self._spark, graph)
         try:
             # Spark prints which files it reads.
             with contextlib.redirect_stdout(io.StringIO()):
                 register_definitions(path, registry, spec, self._spark, graph)
+        except PipelineError:
+            raise
         except Exception as error:
             raise PipelineError(_blame(error, path.parent)) from error
         return graph
@@ -150,10 +177,14 @@ class Pipeline:
                 if flow is not None:
                     self._on_change(flow)
 
-    def _reason(self, error: Exception) -> str:
+    def _failure(self, error: Exception) -> PipelineError:
         with self._lock:
-            failed = [f"flow {each.name}: {each.message}" for each in self._progress.failed]
-        return "\n".join(failed) or reason(str(error))
+            failed = list(self._progress.failed)
+        if not failed:
+            name, message = raised(str(error))
+            return PipelineError(message, {name})
+        lines = [f"flow {each.name}: {each.message}" for each in failed]
+        return PipelineError("\n".join(lines), {each.error for each in failed})
 
     def started(self, query: str) -> None:
         with self._idle:
@@ -188,6 +219,24 @@ def _listener(pipeline: Pipeline) -> Any:
             pipeline.ended(str(event.runId))
 
     return Listener()
+
+
+def _registry(spark: Any, graph: str) -> Any:
+    from pyspark.errors import PySparkException
+    from pyspark.pipelines.spark_connect_graph_element_registry import (
+        SparkConnectGraphElementRegistry,
+    )
+
+    class Registry(SparkConnectGraphElementRegistry):
+        """Takes what files declare to Spark, and says in which file of SQL something is wrong."""
+
+        def register_sql(self, sql_text: str, file_path: Path) -> None:
+            try:
+                super().register_sql(sql_text, file_path)
+            except PySparkException as error:
+                raise PipelineError(f"{file_path}: {reason(str(error))}") from error
+
+    return Registry(spark, graph)
 
 
 def _blame(error: Exception, folder: Path) -> str:
