@@ -17,7 +17,7 @@ from millstream.cli.pipeline_view import FlowView
 from millstream.spark.job.report import Report
 from millstream.spark.pipeline.project import SERVERS_KEY, Project, find
 from millstream.spark.pipeline.run import Pipeline
-from millstream.spark.pipeline.session import connect_session
+from millstream.spark.pipeline.session import connected
 
 _HERE = Path(__file__).parent
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -62,12 +62,13 @@ def run(
     say("starting Spark")
     config = project.static_config()
     config[_JAVA_OPTIONS] = f"{config[_JAVA_OPTIONS]} {_SHORT_LIVED}"
-    with connect_session("orders", master=master, config=config) as spark:
+    with connected("orders", master=master, config=config) as sessions:
         view = FlowView(lambda line: say(f"  {line}"))
-        ledger = _rounds(recipe, servers, Pipeline(spark, project, view.show), say)
+        ledger = _rounds(recipe, servers, Pipeline(sessions, project, view.show), say)
         say("counting what came out, and auditing it")
-        outcome = collect(spark, servers)
-        found = proofs(spark, servers, project.folder / "warehouse")
+        with sessions() as spark:
+            outcome = collect(spark, servers)
+            found = proofs(spark, servers, project.folder / "warehouse")
     return Result(outcome, account(ledger, outcome), found)
 
 

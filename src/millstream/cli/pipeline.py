@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from millstream.cli.connection import SERVERS_DEFAULT, parse_pairs
-from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.failure import (
+    EXIT_CODES_HELP,
+    CommandError,
+    ExitCode,
+    guarded,
+    no_connection,
+)
 from millstream.cli.terminal import JsonOption, format_duration, note, print_json
 
 if TYPE_CHECKING:
     from millstream.cli.pipeline_view import FlowView
     from millstream.spark.pipeline.project import Project
-    from millstream.spark.pipeline.run import Pipeline, PipelineError, Selection
+    from millstream.spark.pipeline.run import Pipeline
+    from millstream.spark.pipeline.update import PipelineError, Selection
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,6 +35,9 @@ app = typer.Typer(
 )
 
 _HERE: Final = Path()
+_CONNECT_S_MAX: Final = 10.0
+#: Of a Spark Connect server, unless another one is given.
+_REMOTE_PORT: Final = 15002
 _ProjectArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The project's folder, or its spark-pipeline.yml.")
 ]
@@ -136,6 +147,8 @@ def run(
     with _explained(remote), _summed_up(view, as_json):
         selection = _selection(refresh, full_refresh, full_refresh_all)
         project = _project(folder, servers, conf)
+        if remote is None and (master or "local").startswith("local"):
+            _require_broker(project)
         note(f"{project.spec.name}: starting Spark")
         with _pipeline(project, master, remote, view.show) as pipeline:
             ending = threading.Event()
@@ -153,7 +166,7 @@ def _update(
     view: FlowView,
 ) -> None:
     """Once, or as often as there is time for."""
-    from millstream.spark.pipeline.run import Selection, StoppedError
+    from millstream.spark.pipeline.update import Selection, StoppedError
 
     while not ending.is_set():
         start = time.monotonic()
@@ -193,10 +206,47 @@ def _project(folder: Path, servers: str | None, conf: Sequence[str] | None) -> P
     return project.find(folder, given)
 
 
+def _require_broker(project: Project) -> None:
+    """Where nobody listens, that is known at once, and need not be waited for."""
+    from millstream.spark.pipeline.project import SERVERS_KEY
+
+    servers = project.spec.configuration.get(SERVERS_KEY, "")
+    refusals = [_refusal(*_address(each)) for each in servers.split(",") if each]
+    if refusals and all(refusals):
+        raise no_connection(servers, refusals[0])
+
+
+def _require_remote(remote: str) -> None:
+    if not remote.startswith("sc://"):
+        raise CommandError(ExitCode.USAGE, f"--remote {remote!r} is not sc://HOST:PORT.")
+    address = remote.removeprefix("sc://").partition("/")[0]
+    if refusal := _refusal(*_address(address, _REMOTE_PORT)):
+        raise CommandError(
+            ExitCode.NO_CONNECTION, f"no answer from Spark Connect at {remote}: {refusal}."
+        )
+
+
+def _address(text: str, port: int = 0) -> tuple[str, int]:
+    """Host and port, which is 0 where it is no number."""
+    host, colon, number = text.strip().rpartition(":")
+    if not colon:
+        return text.strip(), port
+    return host.strip("[]"), int(number) if number.isdecimal() else 0
+
+
+def _refusal(host: str, port: int) -> str:
+    """Why there is nobody to connect to; empty where there is somebody."""
+    try:
+        socket.create_connection((host, port), _CONNECT_S_MAX).close()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
 def _selection(
     refresh: list[str] | None, full_refresh: list[str] | None, full_refresh_all: bool
 ) -> Selection:
-    from millstream.spark.pipeline.run import Selection
+    from millstream.spark.pipeline.update import Selection
 
     try:
         return Selection(tuple(refresh or ()), tuple(full_refresh or ()), full_refresh_all)
@@ -209,13 +259,15 @@ def _pipeline(
     project: Project, master: str | None, remote: str | None, on_change: Callable[[Any], None]
 ) -> Iterator[Pipeline]:
     from millstream.spark.pipeline.run import Pipeline
-    from millstream.spark.pipeline.session import connect_session
+    from millstream.spark.pipeline.session import connected
 
     if master is not None and remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
+    if remote is not None:
+        _require_remote(remote)
     config = project.static_config()
-    with connect_session(project.spec.name, master=master, remote=remote, config=config) as spark:
-        yield Pipeline(spark, project, on_change)
+    with connected(project.spec.name, master=master, remote=remote, config=config) as sessions:
+        yield Pipeline(sessions, project, on_change)
 
 
 @contextmanager
@@ -231,7 +283,7 @@ def _explained(remote: str | None) -> Iterator[None]:
 
     from millstream.spark.pipeline import project
     from millstream.spark.pipeline.progress import reason
-    from millstream.spark.pipeline.run import PipelineError
+    from millstream.spark.pipeline.update import PipelineError
 
     try:
         yield
