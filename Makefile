@@ -48,9 +48,10 @@ sanitize: $(VENV)/.dev ## the kernels under AddressSanitizer and UBSan, with ten
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $(BIN)/pytest -s --timeout 3600 tests/records $(ARGS)
 
+pipeline-demo: BEGUN := $(shell date +%s)
 pipeline-demo: $(VENV)/.dev ## orders through a Spark pipeline, with a broker of its own, to a picture and an audit
-	@scripts/setup-test-tools
-	$(BIN)/python -m examples.orders $(ARGS)
+	@scripts/install-system-packages default-jre-headless
+	$(BIN)/python -m examples.orders --begun $(BEGUN) $(ARGS)
 
 wheel: $(VENV)/.dev ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation

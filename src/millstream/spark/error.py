@@ -18,6 +18,10 @@ class OptionError(SparkSourceError, ValueError):
     """An option is unknown, malformed, or contradicts another; the text names it."""
 
 
+class UnknownTopic(OptionError):  # noqa: N818 - what the option names
+    """A topic that is to be read or written does not exist."""
+
+
 class Unavailable(SparkSourceError):  # noqa: N818 - names a state of the cluster
     """The brokers did not do something within the time allowed."""
 

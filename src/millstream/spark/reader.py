@@ -25,7 +25,8 @@ from millstream.spark.options import SourceOptions
 
 #: Few enough that Spark can begin while more is fetched, many enough to cost little each.
 _ROWS_MAX: Final = 10_000
-_BYTES_MAX: Final = 8 << 20
+#: Below what Java's Arrow takes from its pool: larger buffers are new memory for every batch.
+_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass
