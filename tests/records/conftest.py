@@ -1,4 +1,7 @@
-"""Runs the tests that touch a kernel twice: as plain Python, and compiled."""
+"""Runs the tests that touch a kernel twice: as plain Python, and compiled.
+
+KERNEL_CFLAGS has them compiled in another way, with sanitizers (`make sanitize`) for one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from millstream.spark import arrow
 
 _SOURCE = Path(millstream.records.__file__).parent
 _ROOT = Path(__file__).parents[2]
+_CFLAGS = os.environ.get("KERNEL_CFLAGS", "-O1")
 
 
 _NAMES = ("kernel", "arrow_decode", "arrow_encode")
@@ -40,6 +44,7 @@ def _compile(cache: Path) -> Path:
     """The compiled kernels for the sources as they are now; built once for each version of them."""
     sources = sorted(_SOURCE.glob("*.pxd")) + [_SOURCE / f"{name}.py" for name in _NAMES]
     content = b"".join(path.read_bytes() for path in [*sources, _ROOT / "setup.py"])
+    content += _CFLAGS.encode()
     built = cache / hashlib.sha256(content).hexdigest()[:16]
     if built.exists():
         return built
@@ -53,7 +58,8 @@ def _compile(cache: Path) -> Path:
     run = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--parallel", "2", "--build-lib", "out"],
         cwd=work,
-        env={**os.environ, "MILLSTREAM_PURE": "0", "CFLAGS": "-O1"},
+        # What is preloaded for the kernels slows the compiler.
+        env={**os.environ, "MILLSTREAM_PURE": "0", "CFLAGS": _CFLAGS, "LD_PRELOAD": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -74,6 +74,24 @@ def faults(spark: SparkSession) -> Path:
     return Path(os.environ[FOLDER_VARIABLE])
 
 
+@pytest.fixture
+def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Steps of the sink at which `Killed` is raised in this process, each once."""
+    from millstream.spark.sink import fault
+    from spark.sink_world import Killed
+
+    armed: set[str] = set()
+
+    def reach(step: str) -> None:
+        if step in armed:
+            armed.remove(step)
+            raise Killed(step)
+
+    monkeypatch.setattr(fault, "reach", reach)
+    yield armed
+    assert not armed, f"never reached: {armed}"
+
+
 @pytest.fixture(scope="session")
 def jvm_connector() -> None:
     """For tests that use `format("kafka")`: skips them where the connector could not be fetched."""

@@ -17,7 +17,7 @@ from millstream.records.batch import CorruptBatch
 from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch
 from millstream.spark.connection.cluster import Cluster
-from millstream.spark.error import SparkSourceError
+from millstream.spark.error import Brief, SparkSourceError
 from millstream.spark.fetch import FetchPlan, RangeFetcher
 from millstream.spark.loss import LossPolicy
 from millstream.spark.offsets import OffsetRange
@@ -25,7 +25,8 @@ from millstream.spark.options import SourceOptions
 
 #: Few enough that Spark can begin while more is fetched, many enough to cost little each.
 _ROWS_MAX: Final = 10_000
-_BYTES_MAX: Final = 8 << 20
+#: Below what Java's Arrow takes from its pool: larger buffers are new memory for every batch.
+_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass
@@ -50,7 +51,7 @@ class RangeReader:
         options, wanted = self._options, partition.wanted
         loss = LossPolicy(options.fail_on_data_loss)
         plan = FetchPlan(wanted, partition.topic_id, options.fetch, loss)
-        with Cluster(options.connection) as cluster:
+        with Brief(), Cluster(options.connection) as cluster:
             try:
                 yield from self._decode(RangeFetcher(cluster, plan), wanted)
             except CorruptBatch as error:
