@@ -42,7 +42,9 @@ def picture(result: Result, recipe: Recipe, path: Path) -> None:
         height_ratios=(3, 2),
         layout="constrained",
     )
-    figure.suptitle(f"{recipe.events:,} order events in {recipe.rounds} updates of the pipeline")
+    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.15)
+    title = f"{recipe.events:,} order events in {recipe.rounds} updates of the pipeline"
+    figure.suptitle(title, fontsize=15, weight="bold")
     for each in axes.values():
         each.spines[["top", "right"]].set_visible(False)
     _revenue(axes["revenue"], result.outcome.revenue_topic)

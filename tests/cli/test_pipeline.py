@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from millstream.cli.pipeline_view import FlowView
 from millstream.spark.pipeline import session
@@ -104,6 +105,19 @@ def test_where_there_is_no_spark_connect_server(run: Run, tmp_path: Path) -> Non
     assert failed.code == 4
     assert "no answer from Spark Connect at sc://127.0.0.1:1" in failed.error
     assert run("pipeline", "validate", folder, "--remote", "spark://127.0.0.1:1").code == 2
+
+
+def test_without_java_it_says_what_to_install(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(session, "connected", refuse)
+    run("pipeline", "init", str(tmp_path / "shop"))
+    failed = run("pipeline", "validate", str(tmp_path / "shop"))
+    assert failed.code == 1
+    assert "needs Java 17" in failed.error
 
 
 def test_a_flow_is_shown_when_there_is_something_new() -> None:

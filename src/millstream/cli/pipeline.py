@@ -149,7 +149,7 @@ def run(
         project = _project(folder, servers, conf)
         if remote is None and (master or "local").startswith("local"):
             _require_broker(project)
-        note(f"{project.spec.name}: starting Spark")
+        note(f"{project.spec.name}: {'starting Spark' if remote is None else f'on {remote}'}")
         with _pipeline(project, master, remote, view.show) as pipeline:
             ending = threading.Event()
             with _stopping(ending, pipeline):
@@ -294,6 +294,11 @@ def _explained(remote: str | None) -> Iterator[None]:
     except PipelineError as error:
         raise _failure(error) from None
     except PySparkException as error:
+        if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            raise CommandError(
+                ExitCode.FAILED,
+                "Spark did not start: it needs Java 17, on PATH or in JAVA_HOME.",
+            ) from None
         if remote is None:
             raise CommandError(ExitCode.FAILED, reason(str(error))) from None
         raise CommandError(

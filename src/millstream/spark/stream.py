@@ -137,7 +137,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(end if most is None else limit_offsets(begin, end, most))
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
-        return None if self._latest is None else offsets_to_json(self._latest)
+        # A batch that is repeated after a restart was planned without asking for the latest.
+        found = self._target if self._latest is None else self._latest
+        return None if found is None else offsets_to_json(found)
 
     @Brief()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

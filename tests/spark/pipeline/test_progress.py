@@ -42,6 +42,14 @@ def test_what_has_failed_is_completed_only_after_another_attempt() -> None:
     assert states == ["failed", "failed", "running", "completed"]
 
 
+def test_what_is_not_done_is_stopped_with_the_run() -> None:
+    progress = RunProgress()
+    for name, state in (("a", "has COMPLETED"), ("b", "is RUNNING"), ("c", "is QUEUED")):
+        progress.hear(f"Flow '{name}' {state}.")
+    progress.stop()
+    assert [flow.state for flow in progress.flows.values()] == ["completed", "stopped", "stopped"]
+
+
 def test_a_flow_that_spark_cannot_resolve_has_failed() -> None:
     progress = RunProgress()
     progress.hear("""Failed to resolve flow: 'spark_catalog.default.revenue'.

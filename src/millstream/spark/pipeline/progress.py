@@ -82,9 +82,11 @@ class RunProgress:
     def failed(self) -> list[FlowProgress]:
         return [each for each in self.flows.values() if each.state == "failed"]
 
-    @property
-    def is_settled(self) -> bool:
-        return all(each.state in _DONE for each in self.flows.values())
+    def stop(self) -> None:
+        """The run was stopped, and with it what was not done."""
+        for flow in self.flows.values():
+            if flow.state not in _DONE:
+                flow.state = "stopped"
 
     def _flow(self, name: str) -> FlowProgress:
         short = name.rpartition(".")[2].strip("`")

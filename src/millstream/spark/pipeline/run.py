@@ -39,6 +39,7 @@ class Pipeline:
 
     def update(self, selection: Selection | None = None) -> RunProgress:
         """Raises PipelineError, or StoppedError after `stop`."""
+        self.progress = RunProgress()
         with self._sessions() as spark:
             present = self._present = Update(spark, self._project, self._on_change)
             self.progress = present.progress

@@ -113,6 +113,8 @@ class Update:
             self._hear(self._begun(self._declared(), selection, dry=dry))
         except (PySparkException, PipelineError) as error:
             if self._stopping.is_set():
+                with self._lock:
+                    self.progress.stop()
                 raise StoppedError from error
             if isinstance(error, PipelineError):
                 raise
