@@ -7,7 +7,7 @@ KERNELS := $(wildcard src/millstream/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard s
 # process that they start, would compile all of it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test retest sim lint format bench soak scale wheel lock clean pipeline-demo
+.PHONY: help run test retest sim lint format bench soak sanitize scale wheel lock clean pipeline-demo
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -43,9 +43,15 @@ soak: $(VENV)/.dev ## the long runs that `make test` leaves out (crash rounds, f
 	@scripts/setup-test-tools
 	$(BIN)/pytest -m soak $(ARGS)
 
+sanitize: $(VENV)/.dev ## the kernels under AddressSanitizer and UBSan, with ten times as many random inputs (needs gcc)
+	KERNEL_CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined" KERNEL_EXAMPLES=400 \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $(BIN)/pytest -s --timeout 3600 tests/records $(ARGS)
+
+pipeline-demo: BEGUN := $(shell date +%s)
 pipeline-demo: $(VENV)/.dev ## orders through a Spark pipeline, with a broker of its own, to a picture and an audit
-	@scripts/setup-test-tools
-	$(BIN)/python -m examples.orders $(ARGS)
+	@scripts/install-system-packages default-jre-headless
+	$(BIN)/python -m examples.orders --begun $(BEGUN) $(ARGS)
 
 wheel: $(VENV)/.dev ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation

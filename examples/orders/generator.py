@@ -45,10 +45,9 @@ class Recipe:
     malformed: float = 0.02
     late: float = 0.02
 
-    @property
-    def sent(self) -> int:
-        """How many events all rounds have together."""
-        return self.events // self.rounds * self.rounds
+    def events_of(self, number: int) -> int:
+        """How many of the events are in a round: as equal a part as whole numbers allow."""
+        return self.events * (number + 1) // self.rounds - self.events * number // self.rounds
 
 
 class Shop:
@@ -73,9 +72,11 @@ class Shop:
 
     def round(self, number: int) -> list[Message]:
         """The events of a round in the order of their arrival."""
-        count = self._recipe.events // self._recipe.rounds
         start_ms = OPENING_MS + number * ROUND_MS
-        arrivals = sorted(start_ms + self._random.randrange(ROUND_MS) for _ in range(count))
+        arrivals = sorted(
+            start_ms + self._random.randrange(ROUND_MS)
+            for _ in range(self._recipe.events_of(number))
+        )
         return [self._event(arrival_ms) for arrival_ms in arrivals]
 
     def _customer(self, name: str, number: int) -> Message:

@@ -33,9 +33,9 @@ class DefaultSource(DataSource):
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from millstream.spark.stream import StreamReader
+        from millstream.spark.stream import stream_reader
 
-        return StreamReader(self.options, schema)
+        return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from millstream.spark.sink import batch_writer

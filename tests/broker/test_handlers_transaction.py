@@ -345,7 +345,7 @@ def test_offsets_count_once_the_transaction_is_committed(
             assert producer.add_offsets(name, version=min(version, 4)) == 0
         assert producer.commit_offset(name, "t", 10 + number, version=version) == 0
         assert fetch_offset(client, name, "t") == before
-        unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        unstable = (before[0], ErrorCode.UNSTABLE_OFFSET_COMMIT)
         assert fetch_offset(client, name, "t", stable=True) == unstable
         assert fetch_offset(client, name, "t", 1, stable=True) == (-1, 0)
         assert producer.end(commit=commit, version=min(version, 5)) == 0

@@ -18,6 +18,10 @@ HEAVY = (
     "prometheus_client",
     "millstream.broker",
     "cramjam",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "pyspark",
 )
 
 

@@ -38,7 +38,7 @@ def test_the_ledger_accounts_for_each_event_once() -> None:
     for customers, orders in rounds(SMALL):
         ledger.add(customers, orders)
     parts = (len(ledger.accepted), len(ledger.late), len(ledger.malformed), ledger.duplicates)
-    assert sum(parts) == ledger.sent == SMALL.sent
+    assert sum(parts) == ledger.sent == SMALL.events
     assert all(parts)
 
 

@@ -29,9 +29,11 @@ _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 class SparkCluster:
     """Each worker has one core, so that two of them are needed for two tasks at once."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, *, are_apart: bool = False) -> None:
+        """Workers that `are_apart` have addresses of their own: Spark takes them for machines."""
         self.folder = folder
         self.workers = workers
+        self._hosts = [f"127.0.0.{2 + each}" if are_apart else HOST for each in range(workers)]
         self.master = ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -71,17 +73,17 @@ class SparkCluster:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def _start(self) -> None:
-        listen = ["--host", HOST, "--port", "0", "--webui-port", "0"]
-        self._spawn("master", "org.apache.spark.deploy.master.Master", *listen)
+        ports = ["--port", "0", "--webui-port", "0"]
+        self._spawn("master", "org.apache.spark.deploy.master.Master", "--host", HOST, *ports)
         self._wait("master", _MASTER)
         found = _MASTER.search(self.log("master"))
         assert found is not None
         self.master = found[1]
         amounts = ["--cores", "1", "--memory", "1500m"]
-        for number in range(self.workers):
+        for number, host in enumerate(self._hosts):
             name, folder = f"worker-{number}", self.worker_folder(number)
-            where = ["--work-dir", str(folder), self.master]
-            self._spawn(name, "org.apache.spark.deploy.worker.Worker", *listen, *amounts, *where)
+            where = ["--host", host, *ports, "--work-dir", str(folder), self.master]
+            self._spawn(name, "org.apache.spark.deploy.worker.Worker", *amounts, *where)
         for number in range(self.workers):
             self._wait(f"worker-{number}", re.compile("Successfully registered with master"))
 

@@ -1,4 +1,7 @@
-"""Runs the tests that touch a kernel twice: as plain Python, and compiled."""
+"""Runs the tests that touch a kernel twice: as plain Python, and compiled.
+
+KERNEL_CFLAGS has them compiled in another way, with sanitizers (`make sanitize`) for one.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +25,7 @@ from millstream.spark import arrow
 
 _SOURCE = Path(millstream.records.__file__).parent
 _ROOT = Path(__file__).parents[2]
+_CFLAGS = os.environ.get("KERNEL_CFLAGS", "-O1")
 
 
 _NAMES = ("kernel", "arrow_decode", "arrow_encode")
@@ -39,6 +44,7 @@ def _compile(cache: Path) -> Path:
     """The compiled kernels for the sources as they are now; built once for each version of them."""
     sources = sorted(_SOURCE.glob("*.pxd")) + [_SOURCE / f"{name}.py" for name in _NAMES]
     content = b"".join(path.read_bytes() for path in [*sources, _ROOT / "setup.py"])
+    content += _CFLAGS.encode()
     built = cache / hashlib.sha256(content).hexdigest()[:16]
     if built.exists():
         return built
@@ -52,7 +58,8 @@ def _compile(cache: Path) -> Path:
     run = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--parallel", "2", "--build-lib", "out"],
         cwd=work,
-        env={**os.environ, "MILLSTREAM_PURE": "0", "CFLAGS": "-O1"},
+        # What is preloaded for the kernels slows the compiler.
+        env={**os.environ, "MILLSTREAM_PURE": "0", "CFLAGS": _CFLAGS, "LD_PRELOAD": ""},
         capture_output=True,
         text=True,
         check=False,
@@ -77,22 +84,24 @@ def compiled_kernels(request: pytest.FixtureRequest) -> Path:
         return _compile(cache)
 
 
-def _load_plain(name: str) -> ModuleType:
-    return _load(_SOURCE / f"{name}.py", f"plain.{name}")
+def _both(name: str) -> tuple[Callable[..., ModuleType], Callable[..., ModuleType]]:
+    """The fixtures of one kernel as it is and compiled."""
+
+    @pytest.fixture(scope="session", name=f"plain_{name}")
+    def plain() -> ModuleType:
+        return _load(_SOURCE / f"{name}.py", f"plain.{name}")
+
+    @pytest.fixture(scope="session", name=f"compiled_{name}")
+    def compiled(compiled_kernels: Path) -> ModuleType:
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        return _load(compiled_kernels / f"{name}{suffix}", f"compiled.{name}")
+
+    return plain, compiled
 
 
-def _load_compiled(folder: Path, name: str) -> ModuleType:
-    return _load(folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}", f"compiled.{name}")
-
-
-@pytest.fixture(scope="session")
-def plain_kernel() -> ModuleType:
-    return _load_plain("kernel")
-
-
-@pytest.fixture(scope="session")
-def compiled_kernel(compiled_kernels: Path) -> ModuleType:
-    return _load_compiled(compiled_kernels, "kernel")
+plain_kernel, compiled_kernel = _both("kernel")
+plain_arrow_decode, compiled_arrow_decode = _both("arrow_decode")
+plain_arrow_encode, compiled_arrow_encode = _both("arrow_encode")
 
 
 @pytest.fixture(params=["plain", "compiled"])
@@ -105,16 +114,6 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> M
     return module
 
 
-@pytest.fixture(scope="session")
-def plain_arrow_decode() -> ModuleType:
-    return _load_plain("arrow_decode")
-
-
-@pytest.fixture(scope="session")
-def compiled_arrow_decode(compiled_kernels: Path) -> ModuleType:
-    return _load_compiled(compiled_kernels, "arrow_decode")
-
-
 @pytest.fixture(params=["plain", "compiled"])
 def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """One of the two decoders, in place of whichever the package has loaded."""
@@ -122,16 +121,6 @@ def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(fetched, "RecordRun", module.RecordRun)
     monkeypatch.setattr(fetched, "Rows", module.Rows)
     return module
-
-
-@pytest.fixture(scope="session")
-def plain_arrow_encode() -> ModuleType:
-    return _load_plain("arrow_encode")
-
-
-@pytest.fixture(scope="session")
-def compiled_arrow_encode(compiled_kernels: Path) -> ModuleType:
-    return _load_compiled(compiled_kernels, "arrow_encode")
 
 
 @pytest.fixture(params=["plain", "compiled"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -34,7 +35,7 @@ _SIZE_MAX = 1 << 22
 _checks = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
-    max_examples=40,
+    max_examples=int(os.environ.get("KERNEL_EXAMPLES", "40")),
 )
 
 _binary = st.one_of(st.none(), st.binary(max_size=40), st.just(b"long" * 2000))

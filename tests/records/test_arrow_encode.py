@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
@@ -38,7 +39,7 @@ _NOW_MS = 1_700_000_000_123
 _checks = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
-    max_examples=40,
+    max_examples=int(os.environ.get("KERNEL_EXAMPLES", "40")),
 )
 
 

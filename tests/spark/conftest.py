@@ -30,6 +30,8 @@ _CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
@@ -70,6 +72,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def faults(spark: SparkSession) -> Path:
     """Where files are put that have the sink killed: see `millstream.spark.sink.fault`."""
     return Path(os.environ[FOLDER_VARIABLE])
+
+
+@pytest.fixture
+def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Steps of the sink at which `Killed` is raised in this process, each once."""
+    from millstream.spark.sink import fault
+    from spark.sink_world import Killed
+
+    armed: set[str] = set()
+
+    def reach(step: str) -> None:
+        if step in armed:
+            armed.remove(step)
+            raise Killed(step)
+
+    monkeypatch.setattr(fault, "reach", reach)
+    yield armed
+    assert not armed, f"never reached: {armed}"
 
 
 @pytest.fixture(scope="session")

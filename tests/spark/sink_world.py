@@ -18,6 +18,10 @@ from millstream.spark.sink.task import Prepared, Task, TaskMessage
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
 
+class Killed(BaseException):
+    """In place of a process that died."""
+
+
 class SinkWorld:
     """One query; each call is another process as far as the sink can tell."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,19 +77,31 @@ def test_the_seam(
     archived = {0: 0, 1: 0}
     for each in messages_of(spark.read.parquet(str(tmp_path))):
         archived[each.partition] = max(archived[each.partition], each.offset + 1)
-    _cut(broker, topic_name, {0: archived[0] + 3})
-    named = rf"{topic_name}-0 offsets {archived[0]} to {archived[0] + 2}\."
+    ends = {0: archived[0] + 3, 1: 1 + max(each.offset for each in everything if each.partition)}
+    assert ends[1] > archived[1], "the log of partition 1 has nothing left of what came later"
+    _cut(broker, topic_name, ends)
+    gaps = [
+        f"{topic_name}-{each} offsets {archived[each]} to {end - 1}" for each, end in ends.items()
+    ]
+    named = re.escape(", ".join(gaps))
     with pytest.raises(JobError, match=named) as caught:
         history()
     assert caught.value.kind is Failure.DATA_LOSS
-    lost = {(0, archived[0] + n) for n in range(3)}
+    lost = {(each, offset) for each, end in ends.items() for offset in range(archived[each], end)}
     rest = [each for each in everything if (each.partition, each.offset) not in lost]
     assert history(allow_gaps=True) == rest
     with pytest.raises(JobError, match=named):
         archive([topic_name], tmp_path, settings=now, bootstrap_servers=servers, spark=spark)
-    gaps = ArchiveOptions(available_now=True, allow_gaps=True)
-    report = archive([topic_name], tmp_path, settings=gaps, bootstrap_servers=servers, spark=spark)
+    going_on = ArchiveOptions(available_now=True, allow_gaps=True)
+    report = archive(
+        [topic_name], tmp_path, settings=going_on, bootstrap_servers=servers, spark=spark
+    )
     assert any(f"offsets {archived[0]} to" in each for each in report.notes)
     with pytest.raises(JobError, match=named):
         history()
     assert history(allow_gaps=True) == rest
+
+    broker.delete_topic(topic_name)
+    broker.create_topic(topic_name, 2, KEEPING)
+    with pytest.raises(JobError, match="deleted and created anew"):
+        history(allow_gaps=True)

@@ -1,98 +1,31 @@
-"""A query killed at random moments: its workers, its driver, the broker. Its output is exact.
+"""A query killed at random moments: its workers, executors, driver, and the broker. Its output is
+exact.
 
 `SINK_KILLS` says how often (100), `SINK_SEED` repeats a run's choices.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
-from confluent_kafka import Producer
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient
-from harness.seed import choose_seed
-from spark.sink_query import ROWS_PER_BATCH
-from spark.sink_world import committed
+from harness.seed import choose_seed, report
+from spark.sink_driver import ENVIRONMENT, Copy, kill, shuffled
 
 KILLS = int(os.environ.get("SINK_KILLS", "100"))
-#: Batches take about as long as the pauses between kills.
-ROWS_PER_KILL = 4 * ROWS_PER_BATCH
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
-TOTAL = KILLS * ROWS_PER_KILL
+#: Spark's own sink repeats rows after few of them.
+KILLS_TO_TELL = min(KILLS, 20)
+#: What is killed, out of a hundred. A driver alone leaves executors that don't know it yet.
+WEIGHTS = {"worker": 50, "executor": 18, "driver": 9, "driver alone": 7, "broker": 16}
 #: Of the whole run, a kill.
-SECONDS_MAX = 60
-
-
-class Driver:
-    """The query's driver, which is started anew whenever it is dead."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self._command = [sys.executable, "-m", "spark.sink_query", *arguments]
-        self._log = (folder / "driver.log").open("ab")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def is_finished(self) -> bool:
-        """Start it if it is not running; whether it came to its end."""
-        if self._process is not None and self._process.poll() is None:
-            return False
-        if self._process is not None and self._process.returncode == 0:
-            return True
-        self._process = subprocess.Popen(
-            self._command,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=ENVIRONMENT,
-            start_new_session=True,
-        )
-        return False
-
-    def kill(self) -> None:
-        """The driver, Spark's JVM, and everything they started."""
-        if self._process is not None:
-            for each in self._children():
-                _kill(each)
-            self._process.kill()
-            self._process.wait()
-
-    def kill_worker(self, chooser: random.Random) -> None:
-        """One of the Python processes that work for the JVM, if there are any now."""
-        workers = self.workers()
-        if workers:
-            _kill(chooser.choice(workers))
-
-    def workers(self) -> list[psutil.Process]:
-        """There are some once a query runs."""
-        return [each for each in self._children() if "pyspark.daemon" in _command(each)]
-
-    def _children(self) -> list[psutil.Process]:
-        assert self._process is not None
-        try:
-            return psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
-
-
-def _kill(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(signal.SIGKILL)
+SECONDS_MAX = 90
 
 
 @pytest.mark.parametrize(
@@ -107,57 +40,63 @@ def test_tasks_and_drivers_can_be_killed_at_any_moment(tmp_path: Path, kills: in
 @pytest.mark.soak
 @pytest.mark.timeout(KILLS * SECONDS_MAX + 300)
 def test_output_is_exact_whenever_something_is_killed(tmp_path: Path) -> None:
-    output, done = _copy(tmp_path, "millstream")
-    assert output == Counter(map(str, range(TOTAL))), f"after killing {dict(done)}"
+    with Copy(tmp_path) as copy:
+        done = _attack(copy, KILLS)
+        output = copy.finish()
+        expected = copy.expected()
+    assert output == expected, {
+        "missing": expected - output,
+        "too many": output - expected,
+        "killed": done,
+    }
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("jvm_connector")
-@pytest.mark.timeout(KILLS * SECONDS_MAX + 300)
+@pytest.mark.timeout(KILLS_TO_TELL * SECONDS_MAX + 300)
 def test_the_same_with_sparks_own_sink_has_duplicates(tmp_path: Path) -> None:
-    output, done = _copy(tmp_path, "kafka")
-    assert output.keys() == {str(number) for number in range(TOTAL)}
-    assert output.total() > TOTAL, f"no duplicates after killing {dict(done)}"
+    with Copy(tmp_path, sink="kafka") as copy:
+        done = _attack(copy, KILLS_TO_TELL)
+        output = copy.finish()
+    report(f"{output.total() - copy.rows} rows too many of {copy.rows}")
+    assert output.keys() == copy.expected().keys()
+    assert output.total() > copy.rows, f"no duplicates after killing {done}"
 
 
-def _copy(folder: Path, sink: str) -> tuple[Counter[str], Counter[str]]:
-    """What is in the copy of a topic, and what was killed while it was made."""
+def _attack(copy: Copy, kills: int) -> Counter[str]:
+    """Kill so often, each time while a batch is under way; what was killed."""
     chooser = random.Random(choose_seed("SINK_SEED"))
-    with BrokerProcess(folder, {"auto.create.topics.enable": False}) as broker:
-        with RawClient(broker.host, broker.port) as client:
-            client.create_topic("in", 2)
-            client.create_topic("out", 3)
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
-        for number in range(TOTAL):
-            producer.produce("in", str(number), str(number))
-            producer.poll(0)
-        assert producer.flush(120) == 0
-        checkpoint = str(folder / "checkpoint")
-        driver = Driver(folder, sink, broker.bootstrap, "in", "out", checkpoint)
-        try:
-            done = _attack(driver, broker, chooser)
-        finally:
-            driver.kill()
-        return committed(broker.bootstrap, "out"), done
-
-
-def _attack(driver: Driver, broker: BrokerProcess, chooser: random.Random) -> Counter[str]:
     done: Counter[str] = Counter()
-    deadline = time.monotonic() + KILLS * SECONDS_MAX
-    while not driver.is_finished():
-        assert time.monotonic() < deadline, "it does not get on"
-        if done.total() >= KILLS or not driver.workers():
-            time.sleep(0.2)
-            continue
-        time.sleep(chooser.uniform(0, 4))
-        what = chooser.choices(["worker", "driver", "broker"], [6, 2, 1])[0]
-        if what == "worker":
-            driver.kill_worker(chooser)
-        elif what == "driver":
-            driver.kill()
-        else:
-            broker.kill()
-            time.sleep(chooser.uniform(0, 1))
-            broker.start()
+    start = time.monotonic()
+    for what in shuffled(WEIGHTS, kills, chooser):
+        copy.feed()
+        if chooser.random() < 0.7:
+            # Else it comes while the query recovers.
+            copy.wait_for_rows(copy.rows - copy.plan.rows_per_batch)
+        copy.wait_for_batch()
+        time.sleep(chooser.uniform(0, copy.checkpoint.seconds_of_a_batch()))
+        where = copy.checkpoint.begun, copy.checkpoint.done
+        kill_something(copy, what, chooser)
         done[what] += 1
+        moment = "in" if where[0] > where[1] else "after"
+        report(f"{time.monotonic() - start:.0f} s: {what} {moment} batch {where[0]}")
     return done
+
+
+def kill_something(copy: Copy, what: str, chooser: random.Random) -> None:
+    """If it is there at this moment."""
+    if what == "broker":
+        copy.broker.kill()
+        time.sleep(chooser.uniform(0, 1))
+        copy.broker.start()
+    elif what == "driver":
+        copy.driver.kill()
+    elif what == "driver alone":
+        copy.driver.kill_alone()
+    elif what == "executor":
+        for each in copy.driver.executors()[: chooser.randint(1, 2)]:
+            kill(each)
+    else:
+        found = copy.driver.workers()
+        for each in chooser.sample(found, chooser.randint(min(1, len(found)), len(found))):
+            kill(each)

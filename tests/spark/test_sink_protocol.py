@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
 
-from millstream.spark.error import SparkSourceError
+from millstream.model.error import ErrorCode
+from millstream.spark.connection.link import Link
+from millstream.spark.error import ConnectionLost, SparkSourceError
 from millstream.spark.sink import fault
 from millstream.spark.sink.ledger import Ledger
 from millstream.testing.broker import LocalBroker
-from spark.sink_world import SinkWorld
+from millstream.wire.messages.produce import ProduceResponse
+from spark.sink_world import Killed, SinkWorld
 
 _numbers = count(1)
-
-
-class Killed(BaseException):
-    """In place of a process that died."""
 
 
 @pytest.fixture
 def world(broker: LocalBroker, topic_name: str) -> SinkWorld:
     broker.create_topic(topic_name, 3)
     return SinkWorld(broker.bootstrap_servers, topic_name, f"query-{next(_numbers)}")
-
-
-@pytest.fixture
-def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Raises at a step, once."""
-    armed: set[str] = set()
-
-    def reach(step: str) -> None:
-        if step in armed:
-            armed.remove(step)
-            raise Killed(step)
-
-    monkeypatch.setattr(fault, "reach", reach)
-    yield armed
-    assert not armed, f"never reached: {armed}"
 
 
 def values(name: str, number: int = 250) -> list[str]:
@@ -244,6 +227,31 @@ def test_a_batch_before_the_last_decision_is_not_written_again(world: SinkWorld)
     world.commit(3, world.prepared(values("batch-3")))
     assert world.output() == Counter(values("batch-3") + values("batch-4"))
     assert world.open_ids() == []
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_batches_that_were_not_acknowledged_are_sent_again(
+    world: SinkWorld, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """The connection is lost, or the broker could not write, while several are on their way."""
+    receive, failed = Link.receive, []
+
+    def answer(link: Link, response: type[Any], **options: Any) -> Any:
+        found = receive(link, response, **options)
+        if response is ProduceResponse and not failed:
+            failed.append(link)
+            if is_lost:
+                link.close()
+                raise ConnectionLost("for a test")
+            for topic in found.responses:
+                for row in topic.partition_responses:
+                    row.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
+        return found
+
+    monkeypatch.setattr(Link, "receive", answer)
+    world.commit(0, world.prepared(values("a", 700)))
+    assert failed
+    assert world.output() == Counter(values("a", 700))
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

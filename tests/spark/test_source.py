@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assignment
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import Row as SparkRow
@@ -86,6 +86,31 @@ def test_filters_reach_the_plan(spark: SparkSession, broker: LocalBroker, orders
 def test_wrong_option_is_named(spark: SparkSession, broker: LocalBroker, orders: str) -> None:
     with pytest.raises(PySparkException, match="startingofset is no option of the source"):
         _batch(spark, options_for(broker, orders, startingOfset="earliest")).count()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"startingOfset": "earliest"}, "OptionError: startingofset is no option of the source"),
+        ({"subscribe": "nowhere"}, "OptionError: subscribe names topic nowhere, which does not"),
+        ({"startingOffsets": '{"orders": {"0": 99, "1": 0}}'}, "DataLoss: startingOffsets has"),
+    ],
+    ids=["option", "topic", "offset"],
+)
+def test_a_stream_says_in_few_lines_what_is_wrong(
+    spark: SparkSession,
+    broker: LocalBroker,
+    orders: str,
+    tmp_path: Path,
+    options: dict[str, str],
+    sentence: str,
+) -> None:
+    query = _start(spark, options_for(broker, orders) | options, tmp_path, availableNow=True)
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination(120)
+    lines = str(raised.value).splitlines()
+    assert any(sentence in line for line in lines[:12]), lines
+    assert not any("During handling" in line for line in lines), "of an error in Spark's own code"
 
 
 def test_stream_goes_on_from_its_checkpoint(

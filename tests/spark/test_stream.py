@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as Assignment
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from harness.spark_reading import options_for, produce_values
-from millstream.spark.error import DataLoss
+from millstream.spark.error import DataLoss, OptionError
 from millstream.spark.schema import source_schema
 from millstream.spark.stream import StreamReader
 from millstream.testing.broker import LocalBroker
@@ -181,6 +181,27 @@ def test_topic_created_anew(
         Query(options, restarted.end).batch()
     assert _values(lenient.batch()) == [b"new-0", b"new-1"]
     assert "created anew" in caplog.text
+
+
+def test_topic_is_gone_when_the_query_comes_back(
+    broker: LocalBroker, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = [f"{topic_name}-a", f"{topic_name}-b"]
+    for topic in topics:
+        broker.create_topic(topic, 1)
+        produce_values(broker, topic, _numbers(0, 5))
+    options = options_for(broker, ",".join(topics), startingOffsets="earliest")
+    query = Query(options)
+    assert len(query.batch()) == 10
+    broker.delete_topic(topics[0])
+    produce_values(broker, topics[1], ["new"])
+    with pytest.raises(OptionError, match=f"subscribe names topic {topics[0]}, which does not"):
+        Query(options, query.end).batch()
+    lenient = options | {"failOnDataLoss": "false"}
+    assert _values(Query(lenient, query.end).batch()) == [b"new"]
+    assert f"{topics[0]}-0 is gone; it was read up to offset 5" in caplog.text
+    with pytest.raises(OptionError, match="which does not exist"):
+        Query(lenient)
 
 
 def test_progress_is_committed(broker: LocalBroker, topic_name: str) -> None:

@@ -12,18 +12,16 @@ from typing import Annotated, Final
 import typer
 
 from millstream.cli import job_insight
-from millstream.cli.connection import SERVERS_DEFAULT, PropertiesOption, ServersOption
-from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.failure import CommandError, ExitCode
 from millstream.cli.job_frame import (
-    DryRunOption,
-    MasterOption,
-    RemoteOption,
+    AllowGapsOption,
     Shared,
-    carry_out,
+    SinceOption,
+    UntilOption,
+    job_command,
     moment_of,
 )
 from millstream.cli.position import is_duration
-from millstream.cli.terminal import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Work on whole topics with Spark.")
 app.add_typer(job_insight.app)
@@ -38,8 +36,7 @@ class TableFormat(StrEnum):
     iceberg = "iceberg"
 
 
-@app.command(epilog=EXIT_CODES_HELP)
-@guarded
+@job_command(app)
 def archive(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to archive.")],
     to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive.")],
@@ -58,18 +55,15 @@ def archive(
     file_mib: Annotated[
         int, typer.Option("--file-size", min=1, metavar="MIB", help="What files should have.")
     ] = 128,
-    allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Go on where retention was faster.")
-    ] = False,
+    allow_gaps: AllowGapsOption = False,
     compact: Annotated[
-        bool, typer.Option("--compact/--no-compact", help="Join small files in the end.")
+        bool,
+        typer.Option(
+            "--compact/--no-compact", help="Join small files now and then, and in the end."
+        ),
     ] = True,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-    servers: ServersOption = SERVERS_DEFAULT,
-    properties: PropertiesOption = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
+    *,
+    shared: Shared,
 ) -> None:
     """Archive topics into Parquet by topic, date and hour; each record once.
 
@@ -87,29 +81,20 @@ def archive(
         allow_gaps=allow_gaps,
         compact=compact,
     )
-    carry_out(
+    shared.carry_out(
         lambda options: run(
             topics, to, table_format=table_format.value, settings=settings, **options
-        ),
-        Shared(servers, properties, master, remote, dry_run),
-        as_json=as_json,
+        )
     )
 
 
-@app.command(epilog=EXIT_CODES_HELP)
-@guarded
+@job_command(app)
 def snapshot(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to take a snapshot of.")],
     to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The table.")],
-    allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Go on where retention was faster.")
-    ] = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-    servers: ServersOption = SERVERS_DEFAULT,
-    properties: PropertiesOption = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
+    allow_gaps: AllowGapsOption = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Keep the latest value of each key of a topic as a Parquet table.
 
@@ -118,15 +103,10 @@ def snapshot(
     """
     from millstream.spark.job.snapshot_job import snapshot as run
 
-    carry_out(
-        lambda options: run(topic, to, allow_gaps=allow_gaps, **options),
-        Shared(servers, properties, master, remote, dry_run),
-        as_json=as_json,
-    )
+    shared.carry_out(lambda options: run(topic, to, allow_gaps=allow_gaps, **options))
 
 
-@app.command(epilog=EXIT_CODES_HELP)
-@guarded
+@job_command(app)
 def replay(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to replay.")],
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where to send it.")],
@@ -146,12 +126,8 @@ def replay(
             "--range", metavar="PARTITION:FROM-TO", help="Only these offsets, up to TO. Repeatable."
         ),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="From then on: 10m, 2h, a date.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Before then.")
-    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     keys: Annotated[
         list[str] | None, typer.Option("--key", help="Only of this key. Repeatable.")
     ] = None,
@@ -172,12 +148,8 @@ def replay(
     new_timestamps: Annotated[
         bool, typer.Option("--new-timestamps", help="The time of sending, not the record's own.")
     ] = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-    servers: ServersOption = SERVERS_DEFAULT,
-    properties: PropertiesOption = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
+    *,
+    shared: Shared,
 ) -> None:
     """Send records of a topic, or of its archive, to a topic again; each once.
 
@@ -200,11 +172,7 @@ def replay(
         same_partitions=same_partitions,
         new_timestamps=new_timestamps,
     )
-    carry_out(
-        lambda options: run(topic, to, state=state, settings=settings, **options),
-        Shared(servers, properties, master, remote, dry_run),
-        as_json=as_json,
-    )
+    shared.carry_out(lambda options: run(topic, to, state=state, settings=settings, **options))
 
 
 def _range(text: str) -> tuple[int, tuple[int, int]]:

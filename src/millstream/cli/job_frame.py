@@ -1,13 +1,17 @@
 """What the commands of `millstream job` share: options, progress, the report, exit codes.
 
-A command builds the call of its job and hands it to `carry_out`:
+A command takes `shared` for the options of all of them, builds the call of its job and hands it on:
 
-    carry_out(lambda options: archive(topics, path, **options), shared, as_json=as_json)
+    @job_command(app)
+    def archive(topics: ..., to: ..., *, shared: Shared) -> None:
+        shared.carry_out(lambda options: job(topics, to, **options))
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 import signal
 import threading
 import time
@@ -18,10 +22,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from millstream.cli.connection import parse_pairs
-from millstream.cli.failure import CommandError, ExitCode
+from millstream.cli.connection import (
+    SERVERS_DEFAULT,
+    PropertiesOption,
+    ServersOption,
+    parse_pairs,
+)
+from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
 from millstream.cli.position import parse_moment
-from millstream.cli.terminal import error_console, note, print_json, print_table
+from millstream.cli.terminal import JsonOption, error_console, note, print_json, print_table
 from millstream.spark.job.failure import Failure, JobError
 
 if TYPE_CHECKING:
@@ -49,7 +58,23 @@ RemoteOption: TypeAlias = Annotated[
 DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Only say what would be done.")
 ]
+AllowGapsOption: TypeAlias = Annotated[
+    bool, typer.Option("--allow-gaps", help="Go on where retention was faster.")
+]
+SinceOption: TypeAlias = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="From then on: 10m, 2h, a date.")
+]
+UntilOption: TypeAlias = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Before then.")
+]
 
+#: To which PySpark writes what it raises as well.
+_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+#: What to do where Spark's Python is another one.
+_ELSEWHERE: Final = (
+    'its Python does not have Millstream: install "millstream[spark]" where Spark runs, and have'
+    " PYSPARK_PYTHON name that Python."
+)
 _EXIT_CODES: Final = {
     Failure.USAGE: ExitCode.USAGE,
     Failure.NOT_FOUND: ExitCode.NOT_FOUND,
@@ -64,31 +89,52 @@ _EXIT_CODES: Final = {
 class Shared:
     """The options that every job command has."""
 
-    servers: str
-    properties: list[str] | None = None
-    master: str | None = None
-    remote: str | None = None
-    dry_run: bool = False
+    dry_run: DryRunOption = False
+    as_json: JsonOption = False
+    servers: ServersOption = SERVERS_DEFAULT
+    properties: PropertiesOption = None
+    master: MasterOption = None
+    remote: RemoteOption = None
+
+    def carry_out(self, job: Callable[[RunOptions], Report]) -> None:
+        """Run a job and print its report; exits with 1 where that says that all is not well."""
+        report = perform(job, self)
+        if self.as_json:
+            print_json(report.as_json())
+        else:
+            print_report(report)
+        if not report.is_ok:
+            raise typer.Exit(ExitCode.FAILED)
 
 
-def carry_out(job: Callable[[RunOptions], Report], shared: Shared, *, as_json: bool) -> None:
-    """Run a job and print its report; exits with 1 where the report says that all is not well."""
-    report = perform(job, shared, quiet=as_json)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        print_report(report)
-    if not report.is_ok:
-        raise typer.Exit(ExitCode.FAILED)
+def job_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Have a function as a command of `app`, with the options of `Shared` for its `shared`."""
+    added = inspect.signature(Shared, eval_str=True).parameters
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [each for each in own if each.name != "shared"] + [*added.values()]
+
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            shared = Shared(**{name: given.pop(name) for name in added})
+            function(**given, shared=shared)
+
+        # Typer asks for both.
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return app.command(epilog=EXIT_CODES_HELP)(guarded(command))
+
+    return register
 
 
-def perform(job: Callable[[RunOptions], Report], shared: Shared, *, quiet: bool) -> Report:
+def perform(job: Callable[[RunOptions], Report], shared: Shared) -> Report:
     """Run a job with its progress on standard error. What it raises becomes a CommandError."""
     require_spark()
     if shared.master is not None and shared.remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
     stop = threading.Event()
-    with _explained(), _stopping(stop), _shown(quiet) as progress:
+    with _explained(), _stopping(stop), _shown(shared.as_json) as progress:
         options: RunOptions = {
             "bootstrap_servers": shared.servers,
             "properties": parse_pairs(shared.properties or (), "--property"),
@@ -153,12 +199,16 @@ def _text(value: Value) -> str:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what jobs, clients and Spark raise into a command's failures."""
+    """Turn what jobs, clients and Spark raise into a command's failures, told once."""
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
     from millstream.model.error import BrokerError
     from millstream.spark.error import OptionError, SparkSourceError, Unavailable
+    from millstream.spark.pipeline.progress import reason
 
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
     try:
         yield
     except JobError as error:
@@ -170,13 +220,13 @@ def _explained() -> Iterator[None]:
     except (SparkSourceError, BrokerError) as error:
         raise CommandError(ExitCode.FAILED, str(error)) from None
     except PySparkException as error:
-        text = str(error).partition("\n\nJVM stacktrace")[0].strip()
-        if "DATA_SOURCE_NOT_FOUND" in text:
-            text = (
-                'its Python does not have Millstream: install "millstream[spark]" where Spark runs,'
-                " and have PYSPARK_PYTHON name that Python."
-            )
-        raise CommandError(ExitCode.FAILED, f"Spark: {text}") from None
+        text = str(error)
+        told = _ELSEWHERE if "DATA_SOURCE_NOT_FOUND" in text else reason(text)
+        raise CommandError(ExitCode.FAILED, f"Spark: {told}") from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise CommandError(ExitCode.FAILED, f"{error.filename}: {error.strerror}.") from None
 
 
 @contextmanager

@@ -2,62 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 
-from millstream.cli.connection import SERVERS_DEFAULT, PropertiesOption, ServersOption
-from millstream.cli.failure import EXIT_CODES_HELP, guarded
-from millstream.cli.job_frame import (
-    DryRunOption,
-    MasterOption,
-    RemoteOption,
-    Shared,
-    carry_out,
-    moment_of,
-)
-from millstream.cli.terminal import JsonOption
+from millstream.cli.job_frame import Shared, SinceOption, UntilOption, job_command, moment_of
 
 app = typer.Typer()
 
-_Since: TypeAlias = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="From then on: 10m, 2h, a date.")
-]
-_Until: TypeAlias = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Before then.")
-]
 
-
-@app.command(epilog=EXIT_CODES_HELP)
-@guarded
+@job_command(app)
 def profile(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots there.")
     ] = None,
-    since: _Since = None,
-    until: _Until = None,
-    as_json: JsonOption = False,
-    servers: ServersOption = SERVERS_DEFAULT,
-    properties: PropertiesOption = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    dry_run: DryRunOption = False,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    *,
+    shared: Shared,
 ) -> None:
     """Tell what a topic is like: rates, sizes, keys, partitions, and what to do about them."""
     from millstream.spark.job.profile_job import profile as job
 
     start, end = moment_of(since, "--since"), moment_of(until, "--until")
-    shared = Shared(servers, properties, master, remote, dry_run)
-    carry_out(
-        lambda options: job(topic, html=html, since_ms=start, until_ms=end, **options),
-        shared,
-        as_json=as_json,
-    )
+    shared.carry_out(lambda options: job(topic, html=html, since_ms=start, until_ms=end, **options))
 
 
-@app.command(epilog=EXIT_CODES_HELP)
-@guarded
+@job_command(app)
 def audit(
     source: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The input.")],
     output: Annotated[
@@ -92,14 +64,10 @@ def audit(
     order: Annotated[
         str | None, typer.Option("--order", metavar="SQL", help="A number that orders a table.")
     ] = None,
-    since: _Since = None,
-    until: _Until = None,
-    as_json: JsonOption = False,
-    servers: ServersOption = SERVERS_DEFAULT,
-    properties: PropertiesOption = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    dry_run: DryRunOption = False,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    *,
+    shared: Shared,
 ) -> None:
     """Prove that what went into a pipeline came out once; exits with 1 where it did not."""
     from millstream.spark.job.audit_job import Question
@@ -117,34 +85,25 @@ def audit(
         time=time_sql,
         order=order,
     )
-    shared = Shared(servers, properties, master, remote, dry_run)
-    carry_out(lambda options: job(source, output, question, **options), shared, as_json=as_json)
+    shared.carry_out(lambda options: job(source, output, question, **options))
 
 
-@app.command(epilog=EXIT_CODES_HELP)
-@guarded
+@job_command(app)
 def deadletters(
     topic: Annotated[
         str,
         typer.Argument(metavar="TOPIC", help="The topic, or its dead-letter topic (TOPIC.dlq)."),
     ],
     samples: Annotated[int, typer.Option("--samples", min=0, help="Of each error.")] = 2,
-    since: _Since = None,
-    until: _Until = None,
-    as_json: JsonOption = False,
-    servers: ServersOption = SERVERS_DEFAULT,
-    properties: PropertiesOption = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    dry_run: DryRunOption = False,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    *,
+    shared: Shared,
 ) -> None:
     """Tell what failed and why: dead letters by error, source, time and schema."""
     from millstream.spark.job.deadletters_job import deadletters as job
 
     start, end = moment_of(since, "--since"), moment_of(until, "--until")
-    shared = Shared(servers, properties, master, remote, dry_run)
-    carry_out(
-        lambda options: job(topic, samples=samples, since_ms=start, until_ms=end, **options),
-        shared,
-        as_json=as_json,
+    shared.carry_out(
+        lambda options: job(topic, samples=samples, since_ms=start, until_ms=end, **options)
     )

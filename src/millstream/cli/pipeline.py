@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from millstream.cli.connection import SERVERS_DEFAULT, parse_pairs
-from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.failure import (
+    EXIT_CODES_HELP,
+    CommandError,
+    ExitCode,
+    guarded,
+    no_connection,
+)
 from millstream.cli.terminal import JsonOption, format_duration, note, print_json
 
 if TYPE_CHECKING:
+    from millstream.cli.pipeline_view import FlowView
     from millstream.spark.pipeline.project import Project
-    from millstream.spark.pipeline.run import Pipeline, Selection
+    from millstream.spark.pipeline.run import Pipeline
+    from millstream.spark.pipeline.update import PipelineError, Selection
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +35,9 @@ app = typer.Typer(
 )
 
 _HERE: Final = Path()
+_CONNECT_S_MAX: Final = 10.0
+#: Of a Spark Connect server, unless another one is given.
+_REMOTE_PORT: Final = 15002
 _ProjectArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The project's folder, or its spark-pipeline.yml.")
 ]
@@ -131,50 +143,58 @@ def run(
     Ctrl-C and SIGTERM end it at once and harm nothing: the next run goes on from there."""
     from millstream.cli.pipeline_view import FlowView
 
-    with _explained(remote):
+    view = FlowView()
+    with _explained(remote), _summed_up(view, as_json):
         selection = _selection(refresh, full_refresh, full_refresh_all)
         project = _project(folder, servers, conf)
-        view = FlowView()
-        note(f"{project.spec.name}: starting Spark")
+        if remote is None and (master or "local").startswith("local"):
+            _require_broker(project)
+        note(f"{project.spec.name}: {'starting Spark' if remote is None else f'on {remote}'}")
         with _pipeline(project, master, remote, view.show) as pipeline:
             ending = threading.Event()
             with _stopping(ending, pipeline):
-                updates = _updates(pipeline, selection, pause if continuous else None, ending, view)
-    if as_json:
-        print_json(view.summary(updates))
-    else:
-        view.print()
-    if ending.is_set() and not continuous:
+                _update(pipeline, selection, pause if continuous else None, ending, view)
+    if not continuous and not view.updates:
         raise CommandError(ExitCode.INTERRUPTED, "stopped before all was up to date; run it again.")
 
 
-def _updates(
+def _update(
     pipeline: Pipeline,
     selection: Selection,
     pause_s: float | None,
     ending: threading.Event,
-    view: Any,
-) -> int:
-    """How many were made: one, or as many as there is time for."""
-    from millstream.spark.pipeline.run import Selection, StoppedError
+    view: FlowView,
+) -> None:
+    """Once, or as often as there is time for."""
+    from millstream.spark.pipeline.update import Selection, StoppedError
 
-    done = 0
     while not ending.is_set():
         start = time.monotonic()
         try:
             pipeline.update(selection)
         except StoppedError:
-            break
+            return
         finally:
             view.add(pipeline.progress)
-        done += 1
+        view.updates += 1
         note(f"up to date after {format_duration(time.monotonic() - start)}")
         if pause_s is None:
-            break
+            return
         # Only the first update begins tables anew.
         selection = Selection(refresh=selection.refresh + selection.full_refresh)
         ending.wait(pause_s)
-    return done
+
+
+@contextmanager
+def _summed_up(view: FlowView, as_json: bool) -> Iterator[None]:
+    """What became of each flow, also where the run failed; nothing where no flow was heard of."""
+    try:
+        yield
+    finally:
+        if as_json:
+            print_json(view.summary())
+        elif view:
+            view.print()
 
 
 def _project(folder: Path, servers: str | None, conf: Sequence[str] | None) -> Project:
@@ -186,10 +206,47 @@ def _project(folder: Path, servers: str | None, conf: Sequence[str] | None) -> P
     return project.find(folder, given)
 
 
+def _require_broker(project: Project) -> None:
+    """Where nobody listens, that is known at once, and need not be waited for."""
+    from millstream.spark.pipeline.project import SERVERS_KEY
+
+    servers = project.spec.configuration.get(SERVERS_KEY, "")
+    refusals = [_refusal(*_address(each)) for each in servers.split(",") if each]
+    if refusals and all(refusals):
+        raise no_connection(servers, refusals[0])
+
+
+def _require_remote(remote: str) -> None:
+    if not remote.startswith("sc://"):
+        raise CommandError(ExitCode.USAGE, f"--remote {remote!r} is not sc://HOST:PORT.")
+    address = remote.removeprefix("sc://").partition("/")[0]
+    if refusal := _refusal(*_address(address, _REMOTE_PORT)):
+        raise CommandError(
+            ExitCode.NO_CONNECTION, f"no answer from Spark Connect at {remote}: {refusal}."
+        )
+
+
+def _address(text: str, port: int = 0) -> tuple[str, int]:
+    """Host and port, which is 0 where it is no number."""
+    host, colon, number = text.strip().rpartition(":")
+    if not colon:
+        return text.strip(), port
+    return host.strip("[]"), int(number) if number.isdecimal() else 0
+
+
+def _refusal(host: str, port: int) -> str:
+    """Why there is nobody to connect to; empty where there is somebody."""
+    try:
+        socket.create_connection((host, port), _CONNECT_S_MAX).close()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
 def _selection(
     refresh: list[str] | None, full_refresh: list[str] | None, full_refresh_all: bool
 ) -> Selection:
-    from millstream.spark.pipeline.run import Selection
+    from millstream.spark.pipeline.update import Selection
 
     try:
         return Selection(tuple(refresh or ()), tuple(full_refresh or ()), full_refresh_all)
@@ -202,13 +259,15 @@ def _pipeline(
     project: Project, master: str | None, remote: str | None, on_change: Callable[[Any], None]
 ) -> Iterator[Pipeline]:
     from millstream.spark.pipeline.run import Pipeline
-    from millstream.spark.pipeline.session import connect_session
+    from millstream.spark.pipeline.session import connected
 
     if master is not None and remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
+    if remote is not None:
+        _require_remote(remote)
     config = project.static_config()
-    with connect_session(project.spec.name, master=master, remote=remote, config=config) as spark:
-        yield Pipeline(spark, project, on_change)
+    with connected(project.spec.name, master=master, remote=remote, config=config) as sessions:
+        yield Pipeline(sessions, project, on_change)
 
 
 @contextmanager
@@ -224,7 +283,7 @@ def _explained(remote: str | None) -> Iterator[None]:
 
     from millstream.spark.pipeline import project
     from millstream.spark.pipeline.progress import reason
-    from millstream.spark.pipeline.run import PipelineError
+    from millstream.spark.pipeline.update import PipelineError
 
     try:
         yield
@@ -233,8 +292,13 @@ def _explained(remote: str | None) -> Iterator[None]:
     except project.ProjectError as error:
         raise CommandError(ExitCode.USAGE, str(error)) from None
     except PipelineError as error:
-        raise CommandError(ExitCode.FAILED, str(error)) from None
+        raise _failure(error) from None
     except PySparkException as error:
+        if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            raise CommandError(
+                ExitCode.FAILED,
+                "Spark did not start: it needs Java 17, on PATH or in JAVA_HOME.",
+            ) from None
         if remote is None:
             raise CommandError(ExitCode.FAILED, reason(str(error))) from None
         raise CommandError(
@@ -242,13 +306,27 @@ def _explained(remote: str | None) -> Iterator[None]:
         ) from None
 
 
+def _failure(error: PipelineError) -> CommandError:
+    from millstream.spark.error import Unavailable, UnknownTopic
+
+    if UnknownTopic.__name__ in error.errors:
+        return CommandError(
+            ExitCode.NOT_FOUND, f"{error}\n`millstream topic create TOPIC` makes a topic."
+        )
+    no_answer = Unavailable.__name__ in error.errors
+    return CommandError(ExitCode.NO_CONNECTION if no_answer else ExitCode.FAILED, str(error))
+
+
 @contextmanager
 def _stopping(ending: threading.Event, pipeline: Pipeline) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM end the run."""
+    """Have the first Ctrl-C or SIGTERM end the run, and the next one the command."""
 
-    def stop(*_: object) -> None:
+    def stop(number: int, frame: Any) -> None:
+        if ending.is_set():
+            signal.default_int_handler(number, frame)
         ending.set()
         pipeline.stop()
+        note("stopping; once more to stop at once")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, stop) for number in numbers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.terminal import counted, format_duration, note, print_table
@@ -16,19 +17,24 @@ _QUIET = frozenset({"queued", "starting", "planning", "excluded"})
 class FlowView:
     """What was said of each flow last is not said twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] = note) -> None:
+        self._say = say
         self._lock = threading.Lock()
         self._said: dict[str, str] = {}
         #: Over all updates: rows and batches add up, the rest is of the last.
         self._flows: dict[str, dict[str, Any]] = {}
+        #: How many brought everything up to date.
+        self.updates = 0
 
     def show(self, flow: FlowProgress) -> None:
         text = line(flow)
+        # Spark says of a query that has failed, too, that it is completed.
+        is_quiet = flow.state in _QUIET or (flow.state == "completed" and not flow.batches)
         with self._lock:
-            if flow.state in _QUIET or self._said.get(flow.name) == text:
+            if is_quiet or self._said.get(flow.name) == text:
                 return
             self._said[flow.name] = text
-        note(text)
+        self._say(text)
 
     def add(self, progress: RunProgress) -> None:
         """An update that is over."""
@@ -38,8 +44,11 @@ class FlowView:
                 now[figure] += known.get(figure, 0)
             self._flows[name] = now
 
-    def summary(self, updates: int) -> dict[str, Any]:
-        return {"updates": updates, "flows": list(self._flows.values())}
+    def __bool__(self) -> bool:
+        return bool(self._flows)
+
+    def summary(self) -> dict[str, Any]:
+        return {"updates": self.updates, "flows": list(self._flows.values())}
 
     def print(self) -> None:
         headings = ["FLOW", "STATE", "ROWS", "BATCHES", "ROWS/S", "BATCH", "LAG"]

@@ -5,18 +5,21 @@ fetched, tell the application) is the core's, through `Rebalanced`.
 
     resting   the application is busy with what it has: everything is paused for it, so that the
               consumer can be polled, and stays in its group, without taking in more
+    waiting   where a partition begins is not certain yet: see `settling`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import Consumer as Handle
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
+from millstream.client.consumer_handle import rows_of, seek
 from millstream.client.error import UsageError
 from millstream.client.record import Partition
+from millstream.client.settling import Settling
 
 
 class Rebalanced(Protocol):
@@ -33,8 +36,12 @@ class Rebalanced(Protocol):
 
 
 class Assignment:
-    def __init__(self, handle: Handle, told: Rebalanced, *, is_cooperative: bool) -> None:
+    def __init__(
+        self, handle: Handle, told: Rebalanced, settling: Settling | None, is_cooperative: bool
+    ) -> None:
+        """`settling` is for consumers in groups."""
         self._handle = handle
+        self._settling = settling
         self._told = told
         self._is_cooperative = is_cooperative
         self.partitions: set[Partition] = set()
@@ -87,7 +94,7 @@ class Assignment:
         chosen = set(partitions)
         self._paused -= chosen
         if not self.is_resting:
-            self._handle.resume(rows_of(chosen))
+            self._handle.resume(rows_of(chosen - self.waiting))
 
     @property
     def paused(self) -> set[Partition]:
@@ -101,7 +108,33 @@ class Assignment:
     def wake(self) -> None:
         if self.is_resting:
             self.is_resting = False
-            self._handle.resume(rows_of(self.partitions - self._paused))
+            self._handle.resume(rows_of(self.partitions - self._paused - self.waiting))
+
+    # Partitions that wait
+
+    @property
+    def waiting(self) -> set[Partition]:
+        return set() if self._settling is None else self._settling.waiting
+
+    def begin_settled(self, start: int) -> list[Message]:
+        """Begin with partitions that need not wait any longer, at `start` if nothing is committed.
+        Records of others that came meanwhile."""
+        strays: list[Message] = []
+        if self._settling is None:
+            return strays
+        for partition, offset in self._settling.look().items():
+            if partition in self.waiting:
+                strays += seek(self._handle, partition, start if offset < 0 else offset)
+                self.release([partition])
+        return strays
+
+    def release(self, partitions: Iterable[Partition]) -> None:
+        """It is known where they begin: those that waited for it need not any longer."""
+        chosen = self.waiting & set(partitions)
+        if self._settling is not None and chosen:
+            self._settling.drop(chosen)
+            if not self.is_resting:
+                self._handle.resume(rows_of(chosen - self._paused))
 
     # librdkafka's callbacks
 
@@ -111,16 +144,24 @@ class Assignment:
         self._starts = {}
         try:
             self._told.assigned(came)
-            for row, partition in zip(rows, came, strict=True):
-                row.offset = self._starts.get(partition, row.offset)
+            placed = self._placed(rows, self._starts)
         finally:
             self._starts = None
         if self._is_cooperative:
-            handle.incremental_assign(rows)
+            handle.incremental_assign(placed)
         else:
-            handle.assign(rows)
-        if self.is_resting:
-            handle.pause(rows_of(came))
+            handle.assign(placed)
+        held = set(came) if self.is_resting else self.waiting & set(came)
+        if held:
+            handle.pause(rows_of(held))
+
+    def _placed(
+        self, rows: list[TopicPartition], starts: Mapping[Partition, int]
+    ) -> list[TopicPartition]:
+        """With offsets: those that the application chose, or the group's."""
+        chosen = [TopicPartition(*partition, offset) for partition, offset in starts.items()]
+        others = [row for row in rows if (row.topic, row.partition) not in starts]
+        return chosen + (others if self._settling is None else self._settling.placed(others))
 
     def _on_revoke(self, handle: Handle, rows: list[TopicPartition]) -> None:
         gone = [Partition(row.topic, row.partition) for row in rows]
@@ -141,11 +182,9 @@ class Assignment:
     ) -> None:
         self.partitions.difference_update(gone)
         self._paused.difference_update(gone)
+        if self._settling is not None:
+            self._settling.drop(gone)
         if self._is_cooperative:
             handle.incremental_unassign(rows)
         else:
             handle.unassign()
-
-
-def rows_of(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    return [TopicPartition(*partition) for partition in partitions]

@@ -10,7 +10,6 @@ from typing import Any, Final
 from confluent_kafka import Consumer as Handle
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from millstream.client.assignment import rows_of
 from millstream.client.buffer import partition_of
 from millstream.client.error import CommitFailed, UsageError, error_of, from_kafka
 from millstream.client.lane import LOGGER
@@ -39,9 +38,15 @@ def open_handle(properties: dict[str, Any]) -> Handle:
 
 
 def fetch(
-    handle: Handle, count_max: int, timeout_s: float, is_over: Callable[[], bool]
+    handle: Handle,
+    count_max: int,
+    timeout_s: float,
+    is_over: Callable[[], bool],
+    meanwhile: Callable[[], None],
 ) -> list[Message]:
-    """What is there, or else the first to come; errors are among it."""
+    """What is there, or else the first to come; errors are among it. Calls `meanwhile` first, and
+    now and then while it waits."""
+    meanwhile()
     messages = handle.consume(count_max, 0)
     deadline = time.monotonic() + timeout_s
     while not messages and not is_over():
@@ -53,6 +58,8 @@ def fetch(
             messages = [first]
             if count_max > 1:
                 messages += handle.consume(count_max - 1, 0)
+        else:
+            meanwhile()
     return messages
 
 
@@ -129,6 +136,10 @@ def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
 
 def offsets_in(rows: Iterable[TopicPartition]) -> dict[Partition, int]:
     return {Partition(row.topic, row.partition): row.offset for row in rows}
+
+
+def rows_of(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(*partition) for partition in partitions]
 
 
 def answered(call: Callable[[], Any], what: str) -> Any:

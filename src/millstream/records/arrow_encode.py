@@ -48,7 +48,8 @@ if not is_compiled():
 
 
 def _varint_size(value: int) -> int:
-    raw = (value << 1) ^ (value >> 63)
+    raw = value  # Unsigned in C, which may not shift what is negative to the left.
+    raw = (raw << 1) ^ (value >> 63)
     size = 1
     while raw > 0x7F:
         raw >>= 7
@@ -217,8 +218,11 @@ def murmur2(data: Buffer, start: int, size: int) -> int:
     digest = _SEED ^ size
     position = start
     for _ in range(size >> 2):
-        word = data[position] | data[position + 1] << 8
-        word |= data[position + 2] << 16 | data[position + 3] << 24
+        # By bytes: in C one that is shifted up to the sign would be a number below zero.
+        word = data[position + 3]
+        word = word << 8 | data[position + 2]
+        word = word << 8 | data[position + 1]
+        word = word << 8 | data[position]
         word = (word * _MULTIPLIER) & _MASK
         word ^= word >> 24
         word = (word * _MULTIPLIER) & _MASK
@@ -334,7 +338,8 @@ class OpenBatch:
                 self.size += size
 
     def _put_varint(self, value: int) -> None:
-        raw = (value << 1) ^ (value >> 63)
+        raw = value  # Unsigned in C, which may not shift what is negative to the left.
+        raw = (raw << 1) ^ (value >> 63)
         while raw > 0x7F:
             self._data[self.size] = (raw & 0x7F) | 0x80
             self.size += 1

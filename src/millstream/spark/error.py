@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Final
+
+logger: Final = logging.getLogger("millstream.spark")
+
 
 class SparkSourceError(Exception):
     """Base of what the source and the sink raise on purpose."""
@@ -9,6 +16,10 @@ class SparkSourceError(Exception):
 
 class OptionError(SparkSourceError, ValueError):
     """An option is unknown, malformed, or contradicts another; the text names it."""
+
+
+class UnknownTopic(OptionError):  # noqa: N818 - what the option names
+    """A topic that is to be read or written does not exist."""
 
 
 class Unavailable(SparkSourceError):  # noqa: N818 - names a state of the cluster
@@ -21,3 +32,24 @@ class ConnectionLost(SparkSourceError):  # noqa: N818 - what happened to the con
 
 class DataLoss(SparkSourceError):  # noqa: N818 - what happened to the data
     """Records that a query was to read are not there any more."""
+
+
+class Brief(ContextDecorator):
+    """Has Spark show the sentence of an error of ours, and not the long way to it.
+
+    Spark puts tracebacks before the sentence, with those of all causes; they are logged here for
+    debugging instead. Errors that nobody foresaw keep theirs.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, SparkSourceError):
+            logger.debug("what led to it", exc_info=error)
+            raise error.with_traceback(None) from None

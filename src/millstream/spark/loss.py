@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Final
-
-from millstream.spark.error import DataLoss
-
-logger: Final = logging.getLogger("millstream.spark")
+from millstream.spark.error import DataLoss, logger
 
 
 class LossPolicy:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from millstream.spark.connection.cluster import Cluster, Topic, TopicPartition
-from millstream.spark.error import OptionError
+from millstream.spark.error import OptionError, UnknownTopic
 from millstream.spark.loss import LossPolicy
 from millstream.spark.offsets import OffsetRange
 from millstream.spark.options import SourceOptions
@@ -30,11 +30,11 @@ class Planner:
         self._loss = LossPolicy(options.fail_on_data_loss)
 
     def topics(self) -> list[Topic]:
-        """The topics that are read, as they are now. Raises OptionError for one there is not."""
+        """The topics that are read, as they are now. Raises UnknownTopic for one there is not."""
         found = self.found_topics()
         for name in self._names():
             if not any(topic.name == name for topic in found):
-                raise OptionError(f"{self._way()} names topic {name}, which does not exist")
+                raise UnknownTopic(f"{self._way()} names topic {name}, which does not exist")
         return found
 
     def found_topics(self) -> list[Topic]:

@@ -32,8 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.spark.connection.cluster import GROUP, Cluster, TopicPartition
 from millstream.spark.connection.setting import ConnectionSettings
-from millstream.spark.error import OptionError, SparkSourceError
-from millstream.spark.loss import logger
+from millstream.spark.error import OptionError, SparkSourceError, logger
 from millstream.spark.options import stream_options
 from millstream.spark.position import offsets_from_json
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse

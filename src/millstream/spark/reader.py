@@ -17,7 +17,7 @@ from millstream.records.batch import CorruptBatch
 from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch
 from millstream.spark.connection.cluster import Cluster
-from millstream.spark.error import SparkSourceError
+from millstream.spark.error import Brief, SparkSourceError
 from millstream.spark.fetch import FetchPlan, RangeFetcher
 from millstream.spark.loss import LossPolicy
 from millstream.spark.offsets import OffsetRange
@@ -51,7 +51,7 @@ class RangeReader:
         options, wanted = self._options, partition.wanted
         loss = LossPolicy(options.fail_on_data_loss)
         plan = FetchPlan(wanted, partition.topic_id, options.fetch, loss)
-        with Cluster(options.connection) as cluster:
+        with Brief(), Cluster(options.connection) as cluster:
             try:
                 yield from self._decode(RangeFetcher(cluster, plan), wanted)
             except CorruptBatch as error:

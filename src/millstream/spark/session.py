@@ -37,7 +37,8 @@ def spark_session(
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A session named `app`: on `master` (all cores of this machine unless it is given), or of the
-    Spark Connect server at `remote`. `config` wins over what is set here.
+    Spark Connect server at `remote` (`local[2]`: one that is started here). `config` wins over what
+    is set here.
 
     Raises ValueError if both are given, ImportError if Spark is not installed.
     """
@@ -48,13 +49,11 @@ def spark_session(
     except ImportError as error:
         raise ImportError('Spark is not installed: install "millstream[spark]"') from error
     builder = SparkSession.builder.appName(app)
-    if remote is not None:
-        builder = builder.remote(remote)
-        settings = dict(_CONFIG)
-    else:
-        chosen = master or os.environ.get("SPARK_MASTER") or LOCAL_MASTER
-        builder = builder.master(chosen)
-        settings = _CONFIG | _CLASSIC_CONFIG | _place(chosen)
+    chosen = remote or master or os.environ.get("SPARK_MASTER") or LOCAL_MASTER
+    builder = builder.master(chosen) if remote is None else builder.remote(remote)
+    settings = dict(_CONFIG)
+    if remote is None or remote.startswith("local"):
+        settings |= _CLASSIC_CONFIG | _place(chosen)
     for name, value in (settings | dict(config or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from millstream.spark.connection.cluster import Cluster
+from millstream.spark.error import Brief
 from millstream.spark.filter import Narrowing, narrow
 from millstream.spark.offsets import OffsetRange, ranges_between, split_ranges
 from millstream.spark.options import batch_options
@@ -40,11 +41,13 @@ class FilterHook:
 class BatchReader(DataSourceReader):
     """What `spark.read` reads with."""
 
+    @Brief()
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = batch_options(options)
         self._ranges = RangeReader(self._options, requested_columns(schema))
         self.pushFilters = FilterHook()  # type: ignore[method-assign]
 
+    @Brief()
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with Cluster(options.connection) as cluster:

@@ -7,6 +7,9 @@ ids of topics, when a batch was last given. Tasks get a copy of it only to read 
     latestOffset    where the next batch ends; also finds new partitions and lost topics
     partitions      the ranges of a batch, also of one that is repeated after a restart
     commit          a batch is finished: Spark tells this one batch late, and not of the last one
+
+Spark does not show what a stream reader raises while it is made, but an error of its own about the
+reader that is missing. So `stream_reader` makes one that raises it at the first question.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.spark.connection.cluster import Cluster, TopicPartition
+from millstream.spark.connection.cluster import Cluster, Topic, TopicPartition
+from millstream.spark.error import Brief, OptionError
 from millstream.spark.loss import LossPolicy
 from millstream.spark.offsets import bound_offsets, limit_offsets, ranges_between, split_ranges
 from millstream.spark.options import stream_options
@@ -38,8 +42,42 @@ from millstream.spark.schema import requested_columns
 JsonOffsets = dict[str, dict[str, int]]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """What `spark.readStream` reads with."""
+    try:
+        return StreamReader(options, schema)
+    except OptionError as error:
+        return RefusedReader(error)
+
+
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says what is wrong with the options of a query, new or going on."""
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    @Brief()
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802
+        raise self._error
+
+    @Brief()
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        raise self._error
+
+    @Brief()
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self._error
+
+    @Brief()
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of one query. Raises OptionError."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = stream_options(options)
@@ -63,9 +101,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Planning
 
+    @Brief()
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         planner = self._planner()
-        start = planner.start(self._partitions(planner))
+        start = planner.start(planner.partitions(self._topics(planner.topics())))
         # Asked again after a crash in the first batch, "latest" would be another offset. So the
         # first batch is an empty one: its end, which Spark keeps, is where the query begins.
         self._is_pinning = self._options.starting.moves or not self._options.is_timestamp_required
@@ -78,6 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @Brief()
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
         if self._is_pinning:
             self._is_pinning = False
@@ -97,12 +137,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(end if most is None else limit_offsets(begin, end, most))
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
-        return None if self._latest is None else offsets_to_json(self._latest)
+        # A batch that is repeated after a restart was planned without asking for the latest.
+        found = self._target if self._latest is None else self._latest
+        return None if found is None else offsets_to_json(found)
 
+    @Brief()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         planner = self._planner()
         self._target = planner.latest(self._partitions(planner))
 
+    @Brief()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         if self._is_pinning:
             # The first batch again, after a crash: it was an empty one.
@@ -121,6 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return [RangePartition(part, self._topic_ids.get(part.topic, bytes(16))) for part in ranges]
 
+    @Brief()
     def commit(self, end: JsonOffsets) -> None:
         if self._options.group_id is None:
             return
@@ -148,7 +193,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _partitions(self, planner: Planner) -> set[TopicPartition]:
         """The partitions that are read, as they are now; what became of topics is noticed."""
-        topics = planner.found_topics() if self._topic_ids else planner.topics()
+        # A query that goes on without what is lost does so too where that is a whole topic.
+        goes_on = self._topic_ids or not self._options.fail_on_data_loss
+        topics = planner.found_topics() if goes_on else planner.topics()
+        return planner.partitions(self._topics(topics))
+
+    def _topics(self, topics: list[Topic]) -> list[Topic]:
+        """The same, remembered by their ids."""
         for topic in topics:
             known = self._topic_ids.setdefault(topic.name, topic.topic_id)
             if known != topic.topic_id:
@@ -157,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"Topic {topic.name} was deleted and created anew while the query ran: what"
                     " was not read of it is gone."
                 )
-        return planner.partitions(topics)
+        return topics
 
     def _starts_of_new(self, planner: Planner, begin: Offsets, end: Offsets) -> Offsets:
         """Where partitions begin that were not there before: at their first record."""

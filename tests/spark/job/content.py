@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from harness.topic_content import Message, NewMessage
+from millstream.spark.job.archive_job import TableFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,6 +68,30 @@ def latest_rows(messages: list[Message]) -> Rows:
         for key, each in winners.items()
         if each.value is not None
     }
+
+
+def opened_by_others(root: Path, kind: TableFormat) -> tuple[list[Message], int]:
+    """The records, and the number of files, as those see them who know nothing of Millstream."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        delta = DeltaTable(str(root))
+        found, files = delta.to_pyarrow_table(), len(delta.file_uris())
+    else:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        place = f"sqlite:///{root / '_millstream' / 'catalog.db'}"
+        catalog = SqlCatalog("millstream", uri=place, warehouse=f"file://{root}")
+        table = catalog.load_table("millstream.archive")
+        found, files = table.scan().to_arrow(), len(table.inspect.files())
+    return sorted(map(_message, found.to_pylist()), key=lambda each: each[:3]), files
+
+
+def _message(row: dict[str, Any]) -> Message:
+    headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+    names = ("topic", "partition", "offset", "key", "value")
+    milliseconds = round(row["timestamp"].timestamp() * 1000)
+    return Message(*(row[name] for name in names), milliseconds, headers)
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.job.content import KEEPING, messages_of, some_messages
+from tests.spark.job.content import KEEPING, messages_of, opened_by_others, some_messages
 
 from harness.topic_content import read_messages, write_messages
 from millstream.spark.job import ArchiveOptions, Failure, JobError, Report, Step, archive
@@ -127,6 +127,13 @@ def test_a_run_that_dies_neither_loses_nor_doubles(
     assert not list((tmp_path / "_staging").glob("*"))
 
 
+#: Where runs die, one after the other; `moved` is between a batch's files and Delta's commit.
+_DEATHS = {
+    "delta": ("written", "moved", "committed"),
+    "iceberg": ("written", "committed", "compacted", "replaced"),
+}
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_table_formats(
     run: Archive,
@@ -135,38 +142,32 @@ def test_table_formats(
     topic: str,
     tmp_path: Path,
     kind: TableFormat,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for at in _DEATHS[kind]:
 
-    def kill(step: Step) -> None:
-        if step.what == "written" and step.done:
-            raise Killed
+        def kill(step: Step, at: str = at) -> None:
+            if step.what == at and (step.done or at != "written"):
+                raise Killed
 
-    with pytest.raises(Killed):
-        run(table_format=kind, progress=kill)
-    run(table_format=kind)
+        with monkeypatch.context() as patch:
+            if at == "moved":
+                patch.setattr("millstream.spark.job.archive_delta._add_action", _die)
+            with pytest.raises(Killed):
+                run(table_format=kind, progress=kill)
     expected = read_messages(broker.bootstrap_servers, [topic])
-    assert _archived(spark, tmp_path, topic, kind) == expected
-    table = _opened(tmp_path, kind)
-    assert sorted((row["partition"], row["offset"]) for row in table) == [
-        (each.partition, each.offset) for each in expected
-    ]
+    assert opened_by_others(tmp_path, kind)[0] == expected
+    report = run(table_format=kind)
+    rows, files = opened_by_others(tmp_path, kind)
+    assert report.facts["records"] == 0
+    assert rows == _archived(spark, tmp_path, topic, kind) == expected
+    assert files == 2, "the files of an hour were not joined"
+    with pytest.raises(JobError, match=f"an archive of the format {kind}, not parquet"):
+        run()
 
 
-def _opened(root: Path, kind: TableFormat) -> list[dict[str, int]]:
-    """The table as those who know nothing of Millstream read it."""
-    if kind == "delta":
-        from deltalake import DeltaTable
-
-        found = DeltaTable(str(root)).to_pyarrow_table(columns=["partition", "offset"])
-    else:
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        place = f"sqlite:///{root / '_millstream' / 'catalog.db'}"
-        catalog = SqlCatalog("millstream", uri=place, warehouse=f"file://{root}")
-        table = catalog.load_table("millstream.archive")
-        found = table.scan(selected_fields=("partition", "offset")).to_arrow()
-    rows: list[dict[str, int]] = found.to_pylist()
-    return rows
+def _die(*_: object) -> None:
+    raise Killed
 
 
 def test_what_can_not_be_archived(

@@ -63,6 +63,10 @@ def test_exit_codes(job: Job, tmp_path: Path, topic_name: str) -> None:
     replay = ("replay", "t", "--to", "u", "--state", tmp_path)
     assert job(*replay, "--range", "0:1").exit_code == 2
     assert job(*replay, "--since", "yesterday").exit_code == 2
+    file = tmp_path / "file"
+    file.write_text("")
+    wrong = job("archive", "t", "--to", file, "--available-now")
+    assert (wrong.exit_code, f"{file}/_millstream: Not a directory." in wrong.stderr) == (1, True)
     nobody = ("-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=300")
     assert job("snapshot", "t", *to, *nobody).exit_code == 4
 
@@ -93,5 +97,14 @@ def test_commands_that_look(job: Job, broker: LocalBroker, topic_name: str, tmp_
     lost = job("audit", topic_name, "--output", f"{topic_name}.dlq", "--json")
     assert (lost.exit_code, json.loads(lost.stdout)["missing"]) == (1, 20), lost.output
     assert job("audit", topic_name, "--output", "t", "--identity", "name").exit_code == 2
+    for arguments, code, said in (
+        (("--output", topic_name, "--where", "offset <"), 2, "the condition 'offset <' can't be"),
+        (("--output", tmp_path / "none", "--dry-run"), 0, ""),
+        (("--output", tmp_path / "none"), 3, "none has no Parquet table."),
+        (("--output", f"{topic_name}-none"), 3, "does not exist"),
+        (("--output", topic_name, "--identity", "sql:nothing"), 2, "can't be used"),
+    ):
+        outcome = job("audit", topic_name, *arguments)
+        assert (outcome.exit_code, said in outcome.stderr) == (code, True), outcome.output
     letters = job("deadletters", topic_name, "--since", "1h", "--json")
     assert (letters.exit_code, json.loads(letters.stdout)["letters"]) == (0, 0), letters.output

@@ -9,7 +9,7 @@ from millstream.spark.job.failure import Failure, JobError
 
 
 def test_commits_are_numbered_and_taken_once(tmp_path: Path) -> None:
-    log = CommitLog(tmp_path)
+    log = CommitLog(tmp_path, "archive")
     assert log.last() is None
     with log.lock():
         log.append(1, {"a": 1})
@@ -25,7 +25,7 @@ def test_commits_are_numbered_and_taken_once(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_run_left_is_no_commit(tmp_path: Path) -> None:
-    log = CommitLog(tmp_path)
+    log = CommitLog(tmp_path, "archive")
     with log.lock():
         log.append(1, {})
     left = tmp_path / "_millstream" / "00.tmp"
@@ -37,17 +37,17 @@ def test_what_a_dead_run_left_is_no_commit(tmp_path: Path) -> None:
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with (
-        CommitLog(tmp_path).lock(),
+        CommitLog(tmp_path, "archive").lock(),
         pytest.raises(JobError, match="another run is at work"),
-        CommitLog(tmp_path).lock(),
+        CommitLog(tmp_path, "archive").lock(),
     ):
         pass
-    with CommitLog(tmp_path).lock():
+    with CommitLog(tmp_path, "archive").lock():
         pass
 
 
 def test_old_commits_can_go(tmp_path: Path) -> None:
-    log = CommitLog(tmp_path)
+    log = CommitLog(tmp_path, "archive")
     with log.lock():
         for number in (1, 2, 3):
             log.append(number, {})
@@ -61,3 +61,13 @@ def test_where_commits_can_be(tmp_path: Path) -> None:
     assert local_path(str(tmp_path)) == tmp_path
     with pytest.raises(JobError, match="s3://bucket/x: commits need a file system"):
         local_path("s3://bucket/x")
+
+
+def test_folders_of_other_things_are_refused(tmp_path: Path) -> None:
+    log = CommitLog(tmp_path, "archive")
+    with log.lock():
+        log.append(1, {})
+    assert log.last() is not None
+    with pytest.raises(JobError, match="of the job archive, not of snapshot") as caught:
+        CommitLog(tmp_path, "snapshot").last()
+    assert caught.value.kind is Failure.USAGE

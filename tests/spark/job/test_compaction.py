@@ -11,5 +11,9 @@ def test_folders_with_several_small_files() -> None:
         File("topic=a/hour=2/alone", 1, 10),
         File("topic=a/hour=2/large", 9, 100),
     ]
-    assert small_files([*others, *small], 100) == [small]
-    assert small_files(others, 100) == []
+    assert small_files([*others, *small], 100, _folder) == [small]
+    assert small_files(others, 100, _folder) == []
+
+
+def _folder(file: File) -> str:
+    return file.path.rpartition("/")[0]

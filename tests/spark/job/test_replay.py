@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +73,7 @@ def _source(message: Message) -> str:
 def test_a_replay_that_dies_goes_on(
     run: Replay, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
-    settings = ReplayOptions(same_partitions=True, chunk_records_max=120)
+    settings = ReplayOptions(same_partitions=True, chunk_records_max=80)
     assert run(settings, dry_run=True).facts["records"] == 200
     assert not (tmp_path / "state").exists()
     for at in ("sending", "sent", "noted"):
@@ -82,7 +84,11 @@ def test_a_replay_that_dies_goes_on(
 
         with pytest.raises(KeyboardInterrupt):
             run(settings, progress=kill)
-    report = run(settings)
+    _stop_under_a_rate(run, settings)
+    chunks: list[int] = []
+    report = run(settings, progress=lambda step: chunks.append(step.done))
+    first = chunks[2] - chunks[0]
+    assert 0 < first <= 5, "the chunk that a run under the rate had begun"
     assert report.facts["records of all runs"] == 200
     servers = broker.bootstrap_servers
     before, after = read_messages(servers, [topics[0]]), read_messages(servers, [topics[1]])
@@ -92,6 +98,18 @@ def test_a_replay_that_dies_goes_on(
     ids = {dict(each.headers)[ID_HEADER] for each in after}
     assert ids == {str(report.facts["replay id"]).encode()}
     assert run(settings).facts["records"] == 0
+
+
+def _stop_under_a_rate(run: Replay, settings: ReplayOptions) -> None:
+    """A run that would take minutes is stopped while it waits."""
+    stop = threading.Event()
+
+    def follow(step: Step) -> None:
+        if step.what == "noted":
+            stop.set()
+
+    report = run(replace(settings, rate=1.0), progress=follow, stop=stop)
+    assert (report.is_ok, "run again to go on" in report.notes[0]) == (False, True)
 
 
 def test_choices(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.broker_process import wait_until
+from harness.spark_connect import spark_connect_server
 from millstream import Admin, Producer
 from millstream.client.dead_letter import Shelf
 from millstream.testing.broker import LocalBroker
@@ -26,7 +27,7 @@ SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 ON_SPARK = (
     *("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=1"),
     # On a busy machine Spark's Python workers may not come up in the ten seconds that they have.
-    *("--conf", "spark.sql.pipelines.maxConcurrentFlows=1"),
+    *("--conf", "spark.sql.pipelines.execution.maxConcurrentFlows=1"),
     *("--conf", "spark.sql.pipelines.maxFlowRetryAttempts=20"),
 )
 
@@ -132,6 +133,9 @@ def test_the_next_run_goes_on_where_the_last_one_ended(servers: str, project: Pa
         assert done.returncode == 0, done.stderr
         assert flows_of(done.stdout)["to_large_orders"]["rows"] == 1
     assert large_orders(servers) == ["o1", "o2"]
+    nothing = call("pipeline", "run", str(project), "--refresh", "ordres", *ON_SPARK)
+    assert nothing.returncode == 1
+    assert "no flow of the project writes to ordres" in nothing.stderr
 
 
 @pytest.mark.soak
@@ -143,6 +147,11 @@ def test_what_is_wrong_with_a_project_is_told_before_anything_runs(project: Path
     bad = call("pipeline", "validate", str(project), *ON_SPARK)
     assert bad.returncode == 1
     assert "amount_dollars" in bad.stderr
+    view.write_text("SELEKT 1")
+    unreadable = call("pipeline", "validate", str(project), *ON_SPARK)
+    assert unreadable.returncode == 1
+    assert "transformations/revenue.sql: [PARSE_SYNTAX_ERROR]" in unreadable.stderr
+    view.unlink()
     broken = project / "transformations" / "orders.py"
     broken.write_text(broken.read_text() + "\nraise KeyError('nonsense')\n")
     worse = call("pipeline", "validate", str(project), *ON_SPARK)
@@ -152,9 +161,52 @@ def test_what_is_wrong_with_a_project_is_told_before_anything_runs(project: Path
 
 
 @pytest.mark.soak
-def test_a_broker_that_is_gone_is_named(project: Path) -> None:
-    arguments = ("-b", "127.0.0.1:1", "--conf", "spark.sql.pipelines.maxFlowRetryAttempts=0")
-    failed = call("pipeline", "run", str(project), "--master", "local[2]", *arguments)
-    assert failed.returncode == 1
-    assert "127.0.0.1:1" in failed.stderr
-    assert "Traceback" not in failed.stderr
+def test_a_topic_that_is_not_there_is_named(servers: str, project: Path) -> None:
+    once = (*ON_SPARK, "--conf", "spark.sql.pipelines.maxFlowRetryAttempts=0")
+    with Admin(servers) as admin:
+        admin.delete_topic("orders")
+    missing = call("pipeline", "run", str(project), "--json", *once)
+    assert missing.returncode == 3
+    assert "topic orders, which does not exist" in missing.stderr
+    assert flows_of(missing.stdout)["orders"]["error"] == "UnknownTopic"
+    assert "Traceback" not in missing.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mark", ["starting Spark", "to_large_orders: running"])
+def test_what_a_terminated_run_left_is_done_by_the_next(
+    servers: str, project: Path, tmp_path: Path, mark: str
+) -> None:
+    send(servers, *(order(f"o{number}", 200_000) for number in range(9)))
+    said = tmp_path / "said"
+    with said.open("w") as error:
+        process = subprocess.Popen(
+            command("pipeline", "run", str(project), *ON_SPARK), stdout=error, stderr=error
+        )
+        try:
+            wait_until(lambda: mark in said.read_text(), mark, SECONDS_MAX)
+            process.terminate()
+            # Before there is a Spark to stop, the signal ends the process as it ends any other.
+            assert process.wait(SECONDS_MAX) in (130, -signal.SIGTERM), said.read_text()
+        finally:
+            process.kill()
+            process.wait()
+    assert "Traceback" not in said.read_text()
+    done = call("pipeline", "run", str(project), *ON_SPARK)
+    assert done.returncode == 0, done.stderr
+    assert large_orders(servers) == [f"o{number}" for number in range(9)]
+
+
+@pytest.mark.soak
+def test_on_a_spark_connect_server(servers: str, project: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "connect").mkdir()
+    with spark_connect_server(folder) as remote:
+        for name in ("o1", "o2"):
+            send(servers, order(name, 200_000))
+            done = call("pipeline", "run", str(project), "--json", "--remote", remote)
+            assert done.returncode == 0, done.stderr
+            assert flows_of(done.stdout)["orders"]["rows"] == 1
+        assert large_orders(servers) == ["o1", "o2"]
+        anew = call("pipeline", "run", str(project), "--full-refresh", "orders", "--remote", remote)
+        assert anew.returncode == 0, anew.stderr
+        assert (folder / "spark-warehouse" / "orders").is_dir()

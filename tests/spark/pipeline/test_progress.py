@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from millstream.spark.pipeline.progress import RunProgress, reason
+from millstream.spark.pipeline.progress import RunProgress, raised, reason
 
 
 def report(name: str, rows: int, ms: int, *sources: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,24 @@ def test_states_are_heard_by_flow() -> None:
         "late": "failed",
     }
     assert [each.name for each in progress.failed] == ["late"]
-    assert "no broker." in progress.failed[0].message
+    assert progress.failed[0].message == "no broker."
+
+
+def test_what_has_failed_is_completed_only_after_another_attempt() -> None:
+    progress = RunProgress()
+    states = []
+    for message in ("has FAILED.\nError: no.", "has COMPLETED.", "is RUNNING.", "has COMPLETED."):
+        progress.hear(f"Flow 'orders' {message}")
+        states.append(progress.flows["orders"].state)
+    assert states == ["failed", "failed", "running", "completed"]
+
+
+def test_what_is_not_done_is_stopped_with_the_run() -> None:
+    progress = RunProgress()
+    for name, state in (("a", "has COMPLETED"), ("b", "is RUNNING"), ("c", "is QUEUED")):
+        progress.hear(f"Flow '{name}' {state}.")
+    progress.stop()
+    assert [flow.state for flow in progress.flows.values()] == ["completed", "stopped", "stopped"]
 
 
 def test_a_flow_that_spark_cannot_resolve_has_failed() -> None:
@@ -42,8 +59,9 @@ Error: [UNRESOLVED_COLUMN] A column `euros` cannot be resolved. SQLSTATE: 42703;
     progress.hear("Failed to resolve flow due to upstream failure: 'to_topic'.\nError: none.")
     (failed,) = progress.failed
     assert failed.name == "revenue"
-    assert "A column `euros` cannot be resolved." in failed.message
-    assert failed.message.endswith("line 2 pos 7")
+    assert failed.message == (
+        "[UNRESOLVED_COLUMN] A column `euros` cannot be resolved (line 2 pos 7)"
+    )
 
 
 def test_of_an_error_only_what_python_raised_is_told() -> None:
@@ -56,7 +74,9 @@ millstream.spark.error.Unavailable: 127.0.0.1:9 does not answer
 === Streaming Query ===
 Identifier: late [id = 1]
 """
-    assert reason(message) == "millstream.spark.error.Unavailable: 127.0.0.1:9 does not answer"
+    assert raised(message) == ("Unavailable", "127.0.0.1:9 does not answer")
+    other = message.replace("millstream.spark.error.Unavailable", "ValueError")
+    assert raised(other) == ("", "ValueError: 127.0.0.1:9 does not answer")
     short = (
         "Flow 'late' has FAILED.\nError: [STREAM_FAILED] Query terminated with exception: no disk."
     )

@@ -3,7 +3,8 @@
 One group up to version 7, any number from version 8; topics by id from version 10. Without topics:
 all that the group has committed. A partition without a commit has offset -1, and so has any of a
 group that is not known. Offsets that an open transaction is about to change are told as they were
-before it, or UNSTABLE_OFFSET_COMMIT to whoever asks for stable ones (version 7).
+before it, with UNSTABLE_OFFSET_COMMIT for whoever asks for stable ones (version 7). Kafka says -1
+then; librdkafka 2.16, in a group that rebalances, would take it for no offset at all.
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ def _fetch(
         return
     row.topics = _topics(wanted.topics, offsets, context)
     if require_stable and offsets.has_pending:
-        _hide_unstable(row.topics, offsets, context)
+        _mark_unstable(row.topics, offsets, context)
     groups.answer(wanted.group_id, ticket, row)
 
 
-def _hide_unstable(topics: list[_Group.Topic], offsets: GroupOffsets, context: Context) -> None:
+def _mark_unstable(topics: list[_Group.Topic], offsets: GroupOffsets, context: Context) -> None:
     image = context.services.catalog.image
     for topic in topics:
         name = topic.name
@@ -102,7 +103,6 @@ def _hide_unstable(topics: list[_Group.Topic], offsets: GroupOffsets, context: C
         for each in topic.partitions:
             if offsets.is_unstable(name, each.partition_index):
                 each.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-                each.committed_offset, each.metadata = _NO_OFFSET, ""
 
 
 def _topics(

@@ -1,8 +1,9 @@
 """An archive as a Delta table, committed by deltalake.
 
 Spark writes the files, in the same folders as plain Parquet; one Delta commit adds those of a batch
-and holds, in its information, the offsets that the archive has with it. Other writers may commit
-between (optimize, vacuum): the newest commit that has offsets counts.
+and holds, in its information, the offsets that the archive has with it. Others may commit between
+(optimize, vacuum): the newest commit that has offsets counts. The folder must be read as a Delta
+table: files that were joined stay in it for a week, beside those that have their records now.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.spark.job.archive_store import (
-    COLUMNS,
+    ARCHIVE,
     PARTITIONED_BY,
     SCHEMA,
     STAGING,
     File,
     State,
+    read_folders,
     staged_files,
 )
 from millstream.spark.job.commit_log import CommitLog
 from millstream.spark.job.coverage import Coverage
-from millstream.spark.job.failure import Failure, JobError
 from millstream.spark.job.table_format import (
     COVERAGE_KEY,
     arrow_schema,
     clear_pending,
     missing,
     note_pending,
+    untold,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class DeltaStore:
         self.partitioned_by: Sequence[str] = PARTITIONED_BY
 
     def lock(self) -> AbstractContextManager[None]:
-        return CommitLog(self.root).lock()
+        return CommitLog(self.root, ARCHIVE).lock()
 
     def recover(self) -> None:
         table = self._table()
@@ -68,11 +70,7 @@ class DeltaStore:
                 coverage = Coverage.from_json(json.loads(entry[COVERAGE_KEY]))
                 return State(table.version() + 1, coverage)
         if _paths(table):
-            raise JobError(
-                Failure.FAILED,
-                f"{self.root}: the Delta table has files, but none of the commits that are left"
-                " tells their offsets. Archive into another folder.",
-            )
+            raise untold(self.root, "Delta")
         return State(table.version() + 1)
 
     def prepared(self, frame: DataFrame) -> DataFrame:
@@ -113,11 +111,27 @@ class DeltaStore:
             return spark.createDataFrame([], SCHEMA)
         table.load_as_version(state.number - 1)
         wanted = tuple(f"topic={topic}/" for topic in topics)
-        paths = [str(self.root / each) for each in _paths(table) if each.startswith(wanted)]
-        if not paths:
-            return spark.createDataFrame([], SCHEMA)
-        reader = spark.read.schema(SCHEMA).option("basePath", str(self.root))
-        return reader.parquet(*paths).select(*COLUMNS)
+        paths = sorted(each for each in _paths(table) if each.startswith(wanted))
+        return read_folders(spark, self.root, paths)
+
+    def join_small(self, file_bytes: int) -> int:
+        """Have deltalake join small files; the number of those that went. What was replaced a week
+        ago, and is not read by anybody any more, goes from the disk."""
+        from deltalake import CommitProperties, WriterProperties
+
+        table = self._table()
+        if table is None:
+            return 0
+        told = {COVERAGE_KEY: json.dumps(self.committed().coverage.as_json())}
+        found = table.optimize.compact(
+            target_size=file_bytes,
+            writer_properties=WriterProperties(compression="ZSTD"),
+            commit_properties=CommitProperties(custom_metadata=told),
+        )
+        replaced = int(found["numFilesRemoved"])
+        if replaced:
+            table.vacuum(dry_run=False)
+        return replaced
 
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable

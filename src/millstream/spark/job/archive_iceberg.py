@@ -16,22 +16,33 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.spark.job.archive_layout import with_hours
-from millstream.spark.job.archive_store import COLUMNS, SCHEMA, File, State, staged_files
+from millstream.spark.job.archive_store import (
+    ARCHIVE,
+    COLUMNS,
+    SCHEMA,
+    File,
+    State,
+    require_same_rows,
+    staged_files,
+)
 from millstream.spark.job.commit_log import FOLDER, CommitLog
 from millstream.spark.job.coverage import Coverage
 from millstream.spark.job.table_format import (
+    CATALOG,
     COVERAGE_KEY,
     arrow_schema,
     clear_pending,
     missing,
     note_pending,
+    untold,
 )
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
@@ -53,11 +64,11 @@ class IcebergStore:
         self._opened: Catalog | None = None
 
     def lock(self) -> AbstractContextManager[None]:
-        return CommitLog(self.root).lock()
+        return CommitLog(self.root, ARCHIVE).lock()
 
     def recover(self) -> None:
         table = self._table()
-        clear_pending(self.root, self._paths(table) if table is not None else ())
+        clear_pending(self.root, self._named(table) if table is not None else ())
 
     def committed(self) -> State:
         table = self._table()
@@ -71,7 +82,7 @@ class IcebergStore:
                 return State(number, Coverage.from_json(json.loads(told)))
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
-        return State(number)
+        raise untold(self.root, "Iceberg")
 
     def prepared(self, frame: DataFrame) -> DataFrame:
         """With folders of other names than the columns, which stay in the files."""
@@ -96,7 +107,7 @@ class IcebergStore:
     def finish(self, staged: Path) -> None:
         table = self._table()
         assert table is not None, "nothing was committed"
-        clear_pending(self.root, self._paths(table))
+        clear_pending(self.root, self._named(table))
 
     def read(self, spark: SparkSession, state: State, topics: Sequence[str]) -> DataFrame:
         table = self._table()
@@ -105,23 +116,60 @@ class IcebergStore:
         # Names of topics have letters, digits, dots, dashes and underscores only.
         names = ", ".join(f"'{topic}'" for topic in topics)
         scan = table.scan(f"topic in ({names})", snapshot_id=state.number)
-        paths = [task.file.file_path for task in scan.plan_files()]
-        if not paths:
-            return spark.createDataFrame([], SCHEMA)
-        return with_hours(spark.read.schema(_FILE_SCHEMA).parquet(*paths)).select(*COLUMNS)
+        return _read(spark, [task.file.file_path for task in scan.plan_files()])
+
+    def files(self) -> Sequence[File]:
+        """Those that were written here; a table may have others as well."""
+        table = self._table()
+        found = self._named(table) if table is not None else {}
+        return [
+            File(path, each.record_count, each.file_size_in_bytes)
+            for path, each in found.items()
+            if path.startswith(f"{_DATA}/")
+        ]
+
+    def folder(self, file: File) -> str:
+        """Which files may be joined: those of the same. Each batch has a folder of its own."""
+        return "/".join(file.path.split("/")[2:-1])
+
+    def read_files(self, spark: SparkSession, files: Sequence[File]) -> DataFrame:
+        """The records of these files."""
+        return _read(spark, [f"file://{self.root / each.path}" for each in files])
+
+    def replace(self, staged: Path, removed: Sequence[File]) -> Sequence[File]:
+        """Have the records of some files in those of `staged` instead. The old ones stay on disk
+        for as long as there are snapshots that name them."""
+        from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
+        added = staged_files(staged)
+        require_same_rows(self.root, added, removed)
+        table = self._table()
+        assert table is not None, "nothing was committed"
+        known = self._named(table)
+        paths = iter([f"file://{staged / each.path}" for each in added])
+        told = {COVERAGE_KEY: json.dumps(self.committed().coverage.as_json())}
+        with (
+            table.transaction() as transaction,
+            transaction.update_snapshot(snapshot_properties=told).overwrite() as snapshot,
+        ):
+            for file in parquet_files_to_data_files(table.io, table.metadata, paths):
+                snapshot.append_data_file(file)
+            for old in removed:
+                snapshot.delete_data_file(known[old.path])
+        return added
 
     def _catalog(self) -> Catalog:
         from pyiceberg.catalog.sql import SqlCatalog
 
         if self._opened is None:
-            place = self.root / FOLDER / "catalog.db"
+            place = self.root / FOLDER / CATALOG
             self._opened = SqlCatalog(
                 "millstream", uri=f"sqlite:///{place}", warehouse=f"file://{self.root}"
             )
         return self._opened
 
     def _table(self) -> Table | None:
-        if not (self.root / FOLDER / "catalog.db").exists():
+        if not (self.root / FOLDER / CATALOG).exists():
             return None
         catalog = self._catalog()
         return catalog.load_table(TABLE) if catalog.table_exists(TABLE) else None
@@ -140,8 +188,14 @@ class IcebergStore:
             spec.add_field("timestamp", HourTransform(), "timestamp_hour")
         return catalog.load_table(TABLE)
 
-    def _paths(self, table: Table) -> set[str]:
-        """The files of a table, below the root."""
+    def _named(self, table: Table) -> dict[str, DataFile]:
+        """The files of a table, by their paths below the root."""
         prefix = f"file://{self.root}/"
-        files: Any = table.inspect.files()
-        return {path.removeprefix(prefix) for path in files.column("file_path").to_pylist()}
+        files = (task.file for task in table.scan().plan_files())
+        return {each.file_path.removeprefix(prefix): each for each in files}
+
+
+def _read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    if not paths:
+        return spark.createDataFrame([], SCHEMA)
+    return with_hours(spark.read.schema(_FILE_SCHEMA).parquet(*paths)).select(*COLUMNS)

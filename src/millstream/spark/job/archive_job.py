@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import Final, Literal, TypeAlias, Unpack
 
 from millstream.spark.job.archive_layout import with_hours, write
-from millstream.spark.job.archive_store import File, ParquetStore, Store
-from millstream.spark.job.commit_log import local_path
+from millstream.spark.job.archive_store import ARCHIVE, File, ParquetStore, Store
+from millstream.spark.job.commit_log import FOLDER, CommitLog, local_path
 from millstream.spark.job.compaction import compact
 from millstream.spark.job.coverage import (
     Coverage,
@@ -35,6 +36,7 @@ from millstream.spark.job.coverage import (
 from millstream.spark.job.failure import Failure, JobError, usage
 from millstream.spark.job.report import Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions
+from millstream.spark.job.table_format import CATALOG
 from millstream.spark.job.topic import Topics, check_identity, look_at, read_ranges
 
 TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
@@ -89,9 +91,21 @@ def archive(
             return work.carry_out()
 
 
+def format_of(root: Path) -> TableFormat | None:
+    """That of the archive in a folder; None where there is none."""
+    if (root / "_delta_log").is_dir():
+        return "delta"
+    if (root / FOLDER / CATALOG).exists():
+        return "iceberg"
+    return "parquet" if CommitLog(root, ARCHIVE).last() is not None else None
+
+
 def open_store(path: str | PathLike[str], table_format: TableFormat = "parquet") -> Store:
-    """The archive in a folder. Raises JobError where its format is not installed."""
+    """The archive in a folder. Raises JobError where its format is another or not installed."""
     root = local_path(path)
+    found = format_of(root)
+    if found not in (None, table_format):
+        raise usage(f"{root} holds an archive of the format {found}, not {table_format}.")
     if table_format == "delta":
         from millstream.spark.job.archive_delta import DeltaStore
 
@@ -193,8 +207,8 @@ class _Archiving:
         self._tell("in place", done + count, done + count)
 
     def _compact(self) -> int:
-        """Join small files, where that is asked for and the table does not do it itself."""
-        if not self.settings.compact or not isinstance(self.store, ParquetStore):
+        """Join small files, where that is asked for."""
+        if not self.settings.compact:
             return 0
         return compact(self.run, self.store, self.settings.file_bytes)
 

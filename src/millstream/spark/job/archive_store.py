@@ -9,7 +9,8 @@ A commit names the files it adds and takes away, and all offsets that the archiv
     {"added": [{"path", "rows", "bytes"}], "removed": [path], "staging": "_staging/ID",
      "coverage": {...}, "files": [...]}
 
-`files` (all there are) is only in every 50th, so that a reader need not go back to the first.
+`files` (all there are) is only in every 50th, so that a reader need not go back to the first; what
+is older than the last few of those is removed.
 A batch is written to its staging folder and synced; then the commit decides; then its files are
 moved to where they belong. A run that finds the last commit's files not moved moves them; what
 else is staged never counted and is removed. So whoever reads the folder as a table sees records of
@@ -35,6 +36,8 @@ from millstream.spark.job.failure import Failure, JobError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: The job that makes its commits.
+ARCHIVE: Final = "archive"
 STAGING: Final = "_staging"
 #: The columns of an archive, as Spark writes types; the last two come from the record timestamp.
 SCHEMA: Final = (
@@ -47,6 +50,8 @@ COLUMNS: Final = (
 )
 PARTITIONED_BY: Final = ("topic", "date", "hour")
 _FULL_EVERY: Final = 50
+#: Commits that stay: a reader may have begun to go back from one that is no more the last.
+_COMMITS_KEPT: Final = 2 * _FULL_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,11 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An archive as of a commit; 0 is before the first. `files` are those of plain Parquet only."""
+    """An archive as of a commit; 0 is before the first."""
 
     number: int = 0
     coverage: Coverage = field(default_factory=Coverage)
+    #: Of plain Parquet only: tables know theirs themselves.
     files: tuple[File, ...] = ()
 
 
@@ -104,7 +110,7 @@ class ParquetStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.partitioned_by: Sequence[str] = PARTITIONED_BY
-        self._log = CommitLog(root)
+        self._log = CommitLog(root, ARCHIVE)
 
     def lock(self) -> AbstractContextManager[None]:
         return self._log.lock()
@@ -135,8 +141,7 @@ class ParquetStore:
     def replace(self, staged: Path, removed: Sequence[File]) -> Sequence[File]:
         """Have the records of some files in those of `staged` instead."""
         added = staged_files(staged)
-        if sum(each.rows for each in added) != sum(each.rows for each in removed):
-            raise JobError(Failure.FAILED, f"{self.root}: a compaction would change the records.")
+        require_same_rows(self.root, added, removed)
         paths = tuple(each.path for each in removed)
         self._append(staged, self.committed().coverage, added, removed=paths)
         return added
@@ -148,18 +153,20 @@ class ParquetStore:
         shutil.rmtree(staged, ignore_errors=True)
 
     def read(self, spark: SparkSession, state: State, topics: Sequence[str]) -> DataFrame:
-        return self.read_files(spark, state.files, topics)
-
-    def read_files(
-        self, spark: SparkSession, files: Iterable[File], topics: Sequence[str]
-    ) -> DataFrame:
-        """The records of these files that are of these topics."""
         prefixes = tuple(f"topic={topic}/" for topic in topics)
-        paths = [str(self.root / each.path) for each in files if each.path.startswith(prefixes)]
-        if not paths:
-            return spark.createDataFrame([], SCHEMA)
-        reader = spark.read.schema(SCHEMA).option("basePath", str(self.root))
-        return reader.parquet(*paths).select(*COLUMNS)
+        return self.read_files(spark, [e for e in state.files if e.path.startswith(prefixes)])
+
+    def files(self) -> Sequence[File]:
+        """All there are."""
+        return self.committed().files
+
+    def folder(self, file: File) -> str:
+        """Which files may be joined: those of the same."""
+        return file.path.rpartition("/")[0]
+
+    def read_files(self, spark: SparkSession, files: Sequence[File]) -> DataFrame:
+        """The records of these files."""
+        return read_folders(spark, self.root, [each.path for each in files])
 
     def _append(
         self, staged: Path, coverage: Coverage, added: Sequence[File], removed: Sequence[str]
@@ -175,6 +182,8 @@ class ParquetStore:
         if number % _FULL_EVERY == 0:
             entry["files"] = [asdict(each) for each in _applied(before.files, entry)]
         self._log.append(number, entry)
+        if "files" in entry:
+            self._log.remove_before(number - _COMMITS_KEPT)
 
     def _state(self, numbers: Sequence[int]) -> State:
         entries: list[dict[str, Any]] = []
@@ -225,6 +234,20 @@ def staged_files(staged: Path) -> list[File]:
         rows = read_metadata(path).num_rows
         found.append(File(str(path.relative_to(staged)), rows, os.path.getsize(path)))
     return found
+
+
+def require_same_rows(root: Path, added: Iterable[File], removed: Iterable[File]) -> None:
+    """Raise where files could not take the place of others."""
+    if sum(each.rows for each in added) != sum(each.rows for each in removed):
+        raise JobError(Failure.FAILED, f"{root}: a compaction would change the records.")
+
+
+def read_folders(spark: SparkSession, root: Path, paths: Sequence[str]) -> DataFrame:
+    """The records of files below `root`, whose folders tell topic, date and hour."""
+    if not paths:
+        return spark.createDataFrame([], SCHEMA)
+    reader = spark.read.schema(SCHEMA).option("basePath", str(root))
+    return reader.parquet(*(str(root / each) for each in paths)).select(*COLUMNS)
 
 
 def _applied(files: Iterable[File], entry: dict[str, Any]) -> tuple[File, ...]:

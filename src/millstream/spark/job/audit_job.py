@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from millstream.spark.job.audit_side import Side, input_side, output_side, records
+from millstream.spark.job.audit_side import Side, input_side, look, output_side, records
+from millstream.spark.job.coverage import total
 from millstream.spark.job.expression import bucket, bucket_seconds
 from millstream.spark.job.report import Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions
@@ -74,15 +75,25 @@ def audit(
     with Run.of("audit", options) as run:
         sides = [input_side(topics, question), *(output_side(each, question) for each in outputs)]
         if run.dry_run:
-            rows = [(side.name, side.kind, side.identity) for side in sides]
-            table = Table.of("plan", ("what", "kind", "identity"), rows)
-            return Report("audit", "Nothing was read.", tables=(table,), is_dry=True)
+            return _foretold(run, sides, question)
         run.progress(Step("comparing", 0, 2, "steps"))
         compared = compare(run, sides, question).persist()
         try:
             return _report(run, compared, sides, question)
         finally:
             compared.unpersist()
+
+
+def _foretold(run: Run, sides: Sequence[Side], question: Question) -> Report:
+    rows = []
+    for side in sides:
+        ranges = look(run, side)
+        identity = None if side.is_input else question.output_identity
+        offsets = None if ranges is None else total(ranges)
+        rows.append((side.name, side.kind, identity or question.identity, offsets))
+    columns = ("what", "kind", "identity", "offsets")
+    outcome = f"{sides[0].name} would be compared with {_listed(sides[1:])}."
+    return Report("audit", outcome, tables=(Table.of("plan", columns, rows),), is_dry=True)
 
 
 def compare(run: Run, sides: Sequence[Side], question: Question) -> DataFrame:
@@ -136,7 +147,7 @@ def _judged(counted: DataFrame, question: Question) -> DataFrame:
 
 
 def _report(run: Run, compared: DataFrame, sides: Sequence[Side], question: Question) -> Report:
-    total = compared.selectExpr(
+    sums = compared.selectExpr(
         "coalesce(sum(read), 0) as input_records",
         "coalesce(sum(ins), 0) as expected",
         "coalesce(sum(outs), 0) as output_records",
@@ -148,26 +159,29 @@ def _report(run: Run, compared: DataFrame, sides: Sequence[Side], question: Ques
     ).collect()[0]
     run.progress(Step("listing what is wrong", 1, 2, "steps"))
     facts = {
-        name.replace("_", " "): int(total[name])
+        name.replace("_", " "): int(sums[name])
         for name in ("input_records", "expected", "output_records", "matched", "without_identity")
-    } | {name: int(total[name]) for name in WRONG}
+    } | {name: int(sums[name]) for name in WRONG}
     if question.late_s is None:
         del facts["late"]
     wrong = {name: facts[name] for name in WRONG if facts.get(name)}
     report = Report("audit", _outcome(sides, facts, wrong), facts, is_ok=not wrong)
     if not wrong:
         return report
-    span_s = (total.last_s or 0) - (total.first_s or 0)
+    span_s = (sums.last_s or 0) - (sums.first_s or 0)
     return replace(report, tables=_tables(compared, bucket_seconds(span_s, _BUCKETS)))
 
 
 def _outcome(sides: Sequence[Side], facts: dict[str, int], wrong: dict[str, int]) -> str:
-    source, *outputs = (side.name for side in sides)
-    there = " and ".join(outputs)
+    source, there = sides[0].name, _listed(sides[1:])
     if not wrong:
         return f"Exactly once: {facts['expected']} records of {source} are in {there}, each once."
     listed = ", ".join(f"{count} {name}" for name, count in wrong.items())
     return f"Not exactly once, from {source} to {there}: {listed}."
+
+
+def _listed(sides: Sequence[Side]) -> str:
+    return " and ".join(side.name for side in sides)
 
 
 def _tables(compared: DataFrame, width_s: int) -> tuple[Table, ...]:

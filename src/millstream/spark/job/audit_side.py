@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from millstream.spark.job.analysis import analysed, table
+from millstream.spark.job.archive_job import format_of, open_store
+from millstream.spark.job.coverage import Ranges
 from millstream.spark.job.expression import between, content_id, header, literal, readable
 from millstream.spark.job.failure import usage
+from millstream.spark.job.topic import look_at, read_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +31,8 @@ _KEY_CHARACTERS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`where` and the five expressions are SQL over the columns of the topic or table."""
+    """The two conditions and the five expressions are SQL over the columns of the topic or table.
+    `when` is of our own making, the others are as they were given."""
 
     name: str
     kind: Kind
@@ -34,6 +40,7 @@ class Side:
     place: str
     is_input: bool
     identity: str
+    when: str = "true"
     where: str | None = None
     key: str = "key"
     time: str | None = "timestamp"
@@ -44,8 +51,15 @@ class Side:
 def input_side(topics: Sequence[str], question: Question) -> Side:
     if not topics:
         raise usage("name the topic that is the input.")
-    identity = identity_sql(question.identity)
-    return Side(_named(topics), "topic", ",".join(topics), True, identity, _conditions(question))
+    return Side(
+        _named(topics),
+        "topic",
+        ",".join(topics),
+        True,
+        identity_sql(question.identity),
+        when=between("timestamp", question.since_ms, question.until_ms),
+        where=question.where,
+    )
 
 
 def output_side(output: str, question: Question) -> Side:
@@ -81,11 +95,23 @@ def identity_sql(identity: str) -> str:
     )
 
 
+def look(run: Run, side: Side) -> Ranges | None:
+    """The offsets of topics now; None of a table. Raises JobError where there is no such topic."""
+    return look_at(run, side.place.split(",")).spans if side.kind == "topic" else None
+
+
 def records(run: Run, side: Side) -> DataFrame:
-    """The rows of one side."""
-    frame = _topic(run, side) if side.kind == "topic" else run.session().read.parquet(side.place)
-    if side.where is not None:
-        frame = frame.where(side.where)
+    """The rows of one side. Raises JobError where it is not there, or where its SQL is wrong."""
+    ranges = look(run, side)
+    frame = _table(run, side.place) if ranges is None else read_ranges(run, ranges)
+    frame = frame.where(side.when)
+    where = side.where
+    if where is not None:
+        frame = analysed(lambda: frame.where(where), f"the condition {where!r}")
+    return analysed(lambda: _rows(frame, side), f"the SQL for {side.name}")
+
+
+def _rows(frame: DataFrame, side: Side) -> DataFrame:
     return frame.selectExpr(
         f"{side.identity} as identity",
         f"{_key(frame, side)} as key",
@@ -96,9 +122,14 @@ def records(run: Run, side: Side) -> DataFrame:
     )
 
 
-def _topic(run: Run, side: Side) -> DataFrame:
-    options = {"subscribe": side.place, "includeHeaders": "true"}
-    return run.reader().options(**options).load()
+def _table(run: Run, folder: str) -> DataFrame:
+    """A folder of Parquet, or an archive, which knows itself which of its files count."""
+    kind = format_of(Path(folder))
+    if kind is not None:
+        store = open_store(folder, kind)
+        state = store.committed()
+        return store.read(run.session(), state, state.coverage.topics())
+    return table(lambda: run.session().read.parquet(folder), folder)
 
 
 def _key(frame: DataFrame, side: Side) -> str:
@@ -108,11 +139,6 @@ def _key(frame: DataFrame, side: Side) -> str:
     if dict(frame.selectExpr(f"{side.key} as key").dtypes)["key"] == "binary":
         return readable(side.key, _KEY_CHARACTERS_MAX)
     return f"substring(cast({side.key} as string), 1, {_KEY_CHARACTERS_MAX})"
-
-
-def _conditions(question: Question) -> str:
-    timely = between("timestamp", question.since_ms, question.until_ms)
-    return timely if question.where is None else f"({question.where}) and {timely}"
 
 
 def _named(topics: Sequence[str]) -> str:

@@ -3,10 +3,10 @@
     FOLDER/_millstream/00000000000000000007.json   commit 7
     FOLDER/_millstream/lock                        held by the run at work
 
-A commit is a JSON object. It is written under another name, synced, and then linked to its number,
-which fails if the number is taken: a commit is there whole or not at all, and of two runs that
-prepare the same one, one fails. Spark skips names that begin with an underscore, so that the rest
-of the folder can be read as a table by anything.
+A commit is a JSON object; its `job` says by which job it was made. It is written under another
+name, synced, and then linked to its number, which fails if the number is taken: a commit is there
+whole or not at all, and of two runs that prepare the same one, one fails. Spark skips names that
+begin with an underscore, so that the rest of the folder can be read as a table by anything.
 
 The folder must be on a file system with links and locks that the driver sees: a disk, NFS.
 """
@@ -31,10 +31,11 @@ _NAME: Final = re.compile(r"(\d{20})\.json\Z")
 
 
 class CommitLog:
-    """The commits of one folder. Only who holds `lock` may append."""
+    """The commits of one folder, made by a job. Only who holds `lock` may append."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, job: str) -> None:
         self.root = root
+        self.job = job
         self._folder = root / FOLDER
 
     @contextmanager
@@ -60,7 +61,13 @@ class CommitLog:
         return sorted(int(match[1]) for match in names if match)
 
     def read(self, number: int) -> dict[str, Any]:
+        """Raises JobError where the folder is that of something else."""
         value: dict[str, Any] = json.loads(self._path(number).read_bytes())
+        if value["job"] != self.job:
+            raise usage(
+                f"{self.root} is a folder of the job {value['job']}, not of {self.job}:"
+                " use another one."
+            )
         return value
 
     def last(self) -> tuple[int, dict[str, Any]] | None:
@@ -70,7 +77,7 @@ class CommitLog:
     def append(self, number: int, value: dict[str, Any]) -> None:
         """Make this commit `number`; on stable storage when it returns."""
         temporary = self._folder / f"{uuid.uuid4().hex}.tmp"
-        body = {"number": number, "time_ms": int(time.time() * 1000), **value}
+        body = {"job": self.job, "number": number, "time_ms": int(time.time() * 1000), **value}
         with temporary.open("w") as file:
             json.dump(body, file, separators=(",", ":"))
             file.flush()

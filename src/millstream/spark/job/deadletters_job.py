@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from millstream.client.dead_letter.letter import topic_of
 from millstream.client.worker import letter as names
+from millstream.spark.job.coverage import Ranges, total
 from millstream.spark.job.expression import between, bucket, bucket_seconds, header_text, readable
 from millstream.spark.job.report import Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions
+from millstream.spark.job.topic import look_at, read_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -46,10 +48,12 @@ def deadletters(
     in `[since_ms, until_ms)`; with up to `samples` letters of each error."""
     shelf = topic_of(topic)
     with Run.of("deadletters", options) as run:
+        ranges = look_at(run, [shelf]).spans
         if run.dry_run:
-            return Report("deadletters", f"The letters of {shelf} would be read.", is_dry=True)
+            outcome = f"Up to {total(ranges)} letters of {shelf} would be read."
+            return Report("deadletters", outcome, {"offsets": total(ranges)}, is_dry=True)
         run.progress(Step("reading letters", 0, 3, "steps"))
-        found = letters(run, shelf).where(between("died", since_ms, until_ms))
+        found = letters(run, ranges).where(between("died", since_ms, until_ms))
         count, first_s, last_s = found.selectExpr(
             "count(1)", "min(unix_micros(died)) / 1e6", "max(unix_micros(died)) / 1e6"
         ).collect()[0]
@@ -64,13 +68,12 @@ def deadletters(
     return Report("deadletters", outcome, {"letters": count}, tuple(tables))
 
 
-def letters(run: Run, shelf: str) -> DataFrame:
-    """One row a letter: `partition`, `offset`, `died`, `error`, `message`, `text` (the message as
-    it was), `source`, `consumer`, `schema`, `key`, `value` (as text)."""
-    frame = run.reader().options(subscribe=shelf, includeHeaders="true").load()
+def letters(run: Run, ranges: Ranges) -> DataFrame:
+    """One row a letter of these offsets: `partition`, `offset`, `died`, `error`, `message`, `text`
+    (the message as it was), `source`, `consumer`, `schema`, `key`, `value` (as text)."""
     message = f"coalesce({header_text(names.ERROR_MESSAGE)}, '')"
     died = f"timestamp_millis(try_cast({header_text(names.DEAD_TIMESTAMP)} as bigint))"
-    return frame.selectExpr(
+    return read_ranges(run, ranges).selectExpr(
         "partition",
         "offset",
         f"coalesce({died}, timestamp) as died",

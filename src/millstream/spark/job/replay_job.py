@@ -23,12 +23,20 @@ from functools import reduce
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
+from millstream.spark.job.analysis import analysed
 from millstream.spark.job.archive_job import TableFormat, open_store
 from millstream.spark.job.archive_store import Store
 from millstream.spark.job.commit_log import local_path
 from millstream.spark.job.coverage import Ranges, Span, total
 from millstream.spark.job.failure import Failure, JobError, usage
-from millstream.spark.job.replay_plan import Choice, Plan, Position, ReplayLog
+from millstream.spark.job.replay_plan import (
+    Choice,
+    Plan,
+    Position,
+    ReplayLog,
+    chunk_size,
+    pause_s,
+)
 from millstream.spark.job.report import Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions, observation
 from millstream.spark.job.topic import look_at, offsets_at, read_ranges
@@ -39,8 +47,6 @@ if TYPE_CHECKING:
 SOURCE_HEADER: Final = "millstream-replay-source"
 ID_HEADER: Final = "millstream-replay-id"
 CHUNK_RECORDS_MAX: Final = 100_000
-#: Under a rate, a chunk has what may be sent in this time.
-_CHUNK_S: Final = 5.0
 _HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 
@@ -61,7 +67,7 @@ class ReplayOptions:
     keys: Sequence[bytes] = ()
     #: A condition in SQL on the columns of the source.
     where: str | None = None
-    #: The most records a second, over the run.
+    #: The most records a second, over some seconds: they are sent in chunks.
     rate: float | None = None
     chunk_records_max: int = CHUNK_RECORDS_MAX
     #: Send to the partition of the same number, not where the key belongs.
@@ -120,6 +126,7 @@ class _Replay:
         self.log = log
         self.settings = settings
         self.choice = settings.choice(topic, to)
+        self.chunk_records = chunk_size(settings.rate, settings.chunk_records_max)
         self.began = time.monotonic()
         self.sent = 0
 
@@ -147,16 +154,18 @@ class _Replay:
             self.log.note(position)
         resumed = position.sent
         whole = total(position.plan.left({}))
-        while (chunk := position.plan.chunk(position.done)) and not self.run.stop.is_set():
+        wait_s = 0.0
+        while (chunk := position.plan.chunk(position.done)) and not self.run.stop.wait(wait_s):
+            began = time.monotonic()
             left = total(position.plan.left(position.done))
             self._tell("sending", whole - left, whole)
             count = self._send(position, chunk)
             self.sent += count
             self._tell("sent", whole - left, whole)
-            position = position.after(chunk, count)
+            position = position.after(chunk, count, self.chunk_records)
             self.log.note(position)
             self._tell("noted", whole - left + total(chunk), whole)
-            self._keep_rate()
+            wait_s = pause_s(self.settings.rate, count, time.monotonic() - began)
         return self._report(position, resumed)
 
     def _position(self) -> Position:
@@ -166,10 +175,7 @@ class _Replay:
         if known is not None:
             self.choice = known.plan.choice
             return known
-        rate = self.settings.rate
-        paced = self.settings.chunk_records_max if rate is None else max(1, int(rate * _CHUNK_S))
-        size = min(self.settings.chunk_records_max, paced)
-        plan = Plan(uuid.uuid4().hex, self.choice, self._ranges(), size)
+        plan = Plan(uuid.uuid4().hex, self.choice, self._ranges(), self.chunk_records)
         return Position(0, plan, {})
 
     def _ranges(self) -> dict[int, Span]:
@@ -222,18 +228,13 @@ class _Replay:
 
     def _chosen(self, ranges: Ranges) -> DataFrame:
         """The records of these offsets that the choice is about."""
-        from pyspark.errors import AnalysisException
-
         frame = self._records(ranges)
         for condition in conditions(self.choice):
             frame = frame.where(condition)
-        if self.choice.where is None:
+        where = self.choice.where
+        if where is None:
             return frame
-        try:
-            return frame.where(self.choice.where)
-        except AnalysisException as error:
-            text = str(error).partition("\n")[0]
-            raise usage(f"the condition {self.choice.where!r} can't be used: {text}") from None
+        return analysed(lambda: frame.where(where), f"the condition {where!r}")
 
     def _records(self, ranges: Ranges) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
@@ -249,13 +250,6 @@ class _Replay:
         ]
         chosen = frame.where(reduce(lambda one, other: one | other, spans))
         return chosen.repartition("partition").sortWithinPartitions("partition", "offset")
-
-    def _keep_rate(self) -> None:
-        """Wait until what this run has sent is within the rate, or somebody stops it."""
-        if self.settings.rate is not None:
-            ahead_s = self.sent / self.settings.rate - (time.monotonic() - self.began)
-            if ahead_s > 0:
-                self.run.stop.wait(ahead_s)
 
     def _report(self, position: Position, resumed: int) -> Report:
         left = position.plan.left(position.done)

@@ -4,20 +4,35 @@
 
 Commit 1 is the plan with nothing sent; each one after it is a chunk more. Which offsets a chunk has
 follows from the plan and the commit before it alone, so a run that comes back after a crash forms
-the same chunk under the same number, and the sink sends it once.
+the same chunk under the same number, and the sink sends it once. A run under another rate has
+chunks of another size from its second one on: the plan of each commit says it for the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from millstream.spark.job.commit_log import CommitLog
 from millstream.spark.job.coverage import Place, Span, limited
 from millstream.spark.job.failure import usage
+
+#: Under a rate, a chunk has what may be sent in this time.
+CHUNK_S: Final = 5.0
+
+
+def chunk_size(rate: float | None, records_max: int) -> int:
+    """How many offsets a chunk may have where so many records may be sent a second."""
+    return records_max if rate is None else min(records_max, max(1, int(rate * CHUNK_S)))
+
+
+def pause_s(rate: float | None, sent: int, elapsed_s: float) -> float:
+    """How long to wait after a chunk of so many records that took so long. What was slow gives no
+    credit to the chunks after it."""
+    return 0.0 if rate is None else max(0.0, sent / rate - elapsed_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +102,11 @@ class Position:
     done: Mapping[int, int]
     sent: int = 0
 
-    def after(self, chunk: Mapping[Place, Span], sent: int) -> Position:
+    def after(self, chunk: Mapping[Place, Span], sent: int, chunk_records: int) -> Position:
+        """With `chunk` sent; the chunks that follow have so many offsets."""
         done = {**self.done, **{place.partition: span.end for place, span in chunk.items()}}
-        return Position(self.number + 1, self.plan, done, self.sent + sent)
+        plan = replace(self.plan, chunk_records=chunk_records)
+        return Position(self.number + 1, plan, done, self.sent + sent)
 
 
 class ReplayLog:
@@ -97,7 +114,7 @@ class ReplayLog:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._log = CommitLog(root)
+        self._log = CommitLog(root, "replay")
 
     def lock(self) -> AbstractContextManager[None]:
         return self._log.lock()

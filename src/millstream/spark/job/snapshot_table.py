@@ -54,7 +54,7 @@ class SnapshotTable:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._log = CommitLog(root)
+        self._log = CommitLog(root, "snapshot")
 
     def lock(self) -> AbstractContextManager[None]:
         return self._log.lock()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: In a table's commit: all offsets that the archive has with it.
 COVERAGE_KEY: Final = "millstream.coverage"
+#: In the folder of commits: the catalog of an Iceberg table.
+CATALOG: Final = "catalog.db"
 _PENDING: Final = "pending.json"
 
 
@@ -32,6 +34,14 @@ def missing(package: str, extra: str) -> JobError:
     return JobError(
         Failure.FAILED,
         f'this format needs {package}, which is not installed: pip install "millstream[{extra}]".',
+    )
+
+
+def untold(root: Path, kind: str) -> JobError:
+    return JobError(
+        Failure.FAILED,
+        f"{root}: the {kind} table has files, but none of the commits that are left tells their"
+        " offsets. Archive into another folder.",
     )
 
 

@@ -75,7 +75,8 @@ def check_identity(coverage: Coverage, log: Topics) -> None:
 
 def read_ranges(run: Run, ranges: Ranges) -> DataFrame:
     """The committed records of these offsets, with headers."""
-    places = sorted(place for place, span in ranges.items() if span.size)
+    # A reader must have something assigned, also where there is nothing to read.
+    places = sorted(place for place, span in ranges.items() if span.size) or sorted(ranges)
     assigned: dict[str, list[int]] = {}
     for place in places:
         assigned.setdefault(place.topic, []).append(place.partition)

@@ -15,7 +15,10 @@ from typing import Any, Final
 
 _FLOW: Final = re.compile(r"^Flow '?([^\s']+)'? (?:is|has) (?:been )?([A-Za-z]+)")
 _UNRESOLVED: Final = re.compile(r"^Failed to resolve flow: '?([^\s']+?)'?\.?\s")
+_OURS: Final = re.compile(r"^millstream\.(?:\w+\.)*(\w+): ")
 _STATE: Final = re.compile(r" ?SQLSTATE: \w+")
+_HEAD: Final = re.compile(r"^(?:Failed to resolve flow: \S+|Flow \S+ has FAILED\.)\s+Error: ")
+_PLACE: Final = re.compile(r"\.?; (line \d+ pos \d+)$")
 _DONE: Final = frozenset({"completed", "failed", "skipped", "excluded", "stopped"})
 
 
@@ -28,8 +31,9 @@ class FlowProgress:
     rows_per_s: float | None = None
     batch_ms: int | None = None
     lag: int | None = None
-    #: Why it failed, if it did.
+    #: Why it failed, if it did, and the class of what was raised, where that is Millstream's own.
     message: str = ""
+    error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,8 +56,11 @@ class RunProgress:
         else:
             return None
         flow = self._flow(name)
+        if (flow.state, state) == ("failed", "completed"):
+            # Spark says so of every query that ends; one that is tried again is running first.
+            return None
         flow.state = state
-        flow.message = reason(message) if flow.state == "failed" else ""
+        flow.error, flow.message = raised(message) if state == "failed" else ("", "")
         return flow
 
     def report(self, progress: Mapping[str, Any]) -> FlowProgress | None:
@@ -75,9 +82,11 @@ class RunProgress:
     def failed(self) -> list[FlowProgress]:
         return [each for each in self.flows.values() if each.state == "failed"]
 
-    @property
-    def is_settled(self) -> bool:
-        return all(each.state in _DONE for each in self.flows.values())
+    def stop(self) -> None:
+        """The run was stopped, and with it what was not done."""
+        for flow in self.flows.values():
+            if flow.state not in _DONE:
+                flow.state = "stopped"
 
     def _flow(self, name: str) -> FlowProgress:
         short = name.rpartition(".")[2].strip("`")
@@ -86,15 +95,27 @@ class RunProgress:
 
 def reason(message: str) -> str:
     """What a person has to know of an error of Spark, which wraps it in stacks and plans."""
+    return raised(message)[1]
+
+
+def raised(message: str) -> tuple[str, str]:
+    """The class of an error, where it is one of Millstream's, and what a person has to know."""
+    told = _unwrapped(message)
+    ours = _OURS.match(told)
+    return (ours[1], told[ours.end() :]) if ours else ("", told)
+
+
+def _unwrapped(message: str) -> str:
     text = message
     # Where the query's state, the JVM's stack and the query's plan begin.
-    for mark in ("\n=== Streaming Query ===", "\n\nJVM stacktrace:", ";\n'"):
+    for mark in ("\n=== Streaming Query ===", "\n\nJVM stacktrace:", ";\n'", "\n\n== SQL"):
         text = text.partition(mark)[0]
-    text = _STATE.sub("", text).rpartition("terminated with exception: ")[2].strip()
+    text = _HEAD.sub("", _STATE.sub("", text)).rpartition("terminated with exception: ")[2].strip()
     _, traceback, frames = text.rpartition("Traceback (most recent call last):")
     lines = (frames if traceback else text).splitlines()
     told = [each.strip() for each in lines if each.strip() and not each.startswith((" ", "\t"))]
-    return (told[-1] if traceback else " ".join(told)) if told else text
+    line = (told[-1] if traceback else " ".join(told)) if told else text
+    return _PLACE.sub(r" (\1)", line)
 
 
 def _lag(source: Mapping[str, Any]) -> int | None:

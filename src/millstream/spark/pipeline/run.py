@@ -1,4 +1,4 @@
-"""One project's updates: its declarations sent to Spark, a run, and what Spark tells of it.
+"""A project's updates, one after the other.
 
 An update reads what its topics hold when it begins, and ends. Who wants to go on makes the next
 update: Spark remembers in the project's storage what was read and written.
@@ -6,45 +6,13 @@ update: Spark remembers in the project's storage what was read and written.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import threading
-import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
 
-from millstream.spark.pipeline.progress import FlowProgress, RunProgress, reason
+from millstream.spark.pipeline.progress import FlowProgress, RunProgress
 from millstream.spark.pipeline.project import Project
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-#: The last reports come by another way than the end of the run, and a little later.
-_REPORT_S_MAX: Final = 5.0
-
-
-class PipelineError(Exception):
-    """A pipeline is wrong, or a run of it failed; a sentence for a person."""
-
-
-class StoppedError(Exception):
-    """The run was asked to stop before it was done. The next one does the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which tables to update: all, unless some are named; and which to begin anew."""
-
-    refresh: tuple[str, ...] = ()
-    full_refresh: tuple[str, ...] = ()
-    full_refresh_all: bool = False
-
-    def __post_init__(self) -> None:
-        if self.full_refresh_all and (self.refresh or self.full_refresh):
-            raise ValueError("all tables are to begin anew, so none can be named besides.")
+from millstream.spark.pipeline.session import Sessions
+from millstream.spark.pipeline.update import Selection, StoppedError, Update
 
 
 class Pipeline:
@@ -52,153 +20,40 @@ class Pipeline:
 
     def __init__(
         self,
-        spark: SparkSession,
+        sessions: Sessions,
         project: Project,
         on_change: Callable[[FlowProgress], None] = lambda flow: None,
     ) -> None:
-        self._spark: Any = spark
+        self._sessions = sessions
         self._project = project
         self._on_change = on_change
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        self._progress = RunProgress()
-        #: Queries that have begun and not ended, by id.
-        self._queries: set[str] = set()
-        self._idle = threading.Condition(self._lock)
+        self._present: Update | None = None
+        #: Of the last update, also if it was stopped or has failed.
+        self.progress = RunProgress()
 
     def validate(self) -> None:
-        """Have Spark resolve the whole graph, and run nothing."""
-        self._update(Selection(), dry=True)
-
-    @property
-    def progress(self) -> RunProgress:
-        """Of the last update, also if it was stopped or has failed."""
-        return self._progress
+        """Have Spark resolve the whole graph, and run nothing. Raises PipelineError."""
+        with self._sessions() as spark:
+            Update(spark, self._project, self._on_change).validate()
 
     def update(self, selection: Selection | None = None) -> RunProgress:
         """Raises PipelineError, or StoppedError after `stop`."""
-        from pyspark.errors import PySparkException
-
-        listener = _listener(self)
-        self._spark.streams.addListener(listener)
-        try:
-            self._update(selection or Selection(), dry=False)
-            with self._idle:
-                self._idle.wait_for(lambda: not self._queries, _REPORT_S_MAX)
-            return self._progress
-        finally:
-            # Where Spark is gone there is nothing to take it from, and the run has failed of that.
-            with contextlib.suppress(PySparkException):
-                self._spark.streams.removeListener(listener)
+        self.progress = RunProgress()
+        with self._sessions() as spark:
+            present = self._present = Update(spark, self._project, self._on_change)
+            self.progress = present.progress
+            if self._stopping.is_set():
+                raise StoppedError
+            try:
+                present.run(selection or Selection())
+            finally:
+                self._present = None
+        return self.progress
 
     def stop(self) -> None:
-        """End the present update soon; may be called from a signal's handler."""
-        if not self._stopping.is_set():
-            self._stopping.set()
-            threading.Thread(target=self._spark.interruptAll, daemon=True).start()
-
-    def _update(self, selection: Selection, *, dry: bool) -> None:
-        from pyspark.errors import PySparkException
-        from pyspark.pipelines.spark_connect_pipeline import start_run
-
-        self._progress = RunProgress()
-        graph = self._declared()
-        try:
-            results = start_run(
-                self._spark,
-                graph,
-                full_refresh=selection.full_refresh,
-                full_refresh_all=selection.full_refresh_all,
-                refresh=selection.refresh,
-                dry=dry,
-                storage=self._project.spec.storage,
-            )
-            self._hear(results)
-        except PySparkException as error:
-            if self._stopping.is_set():
-                raise StoppedError from error
-            raise PipelineError(self._reason(error)) from error
-        if self._stopping.is_set():
-            raise StoppedError
-
-    def _declared(self) -> str:
-        """The graph that the project's files declare, on Spark's side; its id."""
-        from pyspark.pipelines.cli import register_definitions
-        from pyspark.pipelines.spark_connect_graph_element_registry import (
-            SparkConnectGraphElementRegistry,
-        )
-        from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
-
-        path, spec = self._project.path, self._project.spec
-        for name, value in spec.configuration.items():
-            self._spark.conf.set(name, value)
-        graph = create_dataflow_graph(self._spark, spec.catalog, spec.database, spec.configuration)
-        registry = SparkConnectGraphElementRegistry(self._spark, graph)
-        try:
-            # Spark prints which files it reads.
-            with contextlib.redirect_stdout(io.StringIO()):
-                register_definitions(path, registry, spec, self._spark, graph)
-        except Exception as error:
-            raise PipelineError(_blame(error, path.parent)) from error
-        return graph
-
-    def _hear(self, results: Iterator[dict[str, Any]]) -> None:
-        for result in results:
-            if "pipeline_event_result" in result:
-                with self._lock:
-                    flow = self._progress.hear(result["pipeline_event_result"].event.message)
-                if flow is not None:
-                    self._on_change(flow)
-
-    def _reason(self, error: Exception) -> str:
-        with self._lock:
-            failed = [f"flow {each.name}: {each.message}" for each in self._progress.failed]
-        return "\n".join(failed) or reason(str(error))
-
-    def started(self, query: str) -> None:
-        with self._idle:
-            self._queries.add(query)
-
-    def reported(self, progress: dict[str, Any]) -> None:
-        with self._idle:
-            flow = self._progress.report(progress)
-        if flow is not None:
-            self._on_change(flow)
-
-    def ended(self, query: str) -> None:
-        with self._idle:
-            self._queries.discard(query)
-            self._idle.notify_all()
-
-
-def _listener(pipeline: Pipeline) -> Any:
-    from pyspark.sql.streaming.listener import StreamingQueryListener
-
-    class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-            pipeline.started(str(event.runId))
-
-        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            pipeline.reported(json.loads(event.progress.json))
-
-        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            """Between batches there is nothing to tell."""
-
-        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            pipeline.ended(str(event.runId))
-
-    return Listener()
-
-
-def _blame(error: Exception, folder: Path) -> str:
-    """What went wrong, and in which line of the project's files."""
-    lines = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(folder)
-    ]
-    told = f"{type(error).__name__}: {reason(str(error))}"
-    if not lines:
-        return told
-    name = Path(lines[-1].filename).relative_to(folder)
-    return f"{name}, line {lines[-1].lineno}: {told}"
+        """End the present update soon, and begin no other; may be called from a signal's
+        handler."""
+        self._stopping.set()
+        if (present := self._present) is not None:
+            present.stop()

@@ -1,4 +1,4 @@
-"""The Spark Connect session that a pipeline needs.
+"""The Spark Connect sessions that a pipeline needs.
 
 Declarative pipelines exist only over Spark Connect. Without a server's address, one is started
 inside a Spark of our own, on a port that nobody else has, with a token that nobody else knows, and
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: A session of its own for whoever asks, which ends with the context.
+Sessions: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
 
 _PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
 _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
@@ -35,43 +38,47 @@ _OURS: Final = {
 
 
 @contextmanager
-def connect_session(
+def connected(
     app: str,
     *,
     master: str | None = None,
     remote: str | None = None,
     config: Mapping[str, str] | None = None,
-) -> Iterator[SparkSession]:
-    """A session of the server at `remote`, or of one on `master` that ends with it; `config` is for
+) -> Iterator[Sessions]:
+    """Sessions of the server at `remote`, or of one on `master` that ends here; `config` is for
     the latter."""
     if remote is not None:
-        session = spark_session(app, remote=remote)
-        try:
-            yield session
-        finally:
-            session.stop()
+        yield lambda: _remote(app, remote)
         return
     os.environ.setdefault(_TOKEN, secrets.token_hex(16))
     server: Any = spark_session(app, master=master, config=_OURS | dict(config or {}))
     try:
-        with _client(server) as session:
-            yield session
+        service = getattr(server._jvm, _SERVICE)  # noqa: SLF001 - the port is known nowhere else
+        port = getattr(service, "MODULE$").localPort()
+        yield lambda: _local(port)
     finally:
         server.stop()
 
 
 @contextmanager
-def _client(server: Any) -> Iterator[SparkSession]:
+def _remote(app: str, remote: str) -> Iterator[SparkSession]:
+    session = spark_session(app, remote=remote)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _local(port: int) -> Iterator[SparkSession]:
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    service = getattr(server._jvm, _SERVICE)  # noqa: SLF001 - the port is known nowhere else
-    port = getattr(service, "MODULE$").localPort()
     before = os.environ.get(_CONNECT_MODE)
     # Functions and columns are made for a classic session otherwise.
     os.environ[_CONNECT_MODE] = "1"
     session: Any = ConnectSession.builder.remote(f"sc://localhost:{port}").create()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
     try:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
         yield session
     finally:
         session.stop()

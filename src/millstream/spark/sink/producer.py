@@ -62,6 +62,7 @@ class TaskProducer:
     def close(self) -> None:
         for lane in self._lanes.values():
             lane.link.close()
+            lane.waiting.clear()
         self._lanes.clear()
 
     def send(self, batches: Iterable[Encoded]) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.spark.connection.cluster import Cluster
-from millstream.spark.error import SparkSourceError
+from millstream.spark.error import SparkSourceError, UnknownTopic
 from millstream.spark.sink import fault, transaction
 from millstream.spark.sink.column import ColumnPlan
 from millstream.spark.sink.encoding import Encoder
@@ -168,7 +168,7 @@ def partition_count(cluster: Cluster, topic: str) -> int:
     def ask() -> int:
         (row,) = cluster.any_link().call(asked, MetadataResponse).topics
         if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise SparkSourceError(
+            raise UnknownTopic(
                 f"topic {topic} does not exist, and brokers do not make it: create it first"
             )
         if row.error_code:

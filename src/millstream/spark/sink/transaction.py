@@ -37,6 +37,11 @@ _NO_PRODUCER: Final = -1
 _CLASSIC_ADD_VERSION: Final = 3
 _CLASSIC_END_VERSION: Final = 4
 _TWO_PHASE_VERSION: Final = 6
+#: From brokers that have the version, but have two-phase commit off or know half of it.
+_NOT_TWO_PHASE: Final = (
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
 #: The end of a transaction is usually done by then.
 _ENDING_S: Final = 0.004
 
@@ -108,7 +113,7 @@ def prepare(cluster: Cluster, producer: Identity) -> Identity | None:
         if link.version(InitProducerIdRequest) < _TWO_PHASE_VERSION:
             return None
         answer = link.call(request, InitProducerIdResponse)
-        if answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        if answer.error_code in _NOT_TWO_PHASE:
             return None
         _check(answer.error_code, transactional_id)
         if answer.ongoing_txn_producer_id == _NO_PRODUCER:

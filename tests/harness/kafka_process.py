@@ -1,0 +1,30 @@
+"""An Apache Kafka of one node for a test: the one that benchmarks run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def kafka_broker() -> Iterator[Any]:
+    """It is made and not started; its `folder` has `server.properties`. Skips the test where there
+    are no jars."""
+    if str(_ROOT) not in sys.path:
+        sys.path.append(str(_ROOT))
+    from bench.brokers import JARS, Kafka
+
+    if not JARS.is_dir():
+        pytest.skip("Apache Kafka's jars are not there: run scripts/setup-test-tools")
+    broker = Kafka()
+    try:
+        yield broker
+    finally:
+        broker.remove()

@@ -1,0 +1,120 @@
+"""Jobs, source and sink over Spark Connect: the same as in a session of one's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.job.content import KEEPING, messages_of, some_messages
+
+from harness.spark_connect import spark_connect_server
+from harness.topic_content import read_messages, write_messages
+from millstream.spark import read_topic_history
+from millstream.spark.job import (
+    ArchiveOptions,
+    Failure,
+    JobError,
+    Question,
+    ReplayOptions,
+    archive,
+    audit,
+    replay,
+)
+from millstream.testing.broker import LocalBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
+_COMMAND = Path(sys.executable).with_name("millstream")
+_WAIT_S_MAX = 240
+
+
+@pytest.fixture
+def topics(broker: LocalBroker, topic_name: str) -> tuple[str, str]:
+    """A topic with records, and one for them."""
+    names = topic_name, f"{topic_name}-again"
+    for name in names:
+        broker.create_topic(name, 2, KEEPING)
+    write_messages(broker.bootstrap_servers, topic_name, some_messages(100, 2, seed=1))
+    return names
+
+
+@pytest.fixture
+def remote(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """A session over Spark Connect, of a server inside the Spark that all tests share."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    service = getattr(getattr(spark._jvm, _SERVICE), "MODULE$")
+    service.start(spark._jsc.sc())
+    # Functions and columns are made for a classic session otherwise.
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{service.localPort()}").create()
+    try:
+        yield session
+    finally:
+        session.stop()
+        at_once = spark._jvm.scala.Option.empty()
+        service.stop(at_once, at_once)
+
+
+def test_jobs_over_spark_connect(
+    remote: SparkSession, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, again = topics
+    servers = broker.bootstrap_servers
+    options: Any = {"bootstrap_servers": servers, "spark": remote}
+    expected = read_messages(servers, [topic])
+    with pytest.raises(JobError, match="'nothing much' can't be used") as caught:
+        replay(
+            topic, again, state=tmp_path, settings=ReplayOptions(where="nothing much"), **options
+        )
+    assert caught.value.kind is Failure.USAGE
+    in_parts = ArchiveOptions(available_now=True, batch_records_max=60)
+    folder = tmp_path / "archive"
+    report = archive([topic], folder, table_format="delta", settings=in_parts, **options)
+    assert report.facts["files compacted"], "the folder has no files that do not count"
+    whole = read_topic_history(
+        remote, topic, archive=folder, table_format="delta", bootstrap_servers=servers
+    )
+    assert messages_of(whole) == expected
+    rows = whole.select("key", "value", "partition", "timestamp")
+    writer = rows.write.format("millstream").option("kafka.bootstrap.servers", servers)
+    writer.option("topic", again).mode("append").save()
+    report = audit(topic, [again, str(folder)], Question(order="offset"), **options)
+    assert (report.is_ok, report.facts["duplicate"], report.facts["missing"]) == (False, 100, 0)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_commands_on_a_server(broker: LocalBroker, topics: tuple[str, str], tmp_path: Path) -> None:
+    """All jobs, and a server that was started as people start it."""
+    topic, again = topics
+    broker.create_topic(f"{topic}.dlq", 1)
+    jobs: list[tuple[str, ...]] = [
+        ("archive", topic, "--to", str(tmp_path / "archive"), "--available-now"),
+        ("archive", topic, "--to", str(tmp_path / "d"), "--available-now", "--format", "delta"),
+        ("archive", topic, "--to", str(tmp_path / "i"), "--available-now", "--format", "iceberg"),
+        ("snapshot", topic, "--to", str(tmp_path / "snapshot")),
+        ("replay", topic, "--to", again, "--state", str(tmp_path / "replay")),
+        ("audit", topic, "--output", again),
+        ("profile", topic, "--html", str(tmp_path / "page.html")),
+        ("deadletters", topic),
+    ]
+    with spark_connect_server(tmp_path) as address:
+        where = ("--remote", address, "--bootstrap-server", broker.bootstrap_servers, "--json")
+        for job in jobs:
+            done = subprocess.run(
+                [_COMMAND, "job", *job, *where],
+                capture_output=True,
+                text=True,
+                timeout=_WAIT_S_MAX,
+                check=False,
+            )
+            assert done.returncode == 0, f"{job}: {done.stdout}\n{done.stderr[-4000:]}"
+            assert json.loads(done.stdout)["ok"]

@@ -1,0 +1,164 @@
+"""The source and the sink over TLS and with SASL, at an Apache Kafka."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from pyspark.sql import SparkSession
+
+from harness.broker_process import HOST, free_port
+from harness.kafka_process import kafka_broker
+from harness.spark_reading import read_source
+from millstream.spark.error import SparkSourceError
+
+pytestmark = pytest.mark.soak
+
+TOPIC = "secret"
+COUNT = 50
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_SETTINGS = """
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/server.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/ca.pem
+listener.name.ssl.ssl.client.auth=required
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.sasl_ssl.plain.sasl.jaas.config={plain} required user_alice="pencil";
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={scram} required;
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram} required;
+"""
+
+
+class Secure(NamedTuple):
+    """Addresses of the listeners, and where the certificates are."""
+
+    ssl: str
+    sasl: str
+    folder: Path
+
+    def options(self, servers: str, protocol: str, **more: str) -> dict[str, str]:
+        given = {name.replace("__", "."): value for name, value in more.items()}
+        return {
+            "subscribe": TOPIC,
+            "kafka.bootstrap.servers": servers,
+            "kafka.security.protocol": protocol,
+            "kafka.ssl.ca.location": str(self.folder / "ca.pem"),
+            "kafka.default.api.timeout.ms": "60000",
+        } | {f"kafka.{name}": value for name, value in given.items()}
+
+
+def _make_certificates(folder: Path) -> None:
+    """One certificate is the authority's, the server's and the client's."""
+    subject = ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName=IP:{HOST}", "-days", "2"]
+    files = ["-keyout", "key.pem", "-out", "ca.pem"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    both = (folder / "key.pem").read_text() + (folder / "ca.pem").read_text()
+    (folder / "server.pem").write_text(both)
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[Secure]:
+    with kafka_broker() as broker:
+        folder: Path = broker.folder
+        _make_certificates(folder)
+        found = Secure(f"{HOST}:{free_port()}", f"{HOST}:{free_port()}", folder)
+        path = folder / "server.properties"
+        more = f",SSL://{found.ssl},SASL_SSL://{found.sasl}"
+        lines = [
+            line + more if line.startswith(("listeners=", "advertised.listeners=")) else line
+            for line in path.read_text().splitlines()
+        ]
+        settings = _SETTINGS.format(folder=folder, plain=_PLAIN, scram=_SCRAM)
+        path.write_text("\n".join(lines) + settings)
+        broker.start()
+        _fill(broker.bootstrap)
+        yield found
+
+
+def _fill(servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(60)
+    kinds = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    users = [
+        UserScramCredentialUpsertion("alice", ScramCredentialInfo(kind, 4096), b"pencil")
+        for kind in kinds
+    ]
+    for done in admin.alter_user_scram_credentials(users).values():
+        done.result(60)
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(COUNT):
+        producer.produce(TOPIC, f"value-{number}")
+    assert producer.flush(60) == 0
+
+
+def _check(options: dict[str, str]) -> None:
+    assert [row.offset for row in read_source(options)] == list(range(COUNT))
+
+
+def test_tls_with_a_certificate_of_the_client(secure: Secure) -> None:
+    key, certificate = str(secure.folder / "key.pem"), str(secure.folder / "ca.pem")
+    _check(
+        secure.options(
+            secure.ssl, "SSL", ssl__key__location=key, ssl__certificate__location=certificate
+        )
+    )
+    stores = {
+        "ssl__keystore__type": "PEM",
+        "ssl__keystore__location": str(secure.folder / "server.pem"),
+    }
+    _check(secure.options(secure.ssl, "SSL", **stores))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_sasl_over_tls(secure: Secure, mechanism: str) -> None:
+    more = {"sasl__mechanism": mechanism, "sasl__username": "alice", "sasl__password": "pencil"}
+    _check(secure.options(secure.sasl, "SASL_SSL", **more))
+    with pytest.raises(SparkSourceError, match=r"(?i)authentication"):
+        read_source(secure.options(secure.sasl, "SASL_SSL", **more | {"sasl__password": "pen"}))
+
+
+def test_a_stranger_s_certificate_is_refused(secure: Secure, tmp_path: Path) -> None:
+    _make_certificates(tmp_path)
+    options: dict[str, Any] = secure.options(
+        secure.sasl,
+        "SASL_SSL",
+        sasl__mechanism="PLAIN",
+        sasl__username="alice",
+        sasl__password="pencil",
+        ssl__ca__location=str(tmp_path / "ca.pem"),
+        default__api__timeout__ms="1000",
+    )
+    with pytest.raises(SparkSourceError, match=r"(?i)certificate"):
+        read_source(options)
+
+
+def test_spark_reads_and_writes(spark: SparkSession, secure: Secure) -> None:
+    jaas = f'{_SCRAM} required username="alice" password="pencil";'
+    options = secure.options(
+        secure.sasl, "SASL_SSL", sasl__mechanism="SCRAM-SHA-512", sasl__jaas__config=jaas
+    )
+    frame = spark.read.format("millstream").options(**options).load()
+    writing = {name: value for name, value in options.items() if name != "subscribe"}
+    target = frame.selectExpr("value", "'copy' as topic").write.format("millstream")
+    target.options(**writing).mode("append").save()
+    copy = spark.read.format("millstream").options(**options | {"subscribe": "copy"}).load()
+    assert copy.count() == COUNT
