@@ -92,7 +92,7 @@ def test_wrong_option_is_named(spark: SparkSession, broker: LocalBroker, orders:
     ("options", "sentence"),
     [
         ({"startingOfset": "earliest"}, "OptionError: startingofset is no option of the source"),
-        ({"subscribe": "nowhere"}, "OptionError: subscribe names topic nowhere, which does not"),
+        ({"subscribe": "nowhere"}, "UnknownTopic: subscribe names topic nowhere, which does not"),
         ({"startingOffsets": '{"orders": {"0": 99, "1": 0}}'}, "DataLoss: startingOffsets has"),
     ],
     ids=["option", "topic", "offset"],
