@@ -49,6 +49,13 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="print the names of all cases and end")
     parser.add_argument("--master", default="local[*]", help="Spark's master")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark, for both (repeatable)",
+    )
     parser.add_argument("--out", type=Path, help="JSON file (default: a new one in bench/results)")
     return parser.parse_args()
 
@@ -67,8 +74,8 @@ def chosen(patterns: list[str]) -> list[tuple[Data | None, list[Case]]]:
 
 
 @contextmanager
-def peers(master: str) -> Iterator[list[Peer]]:
-    """Both brokers and the Spark that uses them."""
+def peers(master: str, settings: list[str]) -> Iterator[list[Peer]]:
+    """Both brokers and the Spark that uses them, with `settings` like `name=value`."""
     brokers = [Kafka(), Millstream()]
     spark = None
     try:
@@ -79,6 +86,7 @@ def peers(master: str) -> Iterator[list[Peer]]:
             "spark.driver.memory": "3g",
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": str(os.cpu_count()),
+            **dict(setting.split("=", 1) for setting in settings),
         }
         spark = spark_session("millstream-bench", master=master, config=config)
         yield [
@@ -108,11 +116,12 @@ def run_case(case: Case, order: list[Peer], plan: Plan, report: Report) -> None:
 def measure(options: argparse.Namespace) -> int:
     repeats = options.repeats or (1 if options.quick else 3)
     plan = QUICK if options.quick else FULL
-    report = Report({"repeats": repeats, **dataclasses.asdict(plan)}, BARS)
+    conf = " ".join(options.conf)
+    report = Report({"repeats": repeats, "conf": conf, **dataclasses.asdict(plan)}, BARS)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / ".gitignore").write_text("*\n")
     out = options.out or RESULTS / f"spark-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    with peers(options.master) as both:
+    with peers(options.master, options.conf) as both:
         for data, cases in chosen(options.only):
             console.print(f"[bold]{data.topic if data else 'no data of its own'}[/bold]")
             if data is not None:
