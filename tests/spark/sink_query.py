@@ -75,6 +75,8 @@ def run(spark: SparkSession, plan: Plan) -> None:
         _start(spark, plan).awaitTermination()
     except (PySparkException, Py4JJavaError) as error:
         sys.stderr.write(f"the query failed: {error}"[:500] + "\n")
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            sys.exit("Spark looks for sources once, and the Python that looked was killed")
 
 
 def _start(spark: SparkSession, plan: Plan) -> StreamingQuery:
