@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -156,6 +157,7 @@ def test_jobs_killed_at_random_moments(spark: SparkSession, world: World) -> Non
         arguments += ["--archive", str(world.source)]
     words = ["job", world.function, world.topic, *arguments, "-b", world.servers]
     command = [sys.executable, "-m", "millstream.cli.main", *words, "--master", "local[2]"]
+    whole_s = _seconds_of_a_job(world)
     ended = 0
     turns = int(os.environ.get("MILLSTREAM_JOB_TURNS", "40"))
     for turn in range(turns):
@@ -163,15 +165,29 @@ def test_jobs_killed_at_random_moments(spark: SparkSession, world: World) -> Non
             write_messages(
                 world.servers, world.topic, some_messages(500, 2, seed=turn, step_ms=5000)
             )
+        began = time.monotonic()
         process = subprocess.Popen(command)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(rng.uniform(4.0, 16.0))
+            process.wait(whole_s * rng.uniform(0.3, 1.2))
             ended += 1
+            whole_s = time.monotonic() - began
         process.kill()
         process.wait()
     _finish(spark, world)
     _compare(spark, world)
     assert ended < turns, "nothing was ever killed"
+
+
+def _seconds_of_a_job(world: World) -> float:
+    """What one takes on this machine as it is now, most of it to start Spark."""
+    words = ["job", "snapshot", world.topic, "--to", str(world.folder.parent / "measured")]
+    began = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "millstream.cli.main", *words, "-b", world.servers],
+        timeout=_WAIT_S_MAX,
+        check=True,
+    )
+    return time.monotonic() - began
 
 
 def _finish(spark: SparkSession, world: World) -> None:
