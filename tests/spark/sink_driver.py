@@ -114,9 +114,22 @@ class Driver:
         if self._process is not None:
             self._process.wait()
 
+    def pause(self) -> None:
+        """With all that it started."""
+        for each in self._all():
+            each.suspend()
+
+    def resume(self) -> None:
+        for each in self._all():
+            each.resume()
+
+    def failures(self) -> int:
+        """How often its query ended."""
+        return self.log_path.read_text(errors="replace").count("the query failed")
+
     def kill(self) -> None:
         """With all that it started."""
-        self._kill([self._root(), *self._below()])
+        self._kill(self._all())
 
     def kill_alone(self) -> None:
         """Executors and their Python go on until they notice."""
@@ -146,6 +159,9 @@ class Driver:
     def _root(self) -> psutil.Process:
         assert self._process is not None
         return psutil.Process(self._process.pid)
+
+    def _all(self) -> list[psutil.Process]:
+        return [self._root(), *self._below()]
 
     def _below(self) -> list[psutil.Process]:
         try:
@@ -186,7 +202,10 @@ class Copy:
         self.broker = BrokerProcess(folder, {"auto.create.topics.enable": False})
         self.checkpoint = Checkpoint(folder / "checkpoint")
         self.plan = Plan(self.broker.bootstrap, str(self.checkpoint.folder), **plan)
-        self.driver = Driver(folder, self.plan, environment or {})
+        self._folder = folder
+        self._environment = dict(environment or {})
+        self.driver = Driver(folder, self.plan, self._environment)
+        self._replaced: list[Driver] = []
         self.rows = 0
 
     def __enter__(self) -> Self:
@@ -207,11 +226,20 @@ class Copy:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.driver.close()
+        for driver in (self.driver, *self._replaced):
+            driver.close()
         self.broker.__exit__(kind, error, traceback)
         if error is not None:
             log = self.driver.log_path.read_text(errors="replace")
             error.add_note(f"the driver's last words:\n{log[-4000:]}")
+
+    def replace_driver(self) -> Driver:
+        """Have another one with the same checkpoint from now on; the one before, which may run."""
+        self._replaced.append(self.driver)
+        folder = self._folder / f"driver-{len(self._replaced)}"
+        folder.mkdir()
+        self.driver = Driver(folder, self.plan, self._environment)
+        return self._replaced[-1]
 
     def feed(self, batches: int = 1) -> None:
         """So many rows more, each with a value of its own."""

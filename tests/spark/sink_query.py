@@ -11,14 +11,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.spark.session import spark_session
 
@@ -33,6 +36,9 @@ _CONFIG = {
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.sql.streaming.pollingDelay": "20ms",
     "spark.sql.shuffle.partitions": "4",
+    # Rows reach the sink a few at a time.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
+    "spark.buffer.size": "512",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
@@ -48,10 +54,12 @@ class Plan:
     target: str = "out"
     #: The format of the sink.
     sink: str = "millstream"
-    rows_per_batch: int = 200
+    rows_per_batch: int = 400
     master: str = EXECUTORS
     #: Whether rows go through a shuffle before they are written.
     is_shuffled: bool = False
+    #: How long a task waits after each few rows, so that it can be killed in between.
+    pause_seconds: float = 0.05
     #: While this file exists, the first attempt at a batch's first task waits.
     brake: str | None = None
     options: dict[str, str] = field(default_factory=dict)
@@ -62,7 +70,16 @@ class Plan:
 
 
 def run(spark: SparkSession, plan: Plan) -> None:
-    """Until the query fails."""
+    """Until the query fails, or cannot be started as Spark's Python has just been killed."""
+    try:
+        _start(spark, plan).awaitTermination()
+    except (PySparkException, Py4JJavaError) as error:
+        sys.stderr.write(f"the query failed: {error}"[:500] + "\n")
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            sys.exit("Spark looks for sources once, and the Python that looked was killed")
+
+
+def _start(spark: SparkSession, plan: Plan) -> StreamingQuery:
     frame = (
         spark.readStream.format("millstream")
         .option("kafka.bootstrap.servers", plan.servers)
@@ -72,7 +89,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
         .load()
         .select("key", "value")
     )
-    query = (
+    return (
         _shaped(frame, plan)
         .writeStream.format(plan.sink)
         .option("kafka.bootstrap.servers", plan.servers)
@@ -81,37 +98,33 @@ def run(spark: SparkSession, plan: Plan) -> None:
         .option("checkpointLocation", plan.checkpoint)
         .start()
     )
-    try:
-        query.awaitTermination()
-    except PySparkException as error:
-        sys.stderr.write(f"the query failed: {error}"[:500] + "\n")
 
 
 def _shaped(frame: DataFrame, plan: Plan) -> DataFrame:
     if plan.is_shuffled:
         frame = frame.repartition("key")
-    if plan.brake is not None:
-        brake = Path(plan.brake)
+    brake = None if plan.brake is None else Path(plan.brake)
 
-        def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from braked(batches, brake)
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            time.sleep(plan.pause_seconds)
+            if brake is not None:
+                wait_for(brake)
 
-        frame = frame.mapInArrow(wait, frame.schema)
-    return frame
+    return frame.mapInArrow(slow, frame.schema)
 
 
-def braked(batches: Iterator[pa.RecordBatch], brake: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, which has come to its sink before it has to wait."""
+def wait_for(brake: Path) -> None:
+    """The first attempt at the first task waits; a later one leaves a file that says so."""
     from harness.broker_process import wait_until
 
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() > 0:
         brake.with_suffix(".again").touch()
-    for batch in batches:
-        yield batch
-        if context.partitionId() == 0 and context.attemptNumber() == 0:
-            wait_until(lambda: not brake.exists(), "the brake to be released", 300)
+    elif context.partitionId() == 0:
+        wait_until(lambda: not brake.exists(), "the brake to be released", 300)
 
 
 def main(plan: Plan) -> None:

@@ -128,7 +128,7 @@ STEPS = (
     ("task-begin", "task-writing"),
     ("task-written", "task-prepared"),
     ("commit-begin", "abort-begin"),
-    ("decision-written",),
+    ("decision-written", "between-aborts"),
     ("decided",),
     ("between-commits",),
     ("committed",),

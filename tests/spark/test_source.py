@@ -91,9 +91,9 @@ def test_wrong_option_is_named(spark: SparkSession, broker: LocalBroker, orders:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"startingOfset": "earliest"}, "OptionError: startingofset is no option of the source"),
-        ({"subscribe": "nowhere"}, "OptionError: subscribe names topic nowhere, which does not"),
-        ({"startingOffsets": '{"orders": {"0": 99, "1": 0}}'}, "DataLoss: startingOffsets has"),
+        ({"startingOfset": "earliest"}, "startingofset is no option of the source"),
+        ({"subscribe": "nowhere"}, "subscribe names topic nowhere, which does not exist"),
+        ({"startingOffsets": '{"orders": {"0": 99, "1": 0}}'}, "startingOffsets has offset 99"),
     ],
     ids=["option", "topic", "offset"],
 )

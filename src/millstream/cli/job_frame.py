@@ -12,11 +12,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import logging
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -83,6 +84,13 @@ _EXIT_CODES: Final = {
     Failure.CONFLICT: ExitCode.EXISTS,
     Failure.FAILED: ExitCode.FAILED,
 }
+#: The same of what is raised in Spark's processes, by the names of the classes.
+_RAISED: Final = {
+    "OptionError": ExitCode.USAGE,
+    "UnknownTopic": ExitCode.NOT_FOUND,
+    "Unavailable": ExitCode.NO_CONNECTION,
+    "DataLoss": ExitCode.DAMAGED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +104,10 @@ class Shared:
     master: MasterOption = None
     remote: RemoteOption = None
 
-    def carry_out(self, job: Callable[[RunOptions], Report]) -> None:
-        """Run a job and print its report; exits with 1 where that says that all is not well."""
-        report = perform(job, self)
+    def carry_out(self, job: Callable[[RunOptions], Report], *, is_looking: bool = False) -> None:
+        """Run a job and print its report; exits with 1 where that says that all is not well. One
+        that only looks can be interrupted anywhere."""
+        report = perform(job, self, is_looking=is_looking or self.dry_run)
         if self.as_json:
             print_json(report.as_json())
         else:
@@ -128,13 +137,16 @@ def job_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..
     return register
 
 
-def perform(job: Callable[[RunOptions], Report], shared: Shared) -> Report:
+def perform(
+    job: Callable[[RunOptions], Report], shared: Shared, *, is_looking: bool = False
+) -> Report:
     """Run a job with its progress on standard error. What it raises becomes a CommandError."""
     require_spark()
     if shared.master is not None and shared.remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
     stop = threading.Event()
-    with _explained(), _stopping(stop), _shown(shared.as_json) as progress:
+    stopping = nullcontext() if is_looking else _stopping(stop)
+    with _explained(), stopping, _shown(shared.as_json) as progress:
         options: RunOptions = {
             "bootstrap_servers": shared.servers,
             "properties": parse_pairs(shared.properties or (), "--property"),
@@ -197,6 +209,23 @@ def _text(value: Value) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else value
 
 
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Py4J logs the stack of each interrupt that it meets, and raises it as well."""
+    return not str(record.msg).startswith("KeyboardInterrupt")
+
+
+def spark_failure(text: str) -> CommandError:
+    """What Spark says of an error, which may be one of ours that it met in a task."""
+    from millstream.spark.pipeline.progress import raised
+
+    if "DATA_SOURCE_NOT_FOUND" in text:
+        return CommandError(ExitCode.FAILED, f"Spark: {_ELSEWHERE}")
+    kind, told = raised(text.partition("\nDriver stacktrace:")[0])
+    if kind in _RAISED:
+        return CommandError(_RAISED[kind], told)
+    return CommandError(ExitCode.FAILED, told if kind else f"Spark: {told}")
+
+
 @contextmanager
 def _explained() -> Iterator[None]:
     """Turn what jobs, clients and Spark raise into a command's failures, told once."""
@@ -205,10 +234,10 @@ def _explained() -> Iterator[None]:
 
     from millstream.model.error import BrokerError
     from millstream.spark.error import OptionError, SparkSourceError, Unavailable
-    from millstream.spark.pipeline.progress import reason
 
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
+    logging.getLogger().addFilter(_is_no_interrupt)
     try:
         yield
     except JobError as error:
@@ -220,9 +249,7 @@ def _explained() -> Iterator[None]:
     except (SparkSourceError, BrokerError) as error:
         raise CommandError(ExitCode.FAILED, str(error)) from None
     except PySparkException as error:
-        text = str(error)
-        told = _ELSEWHERE if "DATA_SOURCE_NOT_FOUND" in text else reason(text)
-        raise CommandError(ExitCode.FAILED, f"Spark: {told}") from None
+        raise spark_failure(str(error)) from None
     except OSError as error:
         if error.filename is None:
             raise

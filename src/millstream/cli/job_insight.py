@@ -26,7 +26,10 @@ def profile(
     from millstream.spark.job.profile_job import profile as job
 
     start, end = moment_of(since, "--since"), moment_of(until, "--until")
-    shared.carry_out(lambda options: job(topic, html=html, since_ms=start, until_ms=end, **options))
+    shared.carry_out(
+        lambda options: job(topic, html=html, since_ms=start, until_ms=end, **options),
+        is_looking=True,
+    )
 
 
 @job_command(app)
@@ -85,7 +88,7 @@ def audit(
         time=time_sql,
         order=order,
     )
-    shared.carry_out(lambda options: job(source, output, question, **options))
+    shared.carry_out(lambda options: job(source, output, question, **options), is_looking=True)
 
 
 @job_command(app)
@@ -105,5 +108,6 @@ def deadletters(
 
     start, end = moment_of(since, "--since"), moment_of(until, "--until")
     shared.carry_out(
-        lambda options: job(topic, samples=samples, since_ms=start, until_ms=end, **options)
+        lambda options: job(topic, samples=samples, since_ms=start, until_ms=end, **options),
+        is_looking=True,
     )

@@ -89,10 +89,7 @@ class RangeFetcher:
             self._retry = self._new_retry()
             if following < end:
                 self._try_ask()
-            aborted = row.aborted_transactions or []
-            yield RecordSet(
-                start, records, [(one.producer_id, one.first_offset) for one in aborted]
-            )
+            yield RecordSet(start, records, _aborted(row))
 
     def _next_row(self) -> FetchResponse.Topic.Partition | None:
         """The next answer; None where it has to be asked for again."""

@@ -8,15 +8,22 @@ is installed beside Spark.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from millstream.spark.error import Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER: Final = "local[*]"
 _LOOPBACK: Final = "127.0.0.1"
+#: Of a Spark Connect server whose address has none.
+_PORT: Final = 15002
+_ANSWER_S_MAX: Final = 10.0
 
 #: Timestamps mean the same everywhere, and filters reach the source.
 _CONFIG: Final = {
@@ -60,6 +67,21 @@ def spark_session(
     for name, value in (settings | dict(config or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def require_server(remote: str) -> None:
+    """Raise Unavailable where nobody listens at the address of a Spark Connect server: its client
+    would go on trying for many minutes, without a word."""
+    place = urlsplit(remote)
+    if place.scheme != "sc" or place.hostname is None:
+        return
+    # Parameters that follow, a token among them, are nobody's business.
+    address = (place.hostname, place.port or _PORT)
+    try:
+        socket.create_connection(address, _ANSWER_S_MAX).close()
+    except OSError as error:
+        where = ":".join(map(str, address))
+        raise Unavailable(f"no Spark Connect server answers at {where}: {error}") from None
 
 
 def _place(master: str) -> dict[str, str]:

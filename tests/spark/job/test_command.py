@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from tests.spark.job.content import KEEPING, some_messages
 from typer.testing import CliRunner, Result
 
 from harness.topic_content import write_messages
+from millstream.cli.failure import ExitCode
+from millstream.cli.job_frame import Shared, perform, spark_failure
 from millstream.cli.main import build
+from millstream.spark.job import Report, RunOptions
 from millstream.testing.broker import LocalBroker
 
 Job = Callable[..., Result]
@@ -69,6 +73,44 @@ def test_exit_codes(job: Job, tmp_path: Path, topic_name: str) -> None:
     assert (wrong.exit_code, f"{file}/_millstream: Not a directory." in wrong.stderr) == (1, True)
     nobody = ("-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=300")
     assert job("snapshot", "t", *to, *nobody).exit_code == 4
+
+
+def test_errors_in_tasks_are_told_as_such() -> None:
+    task = (
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure:"
+        " Lost task 0.0 in stage 1.0 (TID 1) (127.0.0.1 executor driver):"
+        " org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        '  File "reader.py", line 7, in read\n    raise Unavailable("no answer")\n'
+        "millstream.spark.error.Unavailable: no answer within 3 s\n\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:1)\n"
+        "\nDriver stacktrace:\n\nJVM stacktrace:\n\tat java.lang.Thread.run"
+    )
+    silent = spark_failure(task)
+    assert (silent.code, str(silent)) == (ExitCode.NO_CONNECTION, "no answer within 3 s")
+    other = spark_failure("[NO_SPACE] The disk is full. SQLSTATE: 53100\n\nJVM stacktrace:\n\tat x")
+    assert (other.code, str(other)) == (ExitCode.FAILED, "Spark: [NO_SPACE] The disk is full.")
+    absent = spark_failure("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: millstream.")
+    assert "PYSPARK_PYTHON" in str(absent)
+
+
+@pytest.mark.parametrize("is_looking", [True, False])
+def test_interrupts(is_looking: bool) -> None:
+    """A job that changes something is asked to stop; one that looks, or is dry, just ends."""
+
+    def work(options: RunOptions) -> Report:
+        signal.raise_signal(signal.SIGINT)
+        assert options["stop"].is_set()
+        return Report("work", "Stopped.")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if is_looking:
+            with pytest.raises(KeyboardInterrupt):
+                perform(work, Shared(), is_looking=True)
+        else:
+            assert perform(work, Shared()).outcome == "Stopped."
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_without_spark(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ ON_SPARK = (
 def command(*arguments: str) -> list[str]:
     # Where tests run in the background of a shell, their children would ignore SIGINT.
     script = [sys.executable, "-m", "millstream.cli.main", *arguments]
-    return ["env", "--default-signal=INT", f"JAVA_TOOL_OPTIONS={SHORT_LIVED}", *script]
+    ours = ["--unset=MILLSTREAM_BOOTSTRAP_SERVERS", "--default-signal=INT"]
+    return ["env", *ours, f"JAVA_TOOL_OPTIONS={SHORT_LIVED}", *script]
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:

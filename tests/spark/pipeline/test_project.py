@@ -60,3 +60,12 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, rea
 def test_no_project_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ProjectMissingError, match="millstream pipeline init"):
         find(tmp_path)
+
+
+def test_what_spark_takes_only_at_its_start(tmp_path: Path) -> None:
+    make(tmp_path / "shop", "shop", "localhost:9092")
+    given = {"spark.executor.memory": "2g", "spark.sql.ansi.enabled": "true", "shop.open": "1"}
+    found = find(tmp_path / "shop", given).static_config()
+    assert found["spark.executor.memory"] == "2g"
+    assert "metastore" in found["spark.driver.extraJavaOptions"]
+    assert not {"spark.sql.ansi.enabled", "shop.open"} & set(found)

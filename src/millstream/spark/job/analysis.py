@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from millstream.spark.job.failure import Failure, JobError, usage
+from millstream.spark.pipeline.progress import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +27,7 @@ def analysed(make: Callable[[], DataFrame], what: str) -> DataFrame:
         frame = make()
         frame.columns  # noqa: B018 - asks Spark
     except AnalysisException as error:
-        raise usage(f"{what} can't be used: {_first_line(error)}") from None
+        raise usage(f"{what} can't be used: {reason(str(error))}") from None
     return frame
 
 
@@ -42,8 +43,3 @@ def table(make: Callable[[], DataFrame], folder: str) -> DataFrame:
             raise
         raise JobError(Failure.NOT_FOUND, f"{folder} has no Parquet table.") from None
     return frame
-
-
-def _first_line(error: Exception) -> str:
-    """Without the plan and the stack that follow."""
-    return next((line for line in str(error).splitlines() if line.strip()), "")

@@ -81,8 +81,10 @@ class Run:
         return self.spark
 
     def _make(self) -> SparkSession:
-        from millstream.spark.session import spark_session
+        from millstream.spark.session import require_server, spark_session
 
+        if self.remote is not None:
+            require_server(self.remote)
         handler = signal.getsignal(signal.SIGINT)
         name = f"millstream {self.job}"
         made = self._owned = spark_session(name, master=self.master, remote=self.remote)

@@ -49,9 +49,15 @@ class Project:
         return self.path.parent
 
     def static_config(self) -> dict[str, str]:
-        """For a Spark on this machine: tables and what is known of them stay with the project."""
+        """For a Spark that is started for the project: tables and what is known of them stay with
+        it, and so does what Spark takes only at its start, such as the memory of executors."""
         metastore = self.folder / "metastore"
-        return {
+        given = {
+            name: value
+            for name, value in self.spec.configuration.items()
+            if name.startswith("spark.") and not name.startswith("spark.sql.")
+        }
+        ours = {
             _CATALOG: "hive",
             "spark.sql.warehouse.dir": (self.folder / "warehouse").as_uri(),
             "spark.hadoop.javax.jdo.option.ConnectionURL": (
@@ -59,6 +65,7 @@ class Project:
             ),
             "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={metastore}.log",
         }
+        return ours | given
 
 
 def find(place: Path, configuration: Mapping[str, str] | None = None) -> Project:

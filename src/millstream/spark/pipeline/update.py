@@ -139,10 +139,16 @@ class Update:
         from pyspark.pipelines.cli import register_definitions
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 
-        path, spec = self._project.path, self._project.spec
-        for name, value in spec.configuration.items():
-            self._spark.conf.set(name, value)
-        graph = create_dataflow_graph(self._spark, spec.catalog, spec.database, spec.configuration)
+        path, spec, conf = self._project.path, self._project.spec, self._spark.conf
+        # What Spark was started with is there, and some of it may not even be set again.
+        config = {
+            name: value
+            for name, value in spec.configuration.items()
+            if conf.get(name, None) != value
+        }
+        for name, value in config.items():
+            conf.set(name, value)
+        graph = create_dataflow_graph(self._spark, spec.catalog, spec.database, config)
         registry = _registry(self._spark, graph)
         try:
             # Spark prints which files it reads.
