@@ -25,10 +25,13 @@ _LOOPBACK: Final = "127.0.0.1"
 _PORT: Final = 15002
 _ANSWER_S_MAX: Final = 10.0
 
-#: Timestamps mean the same everywhere, filters reach the source, and the console stays readable.
+#: Timestamps mean the same everywhere, and filters reach the source.
 _CONFIG: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
+    # Rows reach the sink while more are made ready: with Spark's 64 MB, and 10,000 rows, large
+    # rows come in few batches, and either side waits for the other.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
 #: These belong to the process that runs Spark, which over Spark Connect is not this one.
 _CLASSIC_CONFIG: Final = {
