@@ -94,6 +94,12 @@ def test_spark_writes_to_kafka(
     assert committed(kafka, topic) == expected
 
 
+def test_a_topic_is_made_by_being_written_to(kafka: str, topic_name: str) -> None:
+    world = SinkWorld(kafka, topic_name, topic_name)
+    world.commit(0, world.prepared(values("a")))
+    assert world.output() == Counter(values("a"))
+
+
 @pytest.mark.parametrize(
     "step", ["commit-begin", "decision-written", "decided", "between-commits", "committed"]
 )

@@ -31,7 +31,6 @@ def schema(**columns: DataType) -> StructType:
         ({"value": StringType()}, None, "topic option required"),
         ({"key": StringType()}, "t", "Required attribute 'value' not found"),
         ({"value": IntegerType()}, "t", "value attribute type must be a STRING or BINARY"),
-        ({"value": StringType(), "extra": StringType()}, "t", "'extra' has no place"),
         ({"value": StringType(), "partition": LongType()}, "t", "partition attribute type"),
         ({"value": StringType(), "headers": StringType()}, "t", "headers attribute type must be"),
         ({"value": StringType(), "topic": BinaryType()}, None, "topic attribute type must be"),
@@ -44,6 +43,11 @@ def test_columns_that_cannot_be_written(
 ) -> None:
     with pytest.raises(OptionError, match=text):
         plan_columns(schema(**columns), topic)
+
+
+def test_columns_of_other_names_are_left_out() -> None:
+    plan = plan_columns(schema(offset=LongType(), Value=StringType(), extra=LongType()), "t")
+    assert (plan.value, plan.key, plan.partition) == (1, -1, -1)
 
 
 @pytest.mark.parametrize(

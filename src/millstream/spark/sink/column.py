@@ -7,8 +7,9 @@
     partition  int                                        may be missing; null: by key
     timestamp  timestamp                                  may be missing; null: now
 
-Names are matched without regard to case, as Spark does. Other columns are refused: they would be
-lost. Pure; knows Spark's types and Arrow's arrays, and nothing of topics' partitions.
+Names are matched without regard to case, and other columns are left out, as Spark's Kafka sink
+does: so what was read from a topic can be written as it is. Pure; knows Spark's types and Arrow's
+arrays, and nothing of topics' partitions.
 """
 
 from __future__ import annotations
@@ -102,10 +103,7 @@ def plan_columns(schema: StructType, topic: str | None) -> ColumnPlan:
     for place, field in enumerate(schema.fields):
         name = field.name.lower()
         if name not in _WANTED:
-            raise OptionError(
-                f"column {field.name!r} has no place in a record: a sink takes "
-                f"{', '.join(_WANTED)}. Select these, or put the others into the value."
-            )
+            continue
         if name in places:
             raise OptionError(f"there are two columns named {name!r}.")
         if not _is_fit(name, field.dataType):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -32,6 +33,8 @@ from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 #: Attempts at one task that can have a transaction open at a time.
 _SLOTS_MAX: Final = 64
+#: A topic that is being made is there after these.
+_CREATION_PAUSES_S: Final = (0.1, 0.4, 1.0)
 _TAKEN: Final = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -161,6 +164,17 @@ def partition_count(cluster: Cluster, topic: str) -> int:
     except BrokerError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
+    for pause_s in _CREATION_PAUSES_S:
+        try:
+            return _made(cluster, topic)
+        except UnknownTopic:
+            # Kafka says so of a topic that it has just begun to make, too.
+            time.sleep(pause_s)
+    return _made(cluster, topic)
+
+
+def _made(cluster: Cluster, topic: str) -> int:
+    """The partitions of a topic that brokers may make. Raises UnknownTopic."""
     asked = MetadataRequest(
         topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=True
     )
