@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -160,23 +160,6 @@ class Admin:
             for row in rows.topic_partitions
             if row.offset >= 0
         }
-
-    def settled_offsets(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """What a group has committed in these partitions, -1 where nothing is. Those whose offset
-        an open transaction may change yet are left out."""
-        rows = [TopicPartition(*partition) for partition in partitions]
-        asked = [ConsumerGroupTopicPartitions(group, rows)]
-        what = f"Asking for the offsets of group {group!r}"
-        found = self._open().list_consumer_group_offsets(
-            asked, require_stable=True, request_timeout=self._timeout_s
-        )
-        settled: dict[Partition, int] = {}
-        for row in self._wait(found[group], what).topic_partitions:
-            if row.error is None:
-                settled[Partition(row.topic, row.partition)] = max(row.offset, -1)
-            elif row.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
-                raise from_kafka(row.error, what)
-        return settled
 
     def delete_group(self, group: str) -> None:
         """Forget a group without members, and its offsets."""

@@ -5,7 +5,6 @@ fetched, tell the application) is the core's, through `Rebalanced`.
 
     resting   the application is busy with what it has: everything is paused for it, so that the
               consumer can be polled, and stays in its group, without taking in more
-    waiting   where a partition begins is not certain yet: see `settling`
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import Consumer as Handle
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import TopicPartition
 
-from millstream.client.consumer_handle import rows_of, seek
+from millstream.client.consumer_handle import placed, rows_of
 from millstream.client.error import UsageError
 from millstream.client.record import Partition
-from millstream.client.settling import Settling
 
 
 class Rebalanced(Protocol):
     """Who is told, and when."""
+
+    #: Whether there is nothing to wait for any more.
+    is_closing: bool
 
     def assigned(self, partitions: list[Partition]) -> None:
         """Before their first fetch."""
@@ -36,12 +37,8 @@ class Rebalanced(Protocol):
 
 
 class Assignment:
-    def __init__(
-        self, handle: Handle, told: Rebalanced, settling: Settling | None, is_cooperative: bool
-    ) -> None:
-        """`settling` is for consumers in groups."""
+    def __init__(self, handle: Handle, told: Rebalanced, *, is_cooperative: bool) -> None:
         self._handle = handle
-        self._settling = settling
         self._told = told
         self._is_cooperative = is_cooperative
         self.partitions: set[Partition] = set()
@@ -94,7 +91,7 @@ class Assignment:
         chosen = set(partitions)
         self._paused -= chosen
         if not self.is_resting:
-            self._handle.resume(rows_of(chosen - self.waiting))
+            self._handle.resume(rows_of(chosen))
 
     @property
     def paused(self) -> set[Partition]:
@@ -108,33 +105,7 @@ class Assignment:
     def wake(self) -> None:
         if self.is_resting:
             self.is_resting = False
-            self._handle.resume(rows_of(self.partitions - self._paused - self.waiting))
-
-    # Partitions that wait
-
-    @property
-    def waiting(self) -> set[Partition]:
-        return set() if self._settling is None else self._settling.waiting
-
-    def begin_settled(self, start: int) -> list[Message]:
-        """Begin with partitions that need not wait any longer, at `start` if nothing is committed.
-        Records of others that came meanwhile."""
-        strays: list[Message] = []
-        if self._settling is None:
-            return strays
-        for partition, offset in self._settling.look().items():
-            if partition in self.waiting:
-                strays += seek(self._handle, partition, start if offset < 0 else offset)
-                self.release([partition])
-        return strays
-
-    def release(self, partitions: Iterable[Partition]) -> None:
-        """It is known where they begin: those that waited for it need not any longer."""
-        chosen = self.waiting & set(partitions)
-        if self._settling is not None and chosen:
-            self._settling.drop(chosen)
-            if not self.is_resting:
-                self._handle.resume(rows_of(chosen - self._paused))
+            self._handle.resume(rows_of(self.partitions - self._paused))
 
     # librdkafka's callbacks
 
@@ -144,24 +115,23 @@ class Assignment:
         self._starts = {}
         try:
             self._told.assigned(came)
-            placed = self._placed(rows, self._starts)
+            found = self._placed(rows, self._starts)
         finally:
             self._starts = None
         if self._is_cooperative:
-            handle.incremental_assign(placed)
+            handle.incremental_assign(found)
         else:
-            handle.assign(placed)
-        held = set(came) if self.is_resting else self.waiting & set(came)
-        if held:
-            handle.pause(rows_of(held))
+            handle.assign(found)
+        if self.is_resting:
+            handle.pause(rows_of(came))
 
     def _placed(
         self, rows: list[TopicPartition], starts: Mapping[Partition, int]
     ) -> list[TopicPartition]:
-        """With offsets: those that the application chose, or the group's."""
+        """With offsets: those that the application chose, or else the group's."""
         chosen = [TopicPartition(*partition, offset) for partition, offset in starts.items()]
         others = [row for row in rows if (row.topic, row.partition) not in starts]
-        return chosen + (others if self._settling is None else self._settling.placed(others))
+        return chosen + placed(self._handle, others, lambda: self._told.is_closing)
 
     def _on_revoke(self, handle: Handle, rows: list[TopicPartition]) -> None:
         gone = [Partition(row.topic, row.partition) for row in rows]
@@ -182,8 +152,6 @@ class Assignment:
     ) -> None:
         self.partitions.difference_update(gone)
         self._paused.difference_update(gone)
-        if self._settling is not None:
-            self._settling.drop(gone)
         if self._is_cooperative:
             handle.incremental_unassign(rows)
         else:

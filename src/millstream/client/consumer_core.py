@@ -42,7 +42,6 @@ from millstream.client.lane import LOGGER
 from millstream.client.progress import Progress, ends_of, only_of, stated
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.setting import ConsumerSettings
-from millstream.client.settling import settling_for
 
 Position = int | Literal["earliest", "latest"]
 _ENDS: Final = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
@@ -74,8 +73,7 @@ class ConsumerCore:
         if group is None and settings.delivery != "at_least_once":
             raise UsageError(f"delivery={settings.delivery!r} needs a group, which commits.")
         self._handle = open_handle(settings.properties(servers, group))
-        settling = settling_for(self._handle, servers, group, settings)
-        self.assignment = Assignment(self._handle, self, settling, settings.is_cooperative)
+        self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         if group is None:
             self.assignment.take(partitions_of(self._handle, topics), _ENDS[settings.start])
         else:
@@ -163,15 +161,8 @@ class ConsumerCore:
     def _fetch(
         self, count_max: int, timeout_s: float, is_over: Callable[[], bool]
     ) -> list[Message]:
-        def is_ending() -> bool:
-            return self.is_closing or is_over()
-
-        messages = fetch(self._handle, count_max, timeout_s, is_ending, self._begin_settled)
+        messages = fetch(self._handle, count_max, timeout_s, lambda: self.is_closing or is_over())
         return self._without_errors(messages) if any(map(Message.error, messages)) else messages
-
-    def _begin_settled(self) -> None:
-        """Begin with partitions that had to wait for their offset."""
-        self._buffer.pending += self.assignment.begin_settled(_ENDS[self._settings.start])
 
     def _without_errors(self, messages: list[Message]) -> list[Message]:
         good, error = sorted_out(messages)
@@ -292,16 +283,16 @@ class ConsumerCore:
             if (offset is None) == (time_ms is None):
                 raise UsageError("Seek to an offset or to a time: give one of the two.")
             chosen = self.assignment.chosen(topic, number)
-            target = _ENDS[offset] if isinstance(offset, str) else offset or 0
-            targets = dict.fromkeys(chosen, target)
             if time_ms is not None:
                 targets = offsets_at(self._handle, chosen, time_ms)
+            else:
+                target = _ENDS[offset] if isinstance(offset, str) else offset
+                targets = dict.fromkeys(chosen, target or 0)
             self._settle()
             self._drop(chosen)
             for partition, target in targets.items():
                 if not self.assignment.start_at(partition, target):
                     self._buffer.pending += seek(self._handle, partition, target)
-                    self.assignment.release([partition])
 
     def pause(self, topic: str, number: int | None) -> None:
         with self._lock:

@@ -18,6 +18,10 @@ from millstream.client.record import Partition
 #: A wait is cut in slices, so that whoever closes the consumer need not wait for all of it.
 SLICE_S: Final = 0.2
 ANSWER_S_MAX: Final = 30.0
+#: How long one look for committed offsets may take, and all of them for an assignment: longer, and
+#: the group takes the member for dead.
+_SETTLING_S: Final = 5.0
+_SETTLED_S_MAX: Final = 240.0
 _SEEK_S_MAX: Final = 30.0
 #: Told by librdkafka as records; it goes on by itself.
 _PASSING: Final = frozenset(
@@ -38,15 +42,9 @@ def open_handle(properties: dict[str, Any]) -> Handle:
 
 
 def fetch(
-    handle: Handle,
-    count_max: int,
-    timeout_s: float,
-    is_over: Callable[[], bool],
-    meanwhile: Callable[[], None],
+    handle: Handle, count_max: int, timeout_s: float, is_over: Callable[[], bool]
 ) -> list[Message]:
-    """What is there, or else the first to come; errors are among it. Calls `meanwhile` first, and
-    now and then while it waits."""
-    meanwhile()
+    """What is there, or else the first to come; errors are among it."""
     messages = handle.consume(count_max, 0)
     deadline = time.monotonic() + timeout_s
     while not messages and not is_over():
@@ -58,8 +56,6 @@ def fetch(
             messages = [first]
             if count_max > 1:
                 messages += handle.consume(count_max - 1, 0)
-        else:
-            meanwhile()
     return messages
 
 
@@ -121,6 +117,30 @@ def committed(handle: Handle, partitions: Iterable[Partition]) -> dict[Partition
     ask = functools.partial(handle.committed, rows_of(partitions), timeout=ANSWER_S_MAX)
     found = offsets_in(answered(ask, "Asking for offsets"))
     return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+
+def placed(
+    handle: Handle, rows: list[TopicPartition], is_over: Callable[[], bool]
+) -> list[TopicPartition]:
+    """Partitions that a group is about to assign, each with its committed offset.
+
+    Waits for offsets that an open transaction may change yet, as when its producer was killed
+    before it ended it. librdkafka waits for them as well; but if the group rebalances meanwhile,
+    version 2.16 takes such an offset for none at all, and begins where `auto.offset.reset` says."""
+    deadline = time.monotonic() + _SETTLED_S_MAX
+    while rows and not is_over() and time.monotonic() < deadline:
+        try:
+            return list(handle.committed(rows, timeout=_SETTLING_S))
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError._TIMED_OUT:  # noqa: SLF001
+                # librdkafka asks again, and tells the application what is wrong.
+                break
+        LOGGER.warning(
+            "waiting for the committed offsets of %d partitions: a transaction that has some of "
+            "them is open, or the group's coordinator does not answer",
+            len(rows),
+        )
+    return rows
 
 
 def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
