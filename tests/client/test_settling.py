@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -42,6 +43,15 @@ class Reader:
 def members_of(bootstrap: str, group: str) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     return len(admin.describe_consumer_groups([group])[group].result(30).members)
+
+
+def is_soon(condition: Callable[[], bool], seconds: float = 3.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 @pytest.mark.parametrize(("protocol", "is_commit"), [("classic", False), ("consumer", True)])
@@ -85,6 +95,8 @@ def test_an_offset_that_may_change_is_waited_for(
         second = reader()
         stack.callback(second.close)
         wait_until(lambda: members_of(bootstrap, group) == 2, "the third to join")
+        # Time for a rebalance, which nothing tells the end of where it is held up.
+        assert not is_soon(lambda: 0 in begun), "it was not waited for"
         if is_commit:
             txn.commit()
         else:
