@@ -81,6 +81,9 @@ def test_a_second_broker_with_the_same_id_is_refused(etcd: EtcdCluster, tmp_path
             " this one a node.id of its own"
         ) in refused(broker(tmp_path / "2", address))
         assert first.is_ready()
+        # As it was told to: the folder was not marked as the other broker's.
+        with broker(tmp_path / "2", address, node_id=2) as second:
+            second.stop()
         first.stop()
         assert "registering again" not in first.log_text()
 
@@ -141,6 +144,47 @@ def test_a_broker_outlives_an_etcd_that_is_away(tmp_path: Path) -> None:
         command += ["-b", process.bootstrap, "--partitions", "200", "--timeout", "30"]
         subprocess.run(command, check=True, capture_output=True)
         process.stop()
+
+
+def test_a_broker_of_a_cluster_waits_for_its_etcd_at_a_start(tmp_path: Path) -> None:
+    require_etcd()
+    with EtcdCluster(tmp_path) as cluster, broker(tmp_path / "1", cluster.address()) as process:
+        process.kill()
+        cluster.members[0].kill()
+        process.start(wait=False)
+        wait_until(lambda: "cannot join the cluster yet" in process.log_text(), "an attempt", 60)
+        assert "no etcd answers at 127.0.0.1:" in process.log_text()
+        cluster.start(cluster.members[0])
+        process.wait_until_ready()
+        process.stop()
+        # Told to stop it does not go on trying.
+        cluster.members[0].kill()
+        before = process.log_text().count("cannot join the cluster yet")
+        process.start(wait=False)
+        wait_until(
+            lambda: process.log_text().count("cannot join the cluster yet") > before, "another", 60
+        )
+        process.stop()
+        assert "stopped before it was part of the cluster" in process.log_text()
+        # Nor for longer than it may.
+        process.settings["initial.broker.registration.timeout.ms"] = 0
+        assert "no etcd answers at 127.0.0.1:" in refused(process)
+        assert process.data.joinpath(CLEAN_MARKER).exists()
+
+
+def test_a_broker_of_a_cluster_waits_for_its_number_at_a_start(
+    etcd: EtcdCluster, tmp_path: Path
+) -> None:
+    address = etcd.address(next(_prefixes))
+    with broker(tmp_path / "1", address) as own:
+        own.stop()
+        with broker(tmp_path / "2", address) as other:
+            own.start(wait=False)
+            wait_until(lambda: "cannot join the cluster yet" in own.log_text(), "an attempt", 60)
+            assert f"is registered at {other.bootstrap}" in own.log_text()
+            other.stop()
+        own.wait_until_ready()
+        own.stop()
 
 
 def test_settings_become_options(tmp_path: Path) -> None:

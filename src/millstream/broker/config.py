@@ -67,6 +67,13 @@ class BrokerConfig(ReplicationConfig):
     broker_session_timeout_ms: int = setting(
         _INT, 3000, "Silence after which the cluster takes the broker for dead.", minimum=100
     )
+    initial_broker_registration_timeout_ms: int = setting(
+        _INT,
+        60_000,
+        "Time that a broker whose data folder is of a cluster tries to join it at a start, while"
+        " the metadata store can't be reached or its number is taken.",
+        minimum=0,
+    )
     log_dir: str = setting(_STRING, "./millstream-data", "Directory of all data.")
     log_dirs: tuple[str, ...] | None = setting(
         _LIST, None, "The same under its other name, which wins; only one directory is allowed."

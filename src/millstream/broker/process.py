@@ -1,7 +1,10 @@
 """The broker as a process of its own: what it asks of the system, its event loop and its signals.
 
-SIGTERM and SIGINT stop the broker cleanly. Limits and memory settings are of the whole process, so
-they are made here and not by a `Server`, which may live beside others in one process.
+SIGTERM and SIGINT stop the broker cleanly. A start that finds the broker's cluster out of reach is
+made again for a while: whoever restarts brokers may meet with an etcd that is electing.
+
+Limits and memory settings are of the whole process, so they are made here and not by a `Server`,
+which may live beside others in one process.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import gc
 import logging
 import resource
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 from millstream.broker.config import BrokerConfig
-from millstream.broker.server import Server, system_environment
+from millstream.broker.server import NotJoinedError, Server, system_environment
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +34,8 @@ KEPT_BUFFER_BYTES_MAX = 32 * 1024 * 1024
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 #: Requests leave no cycles behind, so collecting often finds nothing and costs latency.
 GC_THRESHOLDS = (50_000, 50, 100)
+#: Between two attempts to join the cluster.
+REST_S = 1.0
 
 
 def run(config: BrokerConfig) -> int:
@@ -87,13 +93,14 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: BrokerConfig) -> int:
-    server = Server(config, system_environment(config))
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
-    server.before_joining = _settle_memory
-    await server.start()
+    server = await _start(config, told)
+    if server is None:
+        _log.info("stopped before it was part of the cluster")
+        return 0
     _settle_memory()
     waiting = asyncio.ensure_future(told.wait())
     waits: set[asyncio.Future[Any]] = {waiting, server.failed}
@@ -107,3 +114,30 @@ async def _serve(config: BrokerConfig) -> int:
     await server.stop()
     _log.info("stopped")
     return 1 if has_failed else 0
+
+
+async def _start(config: BrokerConfig, told: asyncio.Event) -> Server | None:
+    """A broker that serves clients; None if it was told to stop before it could join its cluster.
+    Raises as `Server.start`."""
+    begun_at = time.monotonic()
+    while True:
+        server = Server(config, system_environment(config))
+        server.before_joining = _settle_memory
+        try:
+            await server.start()
+        except NotJoinedError as error:
+            tried_s = time.monotonic() - begun_at
+            left_s = config.initial_broker_registration_timeout_ms / 1000 - tried_s
+            if told.is_set():
+                return None
+            if left_s <= 0:
+                raise
+            _log.warning("cannot join the cluster yet, trying for %.0f s more: %s", left_s, error)
+        else:
+            return server
+        try:
+            async with asyncio.timeout(REST_S):
+                await told.wait()
+        except TimeoutError:
+            continue
+        return None

@@ -53,7 +53,13 @@ from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.metadata.joint_update import JointUpdates
 from millstream.metadata.record import BrokerRecord
 from millstream.metadata.registration import until_gone
-from millstream.metadata.store import MetadataStore, StoreError
+from millstream.metadata.store import (
+    LeaseExpiredError,
+    MetadataStore,
+    StoreError,
+    UnavailableError,
+    UncertainError,
+)
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
@@ -72,6 +78,12 @@ _log = logging.getLogger(__name__)
 CLOSE_S_MAX = 2.0
 #: Leader epochs raised side by side after an unclean stop.
 EPOCHS_AT_ONCE = 256
+#: What a store may say that it does not say for ever.
+PASSING_ERRORS = (UnavailableError, UncertainError, LeaseExpiredError)
+
+
+class NotJoinedError(OSError):
+    """The broker's cluster did not let it in. It is of that cluster, so it may be let in later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,8 @@ class Server:
         self._undo = AsyncExitStack()
         #: Whether every log is known to be whole, so that a stop may be marked clean.
         self._is_recovered = False
+        #: Whether the data folder says of which cluster it is.
+        self._is_identified = False
         #: Resolved with the reason when the broker can't go on.
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         #: The bound port of each listener, by name.
@@ -136,16 +150,24 @@ class Server:
 
     async def start(self) -> None:
         """Return when clients are served. Raises OSError, ConfigError, DirectoryInUseError or
-        WrongDirectoryError with a sentence for the operator; what was started is then undone."""
+        WrongDirectoryError with a sentence for the operator; what was started is then undone.
+        After a NotJoinedError another `Server` may be tried."""
         try:
             await self._start()
         except BaseException as error:
             await self._undo.aclose()
-            if isinstance(error, StoreError):
-                raise OSError(f"the metadata store can't be used: {error}") from error
-            if isinstance(error, BrokerError):
-                raise OSError(error.message or error.code.name) from error
+            if isinstance(error, StoreError | BrokerError):
+                raise self._refusal(error) from error
             raise
+
+    def _refusal(self, error: StoreError | BrokerError) -> OSError:
+        if isinstance(error, StoreError):
+            text = f"the metadata store can't be used: {error}"
+            may_pass = isinstance(error, PASSING_ERRORS)
+        else:
+            text = error.message or error.code.name
+            may_pass = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        return NotJoinedError(text) if may_pass and self._is_identified else OSError(text)
 
     async def _start(self) -> None:
         config = self._static_config
@@ -163,7 +185,12 @@ class Server:
         )
         self._undo.push_async_callback(catalog.close)
         self._watch(catalog.failed)
+        if not self._is_identified:
+            # A number that another broker has is not written into the folder.
+            await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
+            catalog.check_free(config.node_id)
         directory.identify(catalog.cluster_id, config.node_id)
+        self._is_identified = True
         config = config.with_dynamic(
             catalog.image.default_broker_configs,
             catalog.image.broker_configs.get(config.node_id, {}),
@@ -221,6 +248,7 @@ class Server:
         )
         # A start that is refused before it changes anything leaves a clean folder clean.
         self._is_recovered = directory.was_clean
+        self._is_identified = "cluster.id" in directory.meta
         self._undo.push_async_callback(self._close_directory, directory)
         return directory
 

@@ -187,11 +187,12 @@ class Catalog(ImageFollower):
             outcome = await self.transact([expected], [put])
             if outcome is not None:
                 return records.decode_broker(record.node_id, put.value, outcome.revision)
-        raise BrokerError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another broker with node.id {record.node_id} is registered{_place_of(present)}: stop"
-            " it, or give this one a node.id of its own",
-        )
+        raise _taken(record.node_id, present)
+
+    def check_free(self, node_id: int) -> None:
+        """DUPLICATE_BROKER_REGISTRATION if a broker of this number is registered."""
+        if (present := self.image.brokers.get(node_id)) is not None:
+            raise _taken(node_id, present)
 
     async def alter_broker_configs(self, node_id: int | None, edit: Edit) -> Configs:
         """Change one broker's run-time settings, or with None those of all; `edit` validates."""
@@ -440,10 +441,15 @@ def _set_results(results: list[TopicResult], group: _Group, result: TopicResult)
         results[index] = result
 
 
-def _place_of(broker: BrokerRecord | None) -> str:
-    if broker is None or not broker.endpoints:
-        return ""
-    return f" at {broker.endpoints[0].host}:{broker.endpoints[0].port}"
+def _taken(node_id: int, present: BrokerRecord | None) -> BrokerError:
+    place = ""
+    if present is not None and present.endpoints:
+        place = f" at {present.endpoints[0].host}:{present.endpoints[0].port}"
+    return BrokerError(
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        f"another broker with node.id {node_id} is registered{place}: stop it, or give this one a"
+        " node.id of its own",
+    )
 
 
 def _overtaken(what: str) -> BrokerError:

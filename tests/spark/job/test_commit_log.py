@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,14 @@ def test_folders_of_other_things_are_refused(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="of the job archive, not of snapshot") as caught:
         CommitLog(tmp_path, "snapshot").last()
     assert caught.value.kind is Failure.USAGE
+
+
+def test_commits_of_earlier_versions_are_of_whoever_opens_them(tmp_path: Path) -> None:
+    log = CommitLog(tmp_path, "archive")
+    with log.lock():
+        log.append(1, {"a": 1})
+    (path,) = (tmp_path / "_millstream").glob("*1.json")
+    value = json.loads(path.read_bytes())
+    assert value.pop("job") == "archive"
+    path.write_text(json.dumps(value))
+    assert log.read(1)["a"] == 1

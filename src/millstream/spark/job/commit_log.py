@@ -63,10 +63,11 @@ class CommitLog:
     def read(self, number: int) -> dict[str, Any]:
         """Raises JobError where the folder is that of something else."""
         value: dict[str, Any] = json.loads(self._path(number).read_bytes())
-        if value["job"] != self.job:
+        # Commits of earlier versions do not name their job.
+        job = value.get("job", self.job)
+        if job != self.job:
             raise usage(
-                f"{self.root} is a folder of the job {value['job']}, not of {self.job}:"
-                " use another one."
+                f"{self.root} is a folder of the job {job}, not of {self.job}: use another one."
             )
         return value
 
