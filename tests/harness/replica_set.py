@@ -198,6 +198,9 @@ class Node:
         await self._flusher.close()
         self.directory.close(clean, self.replicas.high_watermarks())
 
+    def drop_connections(self) -> None:
+        self._acceptor.abort_connections("dropped")
+
     async def isolate(self) -> None:
         """Neither fetch nor be fetched from, and hear nothing of the metadata."""
         await self.exchange.stop()
@@ -247,6 +250,13 @@ class ReplicaSet:
 
     def __getitem__(self, node_id: int) -> Node:
         return self.nodes[node_id]
+
+    def drop_connections(self, node_id: int) -> None:
+        """Cut everybody off who is connected to this broker."""
+        self.nodes[node_id].drop_connections()
+        for (to, _), peer in self._peers.items():
+            if to == node_id:
+                peer.close()
 
     @property
     def _any(self) -> Node:

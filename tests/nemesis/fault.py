@@ -62,6 +62,14 @@ def isolate(cluster: Cluster, nodes: list[Node]) -> Fault:
     return cut(cluster, pairs, f"{_names(nodes)} cut off from the rest")
 
 
+def restart_alone(cluster: Cluster, broker: BrokerNode) -> Fault:
+    """Kill it, and start it where it reaches nobody."""
+    broker.kill()
+    isolation = isolate(cluster, [broker])
+    broker.start()
+    return Fault(f"{broker.name} killed, and started cut off from the rest", isolation.undo)
+
+
 def deafen(cluster: Cluster, node: Node) -> Fault:
     pairs = [(other, node) for other in cluster.nodes if other is not node]
     return cut(cluster, pairs, f"{node.name} hears nobody")
@@ -124,6 +132,7 @@ def deck() -> list[Kind]:
         Kind("kill-leader", lambda c, r: kill([a_leader(c, r)])),
         Kind("kill-controller", lambda c, r: kill([the_controller(c, r)])),
         Kind("kill-two-brokers", lambda c, r: kill(two(list(c.brokers), r))),
+        Kind("kill-and-isolate", lambda c, r: restart_alone(c, a_leader(c, r))),
         Kind("pause-leader", lambda c, r: pause([a_leader(c, r)])),
         Kind("pause-controller", lambda c, r: pause([the_controller(c, r)])),
         Kind("isolate-leader", lambda c, r: isolate(c, [a_leader(c, r)])),

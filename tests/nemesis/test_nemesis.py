@@ -63,7 +63,7 @@ def test_a_rolling_restart_is_not_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_under_attack(tmp_path: Path) -> None:
-    report = run(tmp_path, "--minutes", "2.5", "--whole-s-max", str(_WHOLE_S_MAX), minutes=3)
+    report = run(tmp_path, "--minutes", "3", "--whole-s-max", str(_WHOLE_S_MAX), minutes=4)
     assert report["acknowledged"] > 0
 
 

@@ -79,6 +79,32 @@ def test_a_new_partition_does_not_wait_for_the_end_of_a_long_poll(tmp_path: Path
     run(scenario())
 
 
+def test_several_fetchers_share_a_source(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2, num_replica_fetchers="3") as brokers:
+            sessions = brokers[1].exchange.sessions
+            names = [f"t{number}" for number in range(12)]
+            for name in names:
+                await brokers.create(name, [1, 2])
+                assert (await brokers.produce(name, b"a")).error_code == 0
+            before = sessions.of(2)
+            assert len(before) == 3
+            assert sum(map(len, before)) == 12
+            # Each comes back to a session of its own, in place of its earlier one.
+            brokers.drop_connections(1)
+            for name in names:
+                assert (await brokers.produce(name, b"b")).error_code == 0
+            assert len(sessions) == 3
+            assert not set(before) & set(sessions.of(2))
+            for name in names:
+                await brokers.elect(name, 2)
+                assert (await brokers.produce(name, b"c")).error_code == 0
+                await brokers.until_equal(name, [1, 2])
+            assert len(brokers[2].exchange.sessions) == 3
+
+    run(scenario())
+
+
 def test_a_follower_that_was_away_catches_up_and_joins_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:

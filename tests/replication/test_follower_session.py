@@ -299,7 +299,7 @@ def test_unknown_topics_and_replicas_are_refused(tmp_path: Path) -> None:
             answer = await follower.fetch(topics=[unknown])
             row = answer.responses[0].partitions[0]
             assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-            (session,) = follower.brokers[1].exchange.sessions._sessions.values()
+            (session,) = follower.brokers[1].exchange.sessions.of(FOLLOWER)
             assert len(session) == 0
             await follower.brokers.change("t", replicas=(1,), isr=(1,))
             row = await follower.row(at(0))

@@ -59,6 +59,7 @@ def _config(node_id: int, flushes_before_ack: bool) -> BrokerConfig:
     own = {
         "log.flush.before.ack": str(flushes_before_ack).lower(),
         "node.id": str(node_id),
+        "num.replica.fetchers": str(1 + node_id % 2),
         "listeners": f"PLAINTEXT://{_host(node_id)}:{PORT}",
         "broker.rack": f"rack-{node_id}",
     }

@@ -74,6 +74,7 @@ def exchange_options(config: BrokerConfig) -> ExchangeOptions:
     return ExchangeOptions(
         listener_name=config.inter_broker_listener,
         lag_ms_max=config.replica_lag_time_max_ms,
+        fetchers_per_source=config.num_replica_fetchers,
         fetcher=FetcherOptions(
             limits=FetchLimits(
                 partition_bytes_max=config.replica_fetch_max_bytes,

@@ -7,6 +7,7 @@ from typing import Final
 
 from millstream.broker.transaction_config import TransactionConfig
 from millstream.model.definition import LONG_MAX, ConfigType, Scope, setting
+from millstream.replication.follower_sessions import FETCHERS_MAX
 
 _STRING, _INT, _LONG = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 _MIB: Final = 1024 * 1024
@@ -41,9 +42,10 @@ class ReplicationConfig(TransactionConfig):
     num_replica_fetchers: int = setting(
         _INT,
         1,
-        "Connections to each broker that this one follows; more than one is not supported.",
+        "Connections to each broker that this one follows, and requests to it under way. More than"
+        " one helps where brokers are far apart.",
         minimum=1,
-        maximum=1,
+        maximum=FETCHERS_MAX,
     )
     replica_lag_time_max_ms: int = setting(
         _LONG, 30_000, "Time behind its leader after which a replica is not in sync.", minimum=1

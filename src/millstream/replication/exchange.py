@@ -38,6 +38,8 @@ class ExchangeOptions:
     #: The listener through which brokers reach each other.
     listener_name: str
     lag_ms_max: int = 30_000
+    #: For each broker that this one follows.
+    fetchers_per_source: int = 1
     fetcher: FetcherOptions = field(default_factory=FetcherOptions)
     rates: Rates = field(default_factory=Rates)
 
@@ -84,7 +86,7 @@ class ReplicaExchange:
             self.stats,
             self._follower_limit,
         )
-        self._following = Following(follower, options.listener_name)
+        self._following = Following(follower, options.listener_name, options.fetchers_per_source)
         self._is_started = False
 
     def start(self, image: ClusterImage) -> None:

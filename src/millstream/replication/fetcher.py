@@ -1,4 +1,4 @@
-"""Fetching from one leader: a task with one connection and one session, for all partitions there.
+"""Fetching from one leader: a task with one connection and one session, for many partitions there.
 
 Owns the exchange of requests and answers and what to do with each row of an answer. Which
 partitions are fetched from here is `following`'s decision, the session's bookkeeping is
@@ -116,6 +116,7 @@ class Fetcher:
         "_follower",
         "_is_restarting",
         "_lost_at",
+        "_name",
         "_nudge",
         "_peer",
         "_session",
@@ -123,9 +124,12 @@ class Fetcher:
         "_task",
     )
 
-    def __init__(self, follower: Follower, source_id: int, endpoint: Endpoint) -> None:
+    def __init__(self, follower: Follower, source_id: int, number: int, endpoint: Endpoint) -> None:
+        """`number` tells the fetchers for one source apart."""
         self._follower = follower
         self._source_id = source_id
+        #: By which the leader knows its session from those of this broker's other fetchers.
+        self._name = f"broker-{follower.broker_id}-fetcher-{number}"
         self._endpoint = endpoint
         self._session = SourceSession(follower.options.limits)
         self._peer: Peer | None = None
@@ -147,7 +151,7 @@ class Fetcher:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"fetcher-{self._source_id}"
+            self._run(), name=f"{self._name}-of-{self._source_id}"
         )
 
     async def stop(self) -> None:
@@ -218,12 +222,11 @@ class Fetcher:
     async def _exchange(self) -> None:
         """Ask and apply until something fails. Raises PeerError."""
         options, endpoint = self._follower.options, self._endpoint
-        client_id = f"broker-{self._follower.broker_id}-fetcher"
         self._peer = peer = await Peer.connect(
             self._follower.network,
             endpoint.host,
             endpoint.port,
-            client_id,
+            self._name,
             options.timeout_ms / 1000,
         )
         peer.on_progress = self._wake

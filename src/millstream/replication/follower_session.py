@@ -1,9 +1,9 @@
 """A follower's fetch session on its leader: what it reads, where it is, what it is yet to be told.
 
-A follower has one session, which it opens with a full Fetch; then it names only partitions whose
-position changed (KIP-227). It differs from a consumer's in what is looked at: partitions report
-here when something happens to them, and only those are visited. With thousands of idle partitions
-a fetch costs what the busy ones cost.
+A follower's fetcher has one session, which it opens with a full Fetch; then it names only
+partitions whose position changed (KIP-227). It differs from a consumer's in what is looked at:
+partitions report here when something happens to them, and only those are visited. With thousands
+of idle partitions a fetch costs what the busy ones cost.
 
 States of a partition in a session:
 

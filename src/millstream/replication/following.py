@@ -1,12 +1,14 @@
-"""Which partition this broker fetches from whom: a fetcher for each broker that leads one.
+"""Which partition this broker fetches from whom: fetchers for each broker that leads one.
 
-Follows the metadata: partitions go to the fetcher of their leader, away from it, or wait for a
-leader that is alive. Decides nothing about leadership.
+Follows the metadata: partitions go to a fetcher of their leader, away from it, or wait for a leader
+that is alive. Which of several fetchers it is stays the same for a partition's whole life. Decides
+nothing about leadership.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import TypeAlias
 
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord, difference
 from millstream.metadata.record import Endpoint
@@ -14,20 +16,32 @@ from millstream.replication.fetcher import Fetcher, Follower
 from millstream.replication.partition import Partition
 from millstream.replication.source_session import Key
 
+#: A broker, and which of the fetchers for it.
+_Place: TypeAlias = tuple[int, int]
+
 
 class Following:
     """Runs between `start` and `stop`. Event loop only."""
 
-    __slots__ = ("_ending", "_fetchers", "_follower", "_image", "_listener", "_sources")
+    __slots__ = (
+        "_ending",
+        "_fetchers",
+        "_fetchers_per_source",
+        "_follower",
+        "_image",
+        "_listener",
+        "_sources",
+    )
 
-    def __init__(self, follower: Follower, listener_name: str) -> None:
+    def __init__(self, follower: Follower, listener_name: str, fetchers_per_source: int) -> None:
         self._follower = follower
+        self._fetchers_per_source = fetchers_per_source
         #: The listener through which brokers talk to each other.
         self._listener = listener_name
         self._image = ClusterImage()
-        self._fetchers: dict[int, Fetcher] = {}
-        #: From whom each partition is fetched.
-        self._sources: dict[Key, int] = {}
+        self._fetchers: dict[_Place, Fetcher] = {}
+        #: Where each partition is fetched.
+        self._sources: dict[Key, _Place] = {}
         #: Fetchers that are being stopped.
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -42,7 +56,8 @@ class Following:
 
     def lost(self) -> list[int]:
         """Brokers that have just hung up on this one."""
-        return [broker_id for broker_id, fetcher in self._fetchers.items() if fetcher.is_lost]
+        lost = (place[0] for place, fetcher in self._fetchers.items() if fetcher.is_lost)
+        return list(dict.fromkeys(lost))
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
@@ -68,8 +83,8 @@ class Following:
 
     def _follow_brokers(self, delta: ImageDelta) -> None:
         changed = set(delta.brokers).difference((self._follower.broker_id,))
-        for broker_id in changed:
-            self._end(broker_id)
+        for place in [place for place in self._fetchers if place[0] in changed]:
+            self._end(place)
         for partition in self._follower.replicas:
             if partition.state.leader in changed:
                 self._place(partition)
@@ -92,38 +107,40 @@ class Following:
         if endpoint is None:
             self._leave(key)
             return
-        if self._sources.get(key) != leader:
+        place = (leader, self._number_of(key))
+        if self._sources.get(key) != place:
             self._leave(key)
-            self._sources[key] = leader
-        self._fetcher(leader, endpoint).add(partition)
+            self._sources[key] = place
+        self._fetcher(place, endpoint).add(partition)
+
+    def _number_of(self, key: Key) -> int:
+        """Spreads the partitions of a topic, and topics of one partition."""
+        topic_id, partition = key
+        return (int.from_bytes(topic_id[-4:], "big") + partition) % self._fetchers_per_source
 
     def _endpoint(self, broker_id: int) -> Endpoint | None:
         broker = self._image.brokers.get(broker_id)
         return broker.endpoint(self._listener) if broker is not None else None
 
-    def _fetcher(self, broker_id: int, endpoint: Endpoint) -> Fetcher:
-        fetcher = self._fetchers.get(broker_id)
+    def _fetcher(self, place: _Place, endpoint: Endpoint) -> Fetcher:
+        fetcher = self._fetchers.get(place)
         if fetcher is None:
-            fetcher = self._fetchers[broker_id] = Fetcher(self._follower, broker_id, endpoint)
+            fetcher = self._fetchers[place] = Fetcher(self._follower, *place, endpoint)
             fetcher.start()
         return fetcher
 
     def _leave(self, key: Key) -> None:
-        source = self._sources.pop(key, None)
-        if source is None:
+        place = self._sources.pop(key, None)
+        if place is None:
             return
-        fetcher = self._fetchers[source]
+        fetcher = self._fetchers[place]
         fetcher.remove(key)
         if not len(fetcher):
-            self._end(source)
+            self._end(place)
 
-    def _end(self, broker_id: int) -> None:
-        fetcher = self._fetchers.pop(broker_id, None)
-        if fetcher is None:
-            return
-        self._sources = {
-            key: source for key, source in self._sources.items() if source != broker_id
-        }
+    def _end(self, place: _Place) -> None:
+        fetcher = self._fetchers.pop(place)
+        self._sources = {key: each for key, each in self._sources.items() if each != place}
         task = asyncio.get_running_loop().create_task(fetcher.stop())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -17,7 +17,7 @@ from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Deferred:
     services = context.services
     try:
-        session = services.exchange.sessions.receive(request)
+        session = services.exchange.sessions.receive(request, context.client_id or "")
     except BrokerError as error:
         services.metrics.api("Fetch").errors[error.code] += 1
         return FetchResponse(error_code=error.code)
