@@ -357,19 +357,27 @@ def test_limits_give_every_partition_its_turn(tmp_path: Path) -> None:
 
 
 class Scene:
-    """A leader alone in its ISR and a session of the follower, on a clock that stands still."""
+    """A leader, alone in its ISR if not told otherwise, and a session of the follower, on a clock
+    that stands still."""
 
-    def __init__(self, folder: Path, *, limit: ReplicaLimit, config: TopicConfig) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limit: ReplicaLimit,
+        config: TopicConfig,
+        isr: tuple[int, ...] = (1,),
+    ) -> None:
         self.clock = StillClock()
         self.directory = LogDirectory.open(folder, UnsyncedDisk(), self.clock, random.Random(1))
         log = self.directory.log(TopicPartition("t", 0), TOPIC_ID, config)
-        record = PartitionRecord(replicas=(1, FOLLOWER), leader=1, leader_epoch=0, isr=(1,))
+        record = PartitionRecord(replicas=(1, FOLLOWER), leader=1, leader_epoch=0, isr=isr)
         self.partition = Partition(1, log, record, Host(self.clock), flushes_before_ack=False)
         self.partition.become(record, 0)
         stats = ReplicationStats()
         self.isr = IsrChanges(refuse, [self.partition], self.clock, 10_000, stats)
         replicas = cast("Replicas", SimpleNamespace(find_by_id=lambda *_: self.partition))
-        leader = Leader(replicas, self.isr, self.clock, stats, limit)
+        leader = Leader(replicas, self.isr, self.clock, stats, limit, 1 << 20)
         self.session = FollowerSession(leader, FOLLOWER, 5, 1)
 
     def append(self, size: int = 1) -> None:
@@ -409,6 +417,54 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
         it.append()
         assert follower.caught_up_at == began + 7200
         await until(lambda: len(answers) == 2, "the answer")
+        await it.close()
+
+    run(scenario())
+
+
+def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
+        limits = Limits(60_000, 1, 10 << 20)
+        it.take(at(0))
+        assert it.session.collect(limits) is None
+        for _ in range(12):
+            it.append(900_000)
+        it.clock.now_ms += 1000
+        answer = it.session.collect(limits)
+        assert answer is not None
+        # Small pieces, though it asked for more.
+        sent = answer.responses[0].partitions[0].records
+        assert sent
+        assert len(sent) < 2 << 20
+        it.take(at(len(records_of(sent)), last_epoch=0))
+        assert it.session.collect(limits) is None
+        answers: list[FetchResponse] = []
+        it.session.wait(limits, answers.append)
+        # What is appended does not cut the rest short.
+        it.append(10)
+        await asyncio.sleep(0)
+        assert not answers
+        it.clock.now_ms += 1000
+        await until(lambda: answers, "the rest to end")
+        assert answers[0].responses[0].partitions[0].records
+        await it.close()
+
+    run(scenario())
+
+
+def test_an_in_sync_follower_does_not_rest(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig(), isr=(1, FOLLOWER))
+        limits = Limits(60_000, 1, 10 << 20)
+        it.take(at(0, partition_max_bytes=10 << 20))
+        assert it.session.collect(limits) is None
+        for _ in range(5):
+            it.append(900_000)
+        it.clock.now_ms += 1000
+        answer = it.session.collect(limits)
+        assert answer is not None
+        assert len(records_of(answer.responses[0].partitions[0].records)) == 5
         await it.close()
 
     run(scenario())

@@ -60,6 +60,8 @@ def _config(node_id: int, flushes_before_ack: bool) -> BrokerConfig:
         "log.flush.before.ack": str(flushes_before_ack).lower(),
         "node.id": str(node_id),
         "num.replica.fetchers": str(1 + node_id % 2),
+        # Little enough that some followers rest.
+        "replica.catch.up.rate": "2000" if node_id % 3 else "1000000",
         "listeners": f"PLAINTEXT://{_host(node_id)}:{PORT}",
         "broker.rack": f"rack-{node_id}",
     }

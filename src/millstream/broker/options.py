@@ -75,6 +75,7 @@ def exchange_options(config: BrokerConfig) -> ExchangeOptions:
         listener_name=config.inter_broker_listener,
         lag_ms_max=config.replica_lag_time_max_ms,
         fetchers_per_source=config.num_replica_fetchers,
+        catch_up_rate=config.replica_catch_up_rate,
         fetcher=FetcherOptions(
             limits=FetchLimits(
                 partition_bytes_max=config.replica_fetch_max_bytes,

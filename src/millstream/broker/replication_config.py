@@ -74,6 +74,13 @@ class ReplicationConfig(TransactionConfig):
         "Set to rack, consumers that tell their rack are sent to an in-sync replica there.",
         check=_check_selector,
     )
+    replica_catch_up_rate: int = setting(
+        _LONG,
+        64 * _MIB,
+        "Bytes a second that this broker sends to a follower which is not in sync while producers"
+        " write, or two and a half times what they write, if that is more.",
+        minimum=1,
+    )
     leader_replication_throttled_rate: int = setting(
         _LONG,
         LONG_MAX,

@@ -40,6 +40,8 @@ class ExchangeOptions:
     lag_ms_max: int = 30_000
     #: For each broker that this one follows.
     fetchers_per_source: int = 1
+    #: Bytes a second for a follower that catches up while producers write.
+    catch_up_rate: int = 64 * 1024 * 1024
     fetcher: FetcherOptions = field(default_factory=FetcherOptions)
     rates: Rates = field(default_factory=Rates)
 
@@ -75,7 +77,15 @@ class ReplicaExchange:
         self._isr = IsrChanges(update_partition, replicas, clock, options.lag_ms_max, self.stats)
         #: Of the brokers that follow this one.
         self.sessions = FollowerSessions(
-            Leader(replicas, self._isr, clock, self.stats, self._leader_limit), random
+            Leader(
+                replicas,
+                self._isr,
+                clock,
+                self.stats,
+                self._leader_limit,
+                options.catch_up_rate,
+            ),
+            random,
         )
         follower = Follower(
             broker_id,

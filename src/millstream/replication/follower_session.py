@@ -13,9 +13,9 @@ States of a partition in a session:
     sent     records or an error were sent; nothing more is until the follower names it again
 
 Records and a new log start wake a waiting fetch; a high watermark alone goes along with the next
-answer. A request that
-comes while another one waits makes that one answer at once: that is how a follower adds partitions
-without waiting for the end of a long poll.
+answer. A request that comes while another one waits makes that one answer at once: that is how a
+follower adds partitions without waiting for the end of a long poll. What a follower gets of
+partitions in which it is not in sync is a matter of its `Pace`; while it rests they are held back.
 
 Nothing here is persistent. Event loop only.
 """
@@ -33,6 +33,7 @@ from millstream.model.topic import TopicId
 from millstream.replication import serving
 from millstream.replication.follower_state import FollowerFetch
 from millstream.replication.isr_change import IsrChanges
+from millstream.replication.pace import Pace
 from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 from millstream.replication.serving import Position
@@ -54,6 +55,8 @@ class Leader(NamedTuple):
     clock: Clock
     stats: ReplicationStats
     limit: ReplicaLimit
+    #: Bytes a second for a follower that catches up while producers write.
+    catch_up_rate: int
 
 
 class Limits(NamedTuple):
@@ -69,6 +72,7 @@ class _Entry:
 
     __slots__ = (
         "_session",
+        "is_held",
         "is_sent",
         "key",
         "partition",
@@ -83,6 +87,8 @@ class _Entry:
         self.position = position
         self.partition: Partition | None = None
         self.is_sent = False
+        #: Whether there are records for a follower that has to rest.
+        self.is_held = False
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 
@@ -112,8 +118,14 @@ class _Entry:
         known = max(self.told_log_start_offset, self.position.log_start_offset)
         return self.partition is not None and known < self.partition.log.log_start_offset
 
-    def more_appended(self) -> None:
-        self._session.touch(self, has_records=True)
+    def is_behind(self) -> bool:
+        """Whether the follower lacks records of the log."""
+        partition = self.partition
+        return partition is not None and self.position.offset < partition.log.log_end_offset
+
+    def more_appended(self, size: int) -> None:
+        self._session.pace.produced(size)
+        self._session.touch(self, has_records=not self.is_held)
 
     def changed(self) -> None:
         self._session.touch(self, has_records=False)
@@ -130,10 +142,12 @@ class FollowerSession:
         "_is_wake_scheduled",
         "_leader",
         "_limits",
+        "_rest",
         "_timer",
         "broker_epoch",
         "broker_id",
         "epoch",
+        "pace",
         "session_id",
     )
 
@@ -150,10 +164,13 @@ class FollowerSession:
         #: Of the request that waits; None while none does.
         self._callback: Callable[[FetchResponse], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        #: While a request waits and the follower has to rest.
+        self._rest: asyncio.TimerHandle | None = None
         self._limits = Limits(0, 0, 0)
         self._is_wake_scheduled = False
         #: When the follower was last known to listen.
         self._answered_at = leader.clock.monotonic()
+        self.pace = Pace(leader.catch_up_rate, self._answered_at)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -223,6 +240,8 @@ class FollowerSession:
             response = self.collect(self._limits)
             if response is not None:
                 self._answer(response)
+            else:
+                self._wake_after_rest()
 
     # Answering
 
@@ -232,6 +251,17 @@ class FollowerSession:
         self._callback = callback
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(limits.wait_ms_max / 1000, self.answer_waiting)
+        self._wake_after_rest()
+
+    def _wake_after_rest(self) -> None:
+        """Have the request that waits looked at when more may be sent, if something is held."""
+        if self._rest is None and any(entry.is_held for entry in self._due):
+            rest_s = self.pace.wait_s(self._leader.clock.monotonic())
+            self._rest = asyncio.get_running_loop().call_later(rest_s, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._wake()
 
     def answer_waiting(self) -> None:
         """Answer the request that waits, if one does, with what there is."""
@@ -246,6 +276,9 @@ class FollowerSession:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     def _answer(self, response: FetchResponse) -> None:
         callback = self._callback
@@ -259,12 +292,18 @@ class FollowerSession:
         now = self._leader.clock.monotonic()
         found: list[tuple[_Entry, _Row, LogSlice]] = []
         remaining, gathered, is_urgent = limits.bytes_max, 0, False
+        room = self.pace.room(now)
         # A follower that moved may move others: their entries are due for the next answer.
         for entry in list(self._due):
             row = _Row(partition_index=entry.key[1], records=b"")
-            records = self._look(entry, row, remaining, gathered == 0, now)
+            catches_up = self._catches_up(entry)
+            entry.is_held = catches_up and room == 0 and entry.is_behind()
+            size_max = min(remaining, room) if catches_up else remaining
+            records = self._look(entry, row, size_max, gathered == 0, now)
             gathered += len(records)
             remaining = max(remaining - len(records), 0)
+            if catches_up:
+                room = max(room - len(records), 0)
             is_urgent = is_urgent or row.error_code != 0 or row.diverging_epoch is not None
             is_urgent = is_urgent or entry.has_new_start
             found.append((entry, row, records))
@@ -290,12 +329,15 @@ class FollowerSession:
                     return EMPTY_SLICE
                 self._take_note(partition, position, now)
             row.high_watermark = row.last_stable_offset = partition.high_watermark
-            if self._is_throttled(partition, now):
+            if entry.is_held or self._is_throttled(partition, now):
                 return EMPTY_SLICE
             return serving.read(partition, position, remaining, at_least_one)
         except BrokerError as error:
             self._describe_failure(row, error, partition)
             return EMPTY_SLICE
+
+    def _catches_up(self, entry: _Entry) -> bool:
+        return entry.partition is not None and self.broker_id not in entry.partition.state.isr
 
     def _take_note(self, partition: Partition, position: Position, now: float) -> None:
         position.is_new = False
@@ -343,9 +385,6 @@ class FollowerSession:
             except BrokerError as error:
                 self._describe_failure(row, error, entry.partition)
             self._count(entry, len(records))
-        is_behind = entry.partition is not None and (
-            entry.position.offset < entry.partition.log.log_end_offset
-        )
         has_news = (
             bool(records)
             or row.error_code != 0
@@ -356,7 +395,7 @@ class FollowerSession:
         entry.is_sent = bool(records) or row.error_code != 0 or row.diverging_epoch is not None
         entry.told_high_watermark = row.high_watermark
         entry.told_log_start_offset = row.log_start_offset
-        if entry.is_sent or not is_behind:
+        if entry.is_sent or not entry.is_behind():
             del self._due[entry]
         if entry.partition is None:
             # What is not here takes no room; the follower names it again.
@@ -365,6 +404,9 @@ class FollowerSession:
 
     def _count(self, entry: _Entry, size: int) -> None:
         self._leader.stats.bytes_out += size
+        now = self._leader.clock.monotonic()
+        if self._catches_up(entry):
+            self.pace.sent(size, now)
         if entry.partition is not None:
             for throttle in self._throttles(entry.partition):
-                throttle.add(size, self._leader.clock.monotonic())
+                throttle.add(size, now)

@@ -50,7 +50,7 @@ class Watcher(Protocol):
 class Reader(Protocol):
     """A follower's fetch session, as one partition sees it."""
 
-    def more_appended(self) -> None: ...
+    def more_appended(self, size: int) -> None: ...
 
     def changed(self) -> None:
         """The high watermark, the log's start or the leadership is another one."""
@@ -267,7 +267,7 @@ class Partition:
         if self._refusals:
             self._refusals.appended(header.producer_id)
         for reader in self.readers:
-            reader.more_appended()
+            reader.more_appended(header.size)
         if self._flushes_before_ack or (
             log.log_end_offset - log.recovery_point >= log.config.flush_messages
         ):
