@@ -34,6 +34,12 @@ def test_nobody_writes_so_nobody_is_held_back() -> None:
     assert pace.wait_s(WINDOW_S) == 0
 
 
+def test_at_first_somebody_may_well_write() -> None:
+    pace = Pace(64 * MIB, 0.0)
+    assert 0 < pace.room(0.0) <= MIB
+    assert pace.room(WINDOW_S) > 1 << 30
+
+
 def test_a_trickle_does_not_count() -> None:
     assert paced(MIB / 2).room(WINDOW_S) > 1 << 30
 

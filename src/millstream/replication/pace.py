@@ -13,7 +13,9 @@ from typing import Final
 _SHARE: Final = 2.5
 #: Writers of less than this part of `rate_min` do not count.
 _IDLE_PART: Final = 1 / 64
-_PIECE_BYTES: Final = 1024 * 1024
+#: Pieces are what so much time gives, but no larger.
+_PIECE_S: Final = 1 / 64
+_PIECE_BYTES_MAX: Final = 1024 * 1024
 #: Over which producers are watched.
 _WINDOW_S: Final = 0.25
 #: Of what producers wrote in one window counts in the next, if they wrote less then.
@@ -33,8 +35,8 @@ class Pace:
         #: The present window: its beginning, and what producers have written in it.
         self._since = now
         self._produced = 0
-        #: Bytes a second, as seen in earlier windows.
-        self._produce_rate = 0.0
+        #: Bytes a second, as seen in earlier windows. Before there is one, somebody may well write.
+        self._produce_rate = rate_min * _IDLE_PART
 
     def produced(self, size: int) -> None:
         """Producers have written so much to what the follower follows."""
@@ -42,9 +44,12 @@ class Pace:
 
     def room(self, now: float) -> int:
         """How many bytes it may be sent now; 0 while it has to rest."""
-        if self._limit(now) is None:
+        limit = self._limit(now)
+        if limit is None:
             return _NO_LIMIT
-        return _PIECE_BYTES if now >= self._ready_at else 0
+        if now < self._ready_at:
+            return 0
+        return max(min(int(limit * _PIECE_S), _PIECE_BYTES_MAX), 1)
 
     def sent(self, size: int, now: float) -> None:
         limit = self._limit(now)
