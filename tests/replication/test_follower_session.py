@@ -425,7 +425,8 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
 def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) -> None:
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
-        limits = Limits(60_000, 1, 10 << 20)
+        # More than there is in a piece.
+        limits = Limits(60_000, 5 << 20, 10 << 20)
         it.take(at(0))
         assert it.session.collect(limits) is None
         for _ in range(12):

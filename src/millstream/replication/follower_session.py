@@ -44,6 +44,8 @@ from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 _Key: TypeAlias = tuple[TopicId, int]
 _Row = FetchResponse.Topic.Partition
 _INT32_MAX: Final = 2**31 - 1
+#: Event loops count in milliseconds.
+_REST_S_MIN: Final = 0.001
 _ANOTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -256,7 +258,7 @@ class FollowerSession:
     def _wake_after_rest(self) -> None:
         """Have the request that waits looked at when more may be sent, if something is held."""
         if self._rest is None and any(entry.is_held for entry in self._due):
-            rest_s = self.pace.wait_s(self._leader.clock.monotonic())
+            rest_s = max(self.pace.wait_s(self._leader.clock.monotonic()), _REST_S_MIN)
             self._rest = asyncio.get_running_loop().call_later(rest_s, self._rested)
 
     def _rested(self) -> None:
@@ -302,8 +304,9 @@ class FollowerSession:
             records = self._look(entry, row, size_max, gathered == 0, now)
             gathered += len(records)
             remaining = max(remaining - len(records), 0)
-            if catches_up:
-                room = max(room - len(records), 0)
+            if catches_up and records:
+                # Pieces are small: a follower that waits for more would wait in vain.
+                room, is_urgent = max(room - len(records), 0), True
             is_urgent = is_urgent or row.error_code != 0 or row.diverging_epoch is not None
             is_urgent = is_urgent or entry.has_new_start
             found.append((entry, row, records))
