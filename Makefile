@@ -23,7 +23,7 @@ retest: $(VENV)/.dev ## the few test files that failed in the last `make test`, 
 	files=$$(scripts/failed-test-files) && $(BIN)/pytest -m "not soak" $$files
 
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
-	PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)
+	PYTHONHASHSEED=0 PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, strict mypy on src/, import contracts
 	$(BIN)/ruff check .

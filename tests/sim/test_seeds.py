@@ -19,7 +19,7 @@ _PARTS = 5
 _SOAK = 2000
 
 
-def simulate(*arguments: object, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
+def simulate(*arguments: object, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     """In a process of its own: runs fork, and end without cleaning up."""
     environment = {**os.environ, "PYTHONPATH": str(_TESTS), "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
@@ -56,17 +56,26 @@ def test_seeds_differ_and_each_replays_exactly_in_another_process() -> None:
     assert first != second
 
 
+def test_a_seed_comes_to_the_same_end_after_others() -> None:
+    """Where objects are in memory, which depends on what ran before, decides nothing."""
+    seeds = range(40)
+    ends = [
+        dict(re.findall("seed ([0-9]+): digest ([0-9a-f]+)", simulate("--seed", *order).stdout))
+        for order in (seeds, seeds[::-1])
+    ]
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == len(seeds)
+
+
 #: The first seed that finds a bug. A change of the broker may move it; then others find it soon.
 _FOUND_BY = {
-    "accept-stale-leader": 197,
+    "accept-stale-leader": 16,
     "acknowledge-early": 7,
-    "expand-early": 28,
-    "lose-epoch-at-roll": 14,
+    "expand-early": 58,
+    "lose-epoch-at-roll": 84,
     "truncate-by-high-watermark": 13,
     "trust-unclean-restart": 88,
 }
-#: These need more faults to meet, and so more runs to be found.
-_RARE = ("accept-stale-leader", "trust-unclean-restart")
 
 
 def test_every_planted_bug_is_looked_for() -> None:
@@ -74,7 +83,7 @@ def test_every_planted_bug_is_looked_for() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", [bug for bug in _FOUND_BY if bug not in _RARE])
+@pytest.mark.parametrize("bug", _FOUND_BY)
 def test_a_planted_bug_is_found(bug: str) -> None:
     _find(bug, start=_FOUND_BY[bug])
 

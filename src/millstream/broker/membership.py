@@ -60,7 +60,7 @@ class Membership:
         self.registration = Registration(catalog, store, record, session_timeout_ms, clock)
         self.controller = Controller(record.node_id, catalog, self.registration, clock, options)
         self._probes: dict[int, Probe] = {}
-        self._expulsions: set[asyncio.Task[None]] = set()
+        self._expulsions: dict[asyncio.Task[None], None] = {}
         self._is_leaving = False
 
     async def join(self) -> None:
@@ -121,8 +121,8 @@ class Membership:
 
     def _found_dead(self, broker: BrokerRecord) -> None:
         task = asyncio.create_task(self._expel(broker))
-        self._expulsions.add(task)
-        task.add_done_callback(self._expulsions.discard)
+        self._expulsions[task] = None
+        task.add_done_callback(lambda done: self._expulsions.pop(done, None))
 
     async def _expel(self, broker: BrokerRecord) -> None:
         try:

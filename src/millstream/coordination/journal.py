@@ -93,7 +93,7 @@ class Journal:
         #: Where the last record ends that answers may be made of. An earlier leader's may not be
         #: committed yet.
         self._end_offset = partition.log.log_end_offset
-        self._waits: set[_Wait] = set()
+        self._waits: dict[_Wait, None] = {}
         self._is_closed = False
 
     @property
@@ -207,7 +207,7 @@ class _Wait:
     __slots__ = ("_end_offset", "_others", "_partition", "_replies", "_timer")
 
     def __init__(
-        self, partition: Partition, end_offset: int, replies: _Replies, others: set[_Wait]
+        self, partition: Partition, end_offset: int, replies: _Replies, others: dict[_Wait, None]
     ) -> None:
         self._partition = partition
         self._end_offset = end_offset
@@ -216,7 +216,7 @@ class _Wait:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, timeout_ms: int) -> None:
-        self._others.add(self)
+        self._others[self] = None
         self._timer = asyncio.get_running_loop().call_later(
             timeout_ms / 1000, self.fail, ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
@@ -234,7 +234,7 @@ class _Wait:
             ticket.fail(code)
 
     def _finish(self) -> _Replies:
-        self._others.discard(self)
+        self._others.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
         replies, self._replies = self._replies, []

@@ -231,8 +231,8 @@ class LogDirectory:
         self._forget(topic_partition)
         if log is None:
             return None
-        self.storage.unflushed.discard(log)
-        self.storage.flush_due.discard(log)
+        self.storage.unflushed.pop(log, None)
+        self.storage.flush_due.pop(log, None)
         exists = self.storage.disk.exists(log.directory)
         log.retire()
         return self._set_aside(str(topic_partition)) if exists else None

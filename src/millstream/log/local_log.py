@@ -236,7 +236,7 @@ class LocalLog:
             self._storage.is_checkpoint_stale = True
         if self.recovery_point < self.log_end_offset:
             self._is_dirty = self._is_name_unsynced = True
-            self._storage.flush_due.add(self)
+            self._storage.flush_due[self] = None
         return self._segments
 
     def unload(self) -> bool:
@@ -329,7 +329,7 @@ class LocalLog:
         self._snapshot_size = 0
         self.next_expiry_ms = 0
         self._is_dirty = True
-        self._storage.flush_due.add(self)
+        self._storage.flush_due[self] = None
         return new
 
     def _write_snapshot(self) -> None:
@@ -365,8 +365,8 @@ class LocalLog:
 
         Pass the ticket to `finish_flush` after `ticket.run()`. `is_last`: before closing.
         """
-        self._storage.flush_due.discard(self)
-        self._storage.unflushed.discard(self)
+        self._storage.flush_due.pop(self, None)
+        self._storage.unflushed.pop(self, None)
         if not self._is_dirty and not self._is_name_unsynced:
             return None
         if not self._exists:
@@ -375,7 +375,7 @@ class LocalLog:
         try:
             return self._make_ticket(is_last)
         except OSError as error:
-            self._storage.flush_due.add(self)
+            self._storage.flush_due[self] = None
             raise self._storage_error("cannot be flushed", error) from error
 
     def _make_ticket(self, is_last_flush: bool) -> FlushTicket:
@@ -434,7 +434,7 @@ class LocalLog:
             raise self._storage_error("cannot be flushed", ticket.error)
         if ticket.unwritten is not None:
             self._is_dirty = self.epochs.is_dirty = True
-            self._storage.flush_due.add(self)
+            self._storage.flush_due[self] = None
             raise self._storage_error("cannot be flushed", ticket.unwritten)
         if ticket.generation == self._generation and ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
@@ -459,7 +459,7 @@ class LocalLog:
         self._is_dirty = True
         self.dirty_since_ms = self._storage.clock.wall_ms()
         if min(self.config.flush_ms, self.config.flush_messages) < FLUSH_NEVER:
-            self._storage.unflushed.add(self)
+            self._storage.unflushed[self] = None
 
     # Closing
 

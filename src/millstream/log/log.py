@@ -379,7 +379,7 @@ class PartitionLog(TransactionalLog):
         self._producers = self._replayed_state()
         self._producers.keep_ended(before, offset)
         self._is_dirty = self._is_name_unsynced = True
-        self._storage.flush_due.add(self)
+        self._storage.flush_due[self] = None
         if self.recovery_point > offset:
             self.recovery_point = offset
             self._storage.checkpoint_now()
@@ -467,7 +467,7 @@ class PartitionLog(TransactionalLog):
             raise self._storage_error("cannot drop segments", error) from error
         del segments[first : first + count]
         self._is_name_unsynced = True
-        self._storage.flush_due.add(self)
+        self._storage.flush_due[self] = None
         return paths
 
     # Compaction

@@ -43,10 +43,10 @@ class Storage:
     options: LogOptions
     files: FileCache
     #: Logs with appends that were not flushed.
-    unflushed: set[LocalLog] = field(default_factory=set)
+    unflushed: dict[LocalLog, None] = field(default_factory=dict)
     #: Logs that have closed a segment, or whose files changed, since they were last flushed: due
     #: at once, whatever `flush.ms` says, so that recovery never reads more than what is recent.
-    flush_due: set[LocalLog] = field(default_factory=set)
+    flush_due: dict[LocalLog, None] = field(default_factory=dict)
     #: Writes the recovery points durably: called before a log may grow again after it was cut below
     #: its own.
     checkpoint_now: Callable[[], None] = lambda: None

@@ -23,7 +23,7 @@ class Acceptor:
         self._clock = clock
         self._gate = gate
         self._listeners: list[Listener] = []
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self._sweep: asyncio.TimerHandle | None = None
         #: Resolved when the last connection has gone; made by whoever waits for that.
         self._empty: asyncio.Future[None] | None = None
@@ -35,7 +35,7 @@ class Acceptor:
 
         def make_connection() -> Connection:
             connection = Connection(self._gate, self._clock, make_handler, self._lost)
-            self._connections.add(connection)
+            self._connections[connection] = None
             return connection
 
         listener = await self._network.bind(host, port, make_connection)
@@ -73,7 +73,7 @@ class Acceptor:
             connection.abort(reason)
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 

@@ -148,7 +148,7 @@ class Partition:
         #: The same for the low watermark.
         self._trimmed: OffsetWaiters | None = None
         #: Fetches that wait for more; None when there are none.
-        self.watchers: set[Watcher] | None = None
+        self.watchers: dict[Watcher, None] | None = None
         self.is_wake_scheduled = False
 
     @property
@@ -429,12 +429,12 @@ class Partition:
 
     def watch(self, watcher: Watcher) -> None:
         if self.watchers is None:
-            self.watchers = set()
-        self.watchers.add(watcher)
+            self.watchers = {}
+        self.watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
         if self.watchers is not None:
-            self.watchers.discard(watcher)
+            self.watchers.pop(watcher, None)
             if not self.watchers:
                 self.watchers = None
 

@@ -112,7 +112,7 @@ class SourceSession:
         self._limits = limits
         self._followed: dict[Key, Followed] = {}
         self._to_name: dict[Followed, None] = {}
-        self._delayed: set[Followed] = set()
+        self._delayed: dict[Followed, None] = {}
         self._forgotten: set[Key] = set()
         self._session_id = _NO_SESSION
         #: Of the next request.
@@ -144,7 +144,7 @@ class SourceSession:
             self._forgotten.discard(key)
         followed.delayed_until = 0.0
         followed.failures = 0
-        self._delayed.discard(followed)
+        self._delayed.pop(followed, None)
         self._to_name[followed] = None
 
     def remove(self, key: Key) -> None:
@@ -156,7 +156,7 @@ class SourceSession:
         if followed is None:
             return False
         self._to_name.pop(followed, None)
-        self._delayed.discard(followed)
+        self._delayed.pop(followed, None)
         return True
 
     def find(self, key: Key, number: int) -> Followed | None:
@@ -175,12 +175,12 @@ class SourceSession:
         if self._followed.get(followed.key) is followed:
             self._to_name.pop(followed, None)
             followed.delayed_until = until
-            self._delayed.add(followed)
+            self._delayed[followed] = None
 
     def wake_delayed(self, now: float) -> None:
         """Name those again whose delay is over."""
         for followed in [each for each in self._delayed if each.delayed_until <= now]:
-            self._delayed.discard(followed)
+            self._delayed.pop(followed, None)
             followed.delayed_until = 0.0
             self._to_name[followed] = None
 
