@@ -388,6 +388,17 @@ class Scene:
         topics = [FetchRequest.Topic(topic_id=TOPIC_ID, partitions=list(wanted))]
         self.session.take(FetchRequest(topics=topics))
 
+    def answer_after(self, count: int, size: int, limits: Limits) -> FetchResponse:
+        """To a follower that had everything, a second before this was appended."""
+        self.take(at(0, partition_max_bytes=10 << 20))
+        assert self.session.collect(limits) is None
+        for _ in range(count):
+            self.append(size)
+        self.clock.now_ms += 1000
+        answer = self.session.collect(limits)
+        assert answer is not None
+        return answer
+
     async def close(self) -> None:
         await self.isr.stop()
         self.session.close()
@@ -427,13 +438,7 @@ def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) 
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
         # More than there is in a piece.
         limits = Limits(60_000, 5 << 20, 10 << 20)
-        it.take(at(0))
-        assert it.session.collect(limits) is None
-        for _ in range(12):
-            it.append(900_000)
-        it.clock.now_ms += 1000
-        answer = it.session.collect(limits)
-        assert answer is not None
+        answer = it.answer_after(12, 900_000, limits)
         # Small pieces, though it asked for more.
         sent = answer.responses[0].partitions[0].records
         assert sent
@@ -457,14 +462,7 @@ def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) 
 def test_an_in_sync_follower_does_not_rest(tmp_path: Path) -> None:
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig(), isr=(1, FOLLOWER))
-        limits = Limits(60_000, 1, 10 << 20)
-        it.take(at(0, partition_max_bytes=10 << 20))
-        assert it.session.collect(limits) is None
-        for _ in range(5):
-            it.append(900_000)
-        it.clock.now_ms += 1000
-        answer = it.session.collect(limits)
-        assert answer is not None
+        answer = it.answer_after(5, 900_000, Limits(60_000, 1, 10 << 20))
         assert len(records_of(answer.responses[0].partitions[0].records)) == 5
         await it.close()
 

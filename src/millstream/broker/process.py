@@ -119,20 +119,24 @@ async def _serve(config: BrokerConfig) -> int:
 async def _start(config: BrokerConfig, told: asyncio.Event) -> Server | None:
     """A broker that serves clients; None if it was told to stop before it could join its cluster.
     Raises as `Server.start`."""
-    begun_at = time.monotonic()
+    #: From the first failure on: to recover the logs before it may have taken long.
+    deadline: float | None = None
     while True:
         server = Server(config, system_environment(config))
         server.before_joining = _settle_memory
         try:
             await server.start()
         except NotJoinedError as error:
-            tried_s = time.monotonic() - begun_at
-            left_s = config.initial_broker_registration_timeout_ms / 1000 - tried_s
+            now = time.monotonic()
+            if deadline is None:
+                deadline = now + config.initial_broker_registration_timeout_ms / 1000
             if told.is_set():
                 return None
-            if left_s <= 0:
+            if now >= deadline:
                 raise
-            _log.warning("cannot join the cluster yet, trying for %.0f s more: %s", left_s, error)
+            _log.warning(
+                "cannot join the cluster yet, trying for %.0f s more: %s", deadline - now, error
+            )
         else:
             return server
         try:
