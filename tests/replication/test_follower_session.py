@@ -279,6 +279,33 @@ def test_records_wake_a_waiting_fetch_and_a_second_request_ends_it(tmp_path: Pat
     run(scenario())
 
 
+def test_records_appended_while_a_fetch_is_looked_at_wake_it(tmp_path: Path) -> None:
+    """A fetch commits a record; who waited for that appends to another partition, as a coordinator
+    does. The same fetch gets those records, and not the next one after a long poll."""
+
+    async def scenario() -> None:
+        async with follower_of(tmp_path) as follower:
+            catalog = follower.brokers[1].catalog
+            await catalog.create_topics([NewTopic("u", [[1, FOLLOWER]], {})])
+            other = follower.brokers[1].partition("u")
+            first = FetchRequest.Topic(topic_id=other.log.topic_id, partitions=[at(0)])
+            await follower.fetch(topics=[first])
+            await follower.row(at(0))
+            await follower.brokers.produce("t", b"v", acks=1)
+            await follower.fetch()
+
+            def write() -> None:
+                batch = memoryview(values_batch(b"w"))
+                other.append(batch, check_produced(batch), acks_all=False)
+
+            follower.leader.when_acknowledged(1, write, acks_all=True)
+            answer = await follower.fetch(at(1, last_epoch=0), wait_ms=600_000)
+            found = [row for topic in answer.responses for row in topic.partitions if row.records]
+            assert [len(records_of(row.records)) for row in found] == [1]
+
+    run(scenario())
+
+
 def test_a_partition_that_is_no_longer_led_ends_the_wait(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:

@@ -141,6 +141,7 @@ class FollowerSession:
         "_callback",
         "_due",
         "_entries",
+        "_is_urgent",
         "_is_wake_scheduled",
         "_leader",
         "_limits",
@@ -169,6 +170,8 @@ class FollowerSession:
         #: While a request waits and the follower has to rest.
         self._rest: asyncio.TimerHandle | None = None
         self._limits = Limits(0, 0, 0)
+        #: Whether something that must not wait became due since the last `collect` began.
+        self._is_urgent = False
         self._is_wake_scheduled = False
         #: When the follower was last known to listen.
         self._answered_at = leader.clock.monotonic()
@@ -222,8 +225,13 @@ class FollowerSession:
             self._note_caught_up(entry)
         # An error is due at once as well; it shows as a partition that is no longer led.
         is_lost = entry.partition is None or entry.partition.leadership is None
-        is_urgent = has_records or is_lost or entry.has_new_start
-        if is_urgent and self._callback is not None and not self._is_wake_scheduled:
+        if has_records or is_lost or entry.has_new_start:
+            self._is_urgent = True
+            self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        """Look at the due partitions in the next turn of the loop, if a request waits."""
+        if self._callback is not None and not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             asyncio.get_running_loop().call_soon(self._wake)
 
@@ -248,12 +256,18 @@ class FollowerSession:
     # Answering
 
     def wait(self, limits: Limits, callback: Callable[[FetchResponse], None]) -> None:
-        """Call back when there is enough to send, or with what there is after the wait."""
+        """Call back when there is enough to send, or with what there is after the wait.
+
+        `collect` has just found too little. It may have moved a high watermark, and somebody who
+        waited for that may have appended records since: those wake the request at once.
+        """
         self._limits = limits
         self._callback = callback
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(limits.wait_ms_max / 1000, self.answer_waiting)
         self._wake_after_rest()
+        if self._is_urgent:
+            self._wake_soon()
 
     def _wake_after_rest(self) -> None:
         """Have the request that waits looked at when more may be sent, if something is held."""
@@ -295,8 +309,11 @@ class FollowerSession:
         found: list[tuple[_Entry, _Row, LogSlice]] = []
         remaining, gathered, is_urgent = limits.bytes_max, 0, False
         room = self.pace.room(now)
-        # A follower that moved may move others: their entries are due for the next answer.
-        for entry in list(self._due):
+        # Taking note of a position can move a high watermark, and callbacks on that can append.
+        # Entries that this touches go into the new `_due`, and are looked at again.
+        due, self._due = self._due, {}
+        self._is_urgent = False
+        for entry in due:
             row = _Row(partition_index=entry.key[1], records=b"")
             catches_up = self._catches_up(entry)
             entry.is_held = catches_up and room == 0 and entry.is_behind()
@@ -311,6 +328,7 @@ class FollowerSession:
             is_urgent = is_urgent or entry.has_new_start
             found.append((entry, row, records))
         if not is_final and not is_urgent and gathered < limits.bytes_min:
+            self._due = {**due, **self._due}
             return None
         return self._respond(found)
 
@@ -331,6 +349,8 @@ class FollowerSession:
                     )
                     return EMPTY_SLICE
                 self._take_note(partition, position, now)
+                # What this changed here is told below.
+                self._due.pop(entry, None)
             row.high_watermark = row.last_stable_offset = partition.high_watermark
             if entry.is_held or self._is_throttled(partition, now):
                 return EMPTY_SLICE
@@ -371,13 +391,20 @@ class FollowerSession:
     def _respond(self, found: list[tuple[_Entry, _Row, LogSlice]]) -> FetchResponse:
         response = FetchResponse(session_id=self.session_id)
         topic: FetchResponse.Topic | None = None
+        behind: dict[_Entry, None] = {}
         for entry, row, records in found:
-            if not self._settle(entry, row, records):
+            has_news = self._settle(entry, row, records)
+            if entry.is_sent:
+                self._due.pop(entry, None)
+            elif entry.is_behind():
+                behind[entry] = None
+            if not has_news:
                 continue
             if topic is None or topic.topic_id != entry.key[0]:
                 topic = FetchResponse.Topic(topic_id=entry.key[0])
                 response.responses.append(topic)
             topic.partitions.append(row)
+        self._due = {**behind, **self._due}
         return response
 
     def _settle(self, entry: _Entry, row: _Row, records: LogSlice) -> bool:
@@ -398,8 +425,6 @@ class FollowerSession:
         entry.is_sent = bool(records) or row.error_code != 0 or row.diverging_epoch is not None
         entry.told_high_watermark = row.high_watermark
         entry.told_log_start_offset = row.log_start_offset
-        if entry.is_sent or not entry.is_behind():
-            del self._due[entry]
         if entry.partition is None:
             # What is not here takes no room; the follower names it again.
             del self._entries[entry.key]
