@@ -8,7 +8,8 @@ of idle partitions a fetch costs what the busy ones cost.
 States of a partition in a session:
 
     due      to be looked at by the next answer: named by the follower, appended to, or its high
-             watermark, log start or leadership changed
+             watermark, log start or leadership changed. Stays due while the follower knows newer
+             metadata of it than this broker, for as long as one request may wait
     quiet    the follower has been told everything there is to tell
     sent     records or an error were sent; nothing more is until the follower names it again
 
@@ -74,6 +75,7 @@ class _Entry:
 
     __slots__ = (
         "_session",
+        "ahead_until",
         "is_held",
         "is_sent",
         "key",
@@ -91,6 +93,9 @@ class _Entry:
         self.is_sent = False
         #: Whether there are records for a follower that has to rest.
         self.is_held = False
+        #: Monotonic time, while the follower knows metadata that have not reached this broker: it
+        #: gets no error before.
+        self.ahead_until: float | None = None
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 
@@ -112,6 +117,12 @@ class _Entry:
         """It was named: answers under way may be of no use to the follower any more."""
         self.is_sent = False
         self.told_high_watermark = self.told_log_start_offset = -1
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the follower knows metadata of the partition that this broker does not."""
+        partition = self.partition
+        return partition is None or self.position.current_leader_epoch > partition.leader_epoch
 
     @property
     def has_new_start(self) -> bool:
@@ -147,6 +158,7 @@ class FollowerSession:
         "_limits",
         "_rest",
         "_timer",
+        "_unknown",
         "broker_epoch",
         "broker_id",
         "epoch",
@@ -164,6 +176,8 @@ class FollowerSession:
         self._entries: dict[_Key, _Entry] = {}
         #: Entries to look at, the longest waiting first.
         self._due: dict[_Entry, None] = {}
+        #: Due entries whose partition this broker does not know yet.
+        self._unknown: dict[_Entry, None] = {}
         #: Of the request that waits; None while none does.
         self._callback: Callable[[FetchResponse], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -189,6 +203,7 @@ class FollowerSession:
             entry.detach()
         self._entries.clear()
         self._due.clear()
+        self._unknown.clear()
 
     # What the follower says
 
@@ -214,6 +229,7 @@ class FollowerSession:
                 if entry is not None:
                     entry.detach()
                     self._due.pop(entry, None)
+                    self._unknown.pop(entry, None)
 
     # What happens to partitions
 
@@ -225,9 +241,18 @@ class FollowerSession:
             self._note_caught_up(entry)
         # An error is due at once as well; it shows as a partition that is no longer led.
         is_lost = entry.partition is None or entry.partition.leadership is None
-        if has_records or is_lost or entry.has_new_start:
+        is_awaited = entry.ahead_until is not None
+        if has_records or is_lost or is_awaited or entry.has_new_start:
             self._is_urgent = True
             self._wake_soon()
+
+    def find_unknown(self) -> None:
+        """The metadata changed: look for the partitions that the follower knew of first."""
+        for entry in list(self._unknown):
+            entry.attach(self._leader.replicas.find_by_id(*entry.key))
+            if entry.partition is not None:
+                del self._unknown[entry]
+                self.touch(entry, has_records=False)
 
     def _wake_soon(self) -> None:
         """Look at the due partitions in the next turn of the loop, if a request waits."""
@@ -314,6 +339,8 @@ class FollowerSession:
         due, self._due = self._due, {}
         self._is_urgent = False
         for entry in due:
+            if self._awaits_metadata(entry, limits, now):
+                continue
             row = _Row(partition_index=entry.key[1], records=b"")
             catches_up = self._catches_up(entry)
             entry.is_held = catches_up and room == 0 and entry.is_behind()
@@ -330,7 +357,28 @@ class FollowerSession:
         if not is_final and not is_urgent and gathered < limits.bytes_min:
             self._due = {**due, **self._due}
             return None
-        return self._respond(found)
+        response = self._respond(found)
+        awaiting = {entry: None for entry in due if entry.ahead_until is not None}
+        self._due = {**awaiting, **self._due}
+        return response
+
+    def _awaits_metadata(self, entry: _Entry, limits: Limits, now: float) -> bool:
+        """Whether to wait for metadata that the follower has and this broker has not.
+
+        A new topic's followers often hear of it first. Told that it is unknown they would rest,
+        and the first records would wait for them.
+        """
+        if not entry.is_ahead:
+            entry.ahead_until = None
+        elif entry.ahead_until is None:
+            entry.ahead_until = now + limits.wait_ms_max / 1000
+        is_awaiting = entry.ahead_until is not None and now < entry.ahead_until
+        if not is_awaiting:
+            entry.ahead_until = None
+            self._unknown.pop(entry, None)
+        elif entry.partition is None:
+            self._unknown[entry] = None
+        return is_awaiting
 
     def _look(
         self, entry: _Entry, row: _Row, remaining: int, at_least_one: bool, now: float
