@@ -305,6 +305,25 @@ def test_nothing_is_appended_behind_a_batch_that_was_rejected(stage: Stage) -> N
     assert stage.committed() == [b"0", b"1"]
 
 
+def test_an_old_batch_that_comes_again_holds_up_nobody(scene: Scene) -> None:
+    """As from a connection that was given up: its transaction is over, so it is not admitted."""
+    stage = Stage(scene, "old-batch", CLASSIC_PRODUCE)
+    try:
+        old = stage.request(0)
+        stage.open()
+        stage.send(old)
+        assert stage.receive(1) == [[0]]
+        assert stage.committed() == [b"0"]
+        stage.send(old)
+        assert stage.receive(1) == [[ErrorCode.TRANSACTION_ABORTABLE]]
+        retried(lambda: stage.producer.add(TOPIC, 0)[0])
+        stage.send(stage.request(0))
+        assert stage.receive(1) == [[0]]
+        assert stage.committed() == [b"0", b"1"]
+    finally:
+        stage.close()
+
+
 def test_a_request_whose_client_has_gone_is_not_appended(stage: Stage) -> None:
     partition = stage.services.replicas.find(TOPIC, 0)
     queues, brokers = stage.services.transaction_queues, stage.scene.brokers

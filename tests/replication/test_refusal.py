@@ -106,6 +106,13 @@ def test_a_new_epoch_begins_anew() -> None:
     assert len(refusals) == 0
 
 
+def test_an_old_epoch_changes_nothing() -> None:
+    refusals = Refusals()
+    refusals.reject(batch(0, epoch=1), FULL)
+    refusals.reject(batch(7), FULL)
+    assert told(refusals, batch(1, epoch=1)) == FULL
+
+
 def test_a_batch_that_is_rejected_for_good_holds_up_nobody() -> None:
     refusals = Refusals()
     refusals.reject(batch(5), FULL)

@@ -286,7 +286,11 @@ class Partition:
     def rejected(
         self, header: BatchHeader, code: ErrorCode, *, by_coordinator: bool = False
     ) -> None:
-        """Take note of a batch that was not appended, so that no later one overtakes it."""
+        """Take note of a batch that was not appended, so that no later one overtakes it.
+
+        Except for old ones, which the network may deliver once more: nobody will retry them."""
+        if self.log.is_past(header):
+            return
         if self._refusals is None:
             self._refusals = Refusals()
         self._refusals.reject(header, code, by_coordinator=by_coordinator)

@@ -89,6 +89,8 @@ class Refusals:
         if header.producer_id < 0 or header.base_sequence < 0:
             return
         found = self._rejected.get(header.producer_id)
+        if found is not None and found.epoch > header.producer_epoch:
+            return
         if found is not None and found.epoch == header.producer_epoch and _is_after(header, found):
             return
         if code in _RETRIED or by_coordinator:
