@@ -31,9 +31,7 @@ def _record(index: int, timestamp: int = 50, key: bytes | None = b"key") -> Reco
     return Record(index, timestamp, key, b"value", [("trace", b"1"), ("", None)])
 
 
-def _rejected(
-    batch: bytearray, rules: RecordRules, size_max: int = _SIZE_MAX
-) -> RecordsRejected:
+def _rejected(batch: bytearray, rules: RecordRules, size_max: int = _SIZE_MAX) -> RecordsRejected:
     with pytest.raises(RecordsRejected) as caught:
         validate_records(batch, check_produced(batch), size_max, rules, _PLACE)
     return caught.value
