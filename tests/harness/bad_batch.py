@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 from millstream.records.batch import stamp_crc
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
+from millstream.records.kernel import encode
 from millstream.records.record import Record
 
 HOUR_MS = 3_600_000
 KEY = b"k"
 COMPACTED = {"cleanup.policy": "compact"}
+_RECOMPRESSED = {"compression.type": "gzip"}
 _BETWEEN = {
     "message.timestamp.before.max.ms": HOUR_MS,
     "message.timestamp.after.max.ms": HOUR_MS,
@@ -67,6 +69,15 @@ def _later_in_the_header() -> bytearray:
     return patched(batch_of((0, KEY), (0, KEY)), 35, ">q", later_ms)
 
 
+def _with_offsets(*offsets: int) -> bytearray:
+    """A batch whose records have other offset deltas than its header says."""
+    batch = batch_of(*[(0, KEY)] * len(offsets))
+    (base_timestamp,) = struct.unpack_from(">q", batch, 27)
+    records = [Record(offset, base_timestamp, KEY, b"v", []) for offset in offsets]
+    batch[61:] = encode(records, 0, base_timestamp)
+    return patched(batch, 8, ">i", len(batch) - 12)
+
+
 _INVALID_RECORD, _INVALID_TIMESTAMP = "INVALID_RECORD", "INVALID_TIMESTAMP"
 
 #: What Apache Kafka rejects or accepts, and Millstream in the same way.
@@ -90,7 +101,7 @@ CASES = {
         _INVALID_RECORD,
     ),
     "without a key, compressed by the broker": Case(
-        {**COMPACTED, "compression.type": "gzip"},
+        {**COMPACTED, **_RECOMPRESSED},
         lambda: batch_of((0, KEY), (0, None)),
         (1,),
         _INVALID_RECORD,
@@ -130,6 +141,13 @@ CASES = {
     "count below the records": Case(COMPACTED, _count_below_the_records, (), _INVALID_RECORD),
     "records that do not decode": Case(
         COMPACTED, lambda: patched(batch_of((0, KEY)), 61, ">B", 0x7E), (), _INVALID_RECORD
+    ),
+    "count below the records, compressed by the broker": Case(
+        _RECOMPRESSED, _count_below_the_records, (), _INVALID_RECORD
+    ),
+    "a gap in offsets, compressed by the broker": Case(_RECOMPRESSED, lambda: _with_offsets(0, 2)),
+    "descending offsets, compressed by the broker": Case(
+        _RECOMPRESSED, lambda: _with_offsets(1, 0)
     ),
     "control": Case(
         COMPACTED, lambda: patched(batch_of((0, KEY)), 21, ">h", 0x20), (), _INVALID_RECORD

@@ -53,7 +53,7 @@ def _rejected(log: PartitionLog, batch: bytearray) -> tuple[ErrorCode, list[int]
     with pytest.raises(RecordsRejected) as caught:
         append(log, batch)
     assert log.log_end_offset == end
-    return caught.value.code, [error.index for error in caught.value.record_errors]
+    return caught.value.code, [error.batch_index for error in caught.value.record_errors]
 
 
 @pytest.mark.parametrize("codec", Codec)

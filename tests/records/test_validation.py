@@ -44,7 +44,7 @@ def test_records_without_a_key_are_named(kernel: ModuleType, codec: Codec) -> No
     assert validate_records(batch, check_produced(batch), 1000, RecordRules(), _PLACE) == 50
     error = _rejected(batch, _KEYED, 1000)
     assert error.code is ErrorCode.INVALID_RECORD
-    assert [each.index for each in error.record_errors] == [1, 3]
+    assert [each.batch_index for each in error.record_errors] == [1, 3]
     assert all(each.message and "orders-3" in each.message for each in error.record_errors)
     assert error.message is not None
     assert error.message.startswith("2 of 4 records were rejected: record 1: the record has no key")
@@ -57,7 +57,7 @@ def test_untimely_records_are_named(kernel: ModuleType, codec: Codec) -> None:
     error = _rejected(batch, RecordRules(earliest_ms=10, latest_ms=100), 1000)
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     first, second = error.record_errors
-    assert (first.index, second.index) == (1, 4)
+    assert (first.batch_index, second.batch_index) == (1, 4)
     assert first.message is not None
     assert first.message.startswith("timestamp 9 is earlier than 10")
     assert second.message is not None
@@ -69,7 +69,7 @@ def test_one_bad_timestamp_decides_the_code_of_all(kernel: ModuleType) -> None:
     batch = build_batch([_record(0, 50, None), _record(1, 9), _record(2), _record(3, 9, None)])
     error = _rejected(batch, RecordRules(is_key_required=True, earliest_ms=10))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
-    words = [(each.index, (each.message or "").split()[0]) for each in error.record_errors]
+    words = [(each.batch_index, (each.message or "").split()[0]) for each in error.record_errors]
     assert words == [(0, "the"), (1, "timestamp"), (3, "the")]
 
 
@@ -81,7 +81,7 @@ def test_what_is_named_is_bounded(kernel: ModuleType) -> None:
     batch = build_batch(records, codec=Codec.ZSTD)
     error = _rejected(batch, RecordRules(is_key_required=True, earliest_ms=10))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
-    assert [each.index for each in error.record_errors] == list(range(NAMED_MAX))
+    assert [each.batch_index for each in error.record_errors] == list(range(NAMED_MAX))
     messages = [each.message for each in error.record_errors]
     assert all(messages[:MESSAGES_MAX])
     assert not any(messages[MESSAGES_MAX:])
@@ -119,7 +119,7 @@ def test_exactly_the_bad_records_are_named(
         assert found == max(time for time, _ in records)
         return
     error = _rejected(batch, rules)
-    assert [each.index for each in error.record_errors] == bad
+    assert [each.batch_index for each in error.record_errors] == bad
     is_untimely = any(untimely[i] and not without_key[i] for i in bad)
     assert (error.code is ErrorCode.INVALID_TIMESTAMP) == is_untimely
 

@@ -25,6 +25,7 @@ from millstream.log.validation import check_records
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import (
+    CONTROL_FLAG,
     BatchHeader,
     CorruptBatch,
     scan,
@@ -83,7 +84,7 @@ class PartitionLog(TransactionalLog):
         append_time_ms = -1
         max_timestamp = header.max_timestamp
         now_ms = self._storage.clock.wall_ms()
-        if not header.is_control:
+        if not header.attributes & CONTROL_FLAG:
             size_max = self._storage.options.decompressed_bytes_max
             max_timestamp = check_records(
                 batch, header, config, self.topic_partition, now_ms, size_max

@@ -34,7 +34,7 @@ _DESCRIBED_MAX: Final = 3
 class RecordError(NamedTuple):
     """A bad record: its index in the batch, and what is wrong with it."""
 
-    index: int
+    batch_index: int
     message: str | None
 
 
@@ -92,7 +92,7 @@ def validate_records(
         for index, timestamp in listed[:MESSAGES_MAX]
     ]
     message = f"{rejected} of {header.count} records were rejected: " + "; ".join(
-        f"record {error.index}: {error.message}" for error in errors[:_DESCRIBED_MAX]
+        f"record {error.batch_index}: {error.message}" for error in errors[:_DESCRIBED_MAX]
     )
     if rejected > _DESCRIBED_MAX:
         message += f"; and {rejected - _DESCRIBED_MAX} more"

@@ -14,102 +14,114 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Sends records, some of them bad, and prints what the producer says of each.
  *
- * Arguments: bootstrap, topic, mode (plain, idempotent, transactional), records, the indexes of the
- * bad ones (comma-separated), what is bad about them (key, future, past), codec, records sent
- * before (good, acknowledged one by one before the others are sent).
+ * Arguments: bootstrap, topic, mode (plain, idempotent, transactional), records in a batch, records,
+ * the indexes of the bad ones (comma-separated), what is bad about them (key, future), and how many
+ * good records are acknowledged before the others are sent. Two good records follow the others; in
+ * transactional mode they are a transaction of their own.
  *
- * Each record is "value-NNNNNN" plus padding, three fill a batch, and the producer has its default
- * of five requests in flight. Lines: "index class message" or "index offset N". A transaction ends
- * with "committed", or with "aborted" and the class of the exception; a second transaction of two
- * good records follows it.
+ * All settings but the size of a batch are the producer's defaults, so five requests are in flight.
+ * A line is "index class message", "index offset N", "committed", or "aborted class".
  */
 public final class RecordErrors {
-    private static final int PADDING = 250;
-    private static final int PER_BATCH = 3;
+    private static final int VALUE_BYTES = 250;
+    /** Of a record in the batch, and what the producer takes a record for at most. */
+    private static final int RECORD_BYTES = VALUE_BYTES + 45;
+    private static final int HEADER_BYTES = 61;
+    private static final long TWO_HOURS_MS = 7_200_000;
 
-    public static void main(String[] args) throws Exception {
-        String topic = args[1];
-        String mode = args[2];
-        int count = Integer.parseInt(args[3]);
-        Set<Integer> bad = Arrays.stream(args[4].split(",")).filter(each -> !each.isEmpty())
-            .map(Integer::valueOf).collect(Collectors.toSet());
-        String flaw = args[5];
-        int before = Integer.parseInt(args[7]);
-        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings(args[0], mode, args[6]))) {
-            if (mode.equals("transactional")) {
-                producer.initTransactions();
-                producer.beginTransaction();
-            }
-            for (int index = 0; index < before; index++) {
-                producer.send(record(topic, -1 - index, false, flaw)).get();
-            }
-            Future<?>[] sent = new Future<?>[count];
-            for (int index = 0; index < count; index++) {
-                try {
-                    sent[index] = producer.send(record(topic, index, bad.contains(index), flaw));
-                } catch (KafkaException error) {
-                    print(index, error);
-                }
-            }
-            producer.flush();
-            for (int index = 0; index < count; index++) {
-                if (sent[index] != null) {
-                    report(index, sent[index]);
-                }
-            }
-            if (mode.equals("transactional")) {
-                end(producer);
-                producer.beginTransaction();
-            }
-            Future<RecordMetadata> first = producer.send(record(topic, count, false, flaw));
-            Future<RecordMetadata> second = producer.send(record(topic, count + 1, false, flaw));
-            producer.flush();
-            report(count, first);
-            report(count + 1, second);
-            if (mode.equals("transactional")) {
-                end(producer);
-            }
-        }
-    }
+    private final String topic;
+    private final String mode;
+    private final String flaw;
+    private final KafkaProducer<byte[], byte[]> producer;
 
-    private static Properties settings(String bootstrap, String mode, String codec) {
+    private RecordErrors(String bootstrap, String topic, String mode, int perBatch, String flaw) {
+        this.topic = topic;
+        this.mode = mode;
+        this.flaw = flaw;
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("key.serializer", ByteArraySerializer.class.getName());
         settings.put("value.serializer", ByteArraySerializer.class.getName());
-        settings.put("batch.size", String.valueOf(61 + PER_BATCH * (PADDING + 45)));
-        settings.put("linger.ms", "200");
-        settings.put("compression.type", codec);
+        settings.put("batch.size", String.valueOf(HEADER_BYTES + perBatch * RECORD_BYTES));
+        // A batch leaves when it is full, or with a flush.
+        settings.put("linger.ms", "20000");
         settings.put("enable.idempotence", String.valueOf(!mode.equals("plain")));
         if (mode.equals("transactional")) {
-            settings.put("transactional.id", "record-errors");
+            settings.put("transactional.id", "writer-of-" + topic);
         }
-        return settings;
+        producer = new KafkaProducer<>(settings);
     }
 
-    private static ProducerRecord<byte[], byte[]> record(String topic, int index, boolean isBad, String flaw) {
-        byte[] key = isBad && flaw.equals("key") ? null : ("key-" + index).getBytes(StandardCharsets.UTF_8);
-        long time = System.currentTimeMillis();
-        if (isBad && flaw.equals("future")) {
-            time += 7_200_000;
-        } else if (isBad && flaw.equals("past")) {
-            time -= 7_200_000;
-        }
-        StringBuilder value = new StringBuilder(String.format("value-%06d ", index));
-        // Not the same in each record: a codec must not fit more of them in a batch.
-        java.util.Random random = new java.util.Random(index);
-        while (value.length() < PADDING) {
-            value.append((char) ('!' + random.nextInt(90)));
-        }
-        byte[] bytes = value.toString().getBytes(StandardCharsets.UTF_8);
-        return new ProducerRecord<>(topic, 0, time, key, bytes);
+    public static void main(String[] args) throws Exception {
+        int count = Integer.parseInt(args[4]);
+        Set<Integer> bad = Arrays.stream(args[5].split(",")).map(Integer::valueOf).collect(Collectors.toSet());
+        RecordErrors program = new RecordErrors(args[0], args[1], args[2], Integer.parseInt(args[3]), args[6]);
+        program.run(count, bad, Integer.parseInt(args[7]));
+        program.producer.close();
     }
 
-    private static void report(int index, Future<?> sent) throws InterruptedException {
+    private void run(int count, Set<Integer> bad, int before) throws Exception {
+        if (isTransactional()) {
+            producer.initTransactions();
+            producer.beginTransaction();
+        }
+        for (int index = -before; index < 0; index++) {
+            send(index, Set.of());
+            producer.flush();
+        }
+        report(0, sendAll(0, count, bad));
+        if (isTransactional()) {
+            end();
+            producer.beginTransaction();
+        }
+        report(count, sendAll(count, count + 2, Set.of()));
+        if (isTransactional()) {
+            end();
+        }
+    }
+
+    private boolean isTransactional() {
+        return mode.equals("transactional");
+    }
+
+    private Future<?>[] sendAll(int start, int end, Set<Integer> bad) {
+        Future<?>[] sent = new Future<?>[end - start];
+        for (int index = start; index < end; index++) {
+            sent[index - start] = send(index, bad);
+        }
+        producer.flush();
+        return sent;
+    }
+
+    /** Null where the producer takes no more: a transaction that has failed. */
+    private Future<RecordMetadata> send(int index, Set<Integer> bad) {
+        boolean isBad = bad.contains(index);
+        byte[] key = isBad && flaw.equals("key") ? null : bytes("key-" + index);
+        long time = System.currentTimeMillis() + (isBad && flaw.equals("future") ? TWO_HOURS_MS : 0);
+        byte[] value = Arrays.copyOf(bytes("value-" + index + " "), VALUE_BYTES);
         try {
-            System.out.println(index + " offset " + ((RecordMetadata) sent.get()).offset());
-        } catch (ExecutionException error) {
-            print(index, error.getCause());
+            return producer.send(new ProducerRecord<>(topic, 0, time, key, value));
+        } catch (KafkaException error) {
+            print(index, error);
+            return null;
+        }
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static void report(int start, Future<?>[] sent) throws InterruptedException {
+        for (int index = start; index < start + sent.length; index++) {
+            if (sent[index - start] == null) {
+                continue;
+            }
+            try {
+                RecordMetadata place = (RecordMetadata) sent[index - start].get();
+                System.out.println(index + " offset " + place.offset());
+            } catch (ExecutionException error) {
+                print(index, error.getCause());
+            }
         }
     }
 
@@ -117,7 +129,7 @@ public final class RecordErrors {
         System.out.println(index + " " + error.getClass().getSimpleName() + " " + error.getMessage());
     }
 
-    private static void end(KafkaProducer<byte[], byte[]> producer) {
+    private void end() {
         try {
             producer.commitTransaction();
             System.out.println("committed");

@@ -28,9 +28,8 @@ from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
-from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
-from millstream.records.record import decode_records
+from millstream.records.recompression import recompress
 from millstream.records.validation import RecordsRejected
 from millstream.replication.partition import Partition
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -234,16 +233,7 @@ def _recompress(
     wanted = Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
     if header.codec == wanted:
         return batch, header
-    rebuilt = memoryview(
-        build_batch(
-            decode_records(batch, DECOMPRESSED_BYTES_MAX),
-            codec=wanted,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            is_transactional=header.is_transactional,
-        )
-    )
+    rebuilt = memoryview(recompress(batch, header, wanted, DECOMPRESSED_BYTES_MAX))
     return rebuilt, read_header(rebuilt)
 
 
