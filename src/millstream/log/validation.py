@@ -12,7 +12,8 @@ tells that all of them are good:
     LogAppendTime, not compacted                  nothing
 
 Where records were looked at, their own timestamps count and not what the header says of them. A
-header that says otherwise is corrected, as Kafka does.
+header that says otherwise is corrected, as Kafka does. Kafka looks into every batch; here a batch
+whose header hides a timestamp that is too late is accepted by a topic that leaves it opaque.
 """
 
 from __future__ import annotations
