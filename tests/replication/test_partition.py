@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
@@ -126,6 +127,36 @@ def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(
     assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert partition.log.log_end_offset == 0
     assert append(partition, b"a", acks_all=False) == 0
+
+
+def test_a_batch_with_bad_records_behind_one_that_is_to_be_repeated(
+    directory: LogDirectory, host: Host
+) -> None:
+    """The client repeats both in order; only then does it hear of the bad records. What follows
+    those is out of order, and has to be numbered anew."""
+    config = TopicConfig(min_insync_replicas=2, cleanup_policy=frozenset({"compact"}))
+    partition = make(directory, host, PAIR, config)
+
+    def send(sequence: int, key: bytes | None = b"k") -> ErrorCode:
+        record = Record(0, NOW_MS, key, b"v", [])
+        batch = memoryview(
+            build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        )
+        try:
+            partition.append(batch, check_produced(batch), acks_all=True)
+        except BrokerError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    assert send(0) == ErrorCode.NONE
+    partition.become(msgspec.structs.replace(PAIR, isr=(1,)), 0)
+    assert send(1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    partition.become(PAIR, 0)
+    assert send(2, key=None) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert send(1) == ErrorCode.NONE
+    assert send(2, key=None) == ErrorCode.INVALID_RECORD
+    assert send(3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(2) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(

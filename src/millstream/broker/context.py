@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.broker.config import BrokerConfig
 from millstream.broker.metrics import Metrics
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from millstream.broker.remote_admission import Desks
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction_queue import TransactionQueues
+
+#: Bad records that one response names, of all partitions together.
+RECORD_ERRORS_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class Context:
         "client_id",
         "listener",
         "received_at",
+        "record_errors_left",
         "services",
         "version",
     )
@@ -109,3 +113,5 @@ class Context:
         self.client_address = client_address
         #: Monotonic time at which the request's last byte was read.
         self.received_at = received_at
+        #: How many more bad records the response may name.
+        self.record_errors_left = RECORD_ERRORS_MAX
