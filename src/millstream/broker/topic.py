@@ -16,6 +16,7 @@ from millstream.env.random import Random
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog, TopicResult
 from millstream.metadata.topic_change import NewPartitions, NewTopic
+from millstream.model.durability import effective_min_isr
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import validate_topic_name
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
@@ -113,7 +114,9 @@ class TopicAdmin:
             {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
+                "min.insync.replicas": str(
+                    effective_min_isr(config.transaction_state_log_min_isr, replicas)
+                ),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
