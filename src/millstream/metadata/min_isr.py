@@ -11,9 +11,9 @@ replicas at once, and rejects acks=all meanwhile. In-sync replicas count even if
 
 from __future__ import annotations
 
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.model import durability
 from millstream.model.config import TopicConfig
-from millstream.model.durability import effective_min_isr
 
 
 def replica_count(record: PartitionRecord) -> int:
@@ -23,7 +23,15 @@ def replica_count(record: PartitionRecord) -> int:
 
 def min_isr(record: PartitionRecord, config: TopicConfig) -> int:
     """Return the number of in-sync replicas below which acks=all is rejected."""
-    return effective_min_isr(config.min_insync_replicas, replica_count(record))
+    return durability.effective_min_isr(config.min_insync_replicas, replica_count(record))
+
+
+def default_min_isr(topic: TopicRecord) -> int:
+    """Return what `min.insync.replicas` of a topic is where nobody has set it.
+
+    Its partitions may differ while they are reassigned; the first one speaks for them."""
+    replicas = replica_count(topic.partitions[0]) if topic.partitions else 0
+    return durability.default_min_isr(replicas)
 
 
 def is_under_min_isr(record: PartitionRecord, config: TopicConfig) -> bool:
