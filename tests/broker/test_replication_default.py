@@ -57,7 +57,8 @@ def test_a_change_at_run_time_comes_before_what_is_derived() -> None:
 def test_the_log_tells_the_values_and_where_they_come_from() -> None:
     config = BrokerConfig.load(flags={"min.insync.replicas": "1"})
     text = replication_default.describe(config, 3)
-    assert "3 brokers" in text
-    assert "default.replication.factor=3 (from the number of brokers)" in text
-    assert "min.insync.replicas=1 (set: command line: min.insync.replicas)" in text
-    assert "transaction.state.log.min.isr=2 (from the number of brokers)" in text
+    assert text == (
+        "defaults for new topics: default.replication.factor=3, offsets.topic.replication.factor=3,"
+        " transaction.state.log.replication.factor=3, transaction.state.log.min.isr=2"
+        " (number of brokers: 3); min.insync.replicas=1 (command line: min.insync.replicas)"
+    )

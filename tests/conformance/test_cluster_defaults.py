@@ -111,8 +111,8 @@ def test_the_brokers_say_which_defaults_they_have(
         (*_, line) = [
             line for line in broker.log_text().splitlines() if "defaults for new topics" in line
         ]
-        for key, value in EXPECTED.items():
-            assert f"{key}={value} (from the number of brokers)" in line
+        told = ", ".join(f"{key}={value}" for key, value in EXPECTED.items())
+        assert line.endswith(f"defaults for new topics: {told} (number of brokers: 3)")
 
 
 def test_brokers_that_die_do_not_lower_what_is_asked_for(cluster: ProcessCluster) -> None:

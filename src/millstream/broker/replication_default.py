@@ -67,10 +67,11 @@ def values(config: BrokerConfig, name: str, brokers: int) -> list[SettingValue]:
 
 
 def describe(config: BrokerConfig, brokers: int) -> str:
-    """Return a sentence for the broker's log: the values in force and where they come from."""
-    parts = []
+    """Return a line for the broker's log: the values in force and where they come from."""
+    origins: dict[str, list[str]] = {}
     for name in SETTINGS:
         given = config.given(name)
-        origin = "from the number of brokers" if given is None else f"set: {given.origin}"
-        parts.append(f"{name}={value(config, name, brokers)} ({origin})")
-    return f"defaults for new topics, with {brokers} brokers: {', '.join(parts)}"
+        origin = f"(number of brokers: {brokers})" if given is None else f"({given.origin})"
+        origins.setdefault(origin, []).append(f"{name}={value(config, name, brokers)}")
+    parts = [f"{', '.join(found)} {origin}" for origin, found in origins.items()]
+    return f"defaults for new topics: {'; '.join(parts)}"
