@@ -35,6 +35,17 @@ def creation(name: str, replication_factor: int = DEFAULT) -> CreateTopicsReques
     return CreateTopicsRequest(topics=[topic])
 
 
+def assigned(name: str, replicas: list[int]) -> CreateTopicsRequest:
+    rows = CreateTopicsRequest.Topic
+    topic = rows(
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[rows.Assignment(partition_index=0, broker_ids=replicas)],
+    )
+    return CreateTopicsRequest(topics=[topic])
+
+
 def auto_create(client: RawClient, name: str) -> None:
     client.call(MetadataRequest(topics=[MetadataRequest.Topic(name=name)]))
 
@@ -209,6 +220,12 @@ def test_a_broker_that_is_down_counts_and_gets_replicas(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
         factor = config(client, resource.BROKER, "1", "default.replication.factor")
         assert factor == ("3", ConfigSource.DEFAULT)
+        # Replicas may be assigned to it by hand, but not to one that never was.
+        (row,) = client.call(assigned("by-hand", [1, 3])).topics
+        assert row.error_code == ErrorCode.NONE, row
+        (row,) = client.call(assigned("nowhere", [1, 99])).topics
+        assert row.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT, row
+        assert "broker 99" in row.error_message
         brokers.start(3)
         for name in ("default", "given"):
             wait_until(lambda name=name: len(brokers.record(name).isr) == 3, "all in sync")

@@ -52,7 +52,7 @@ class ClusterSize:
         #: Whether there can't be other brokers.
         self.is_alone = is_alone
         #: Brokers that were alive at some time since the start of this one.
-        self._seen: dict[int, None] = {}
+        self._seen = dict.fromkeys(catalog.image.brokers)
         #: When this broker last met one that it had not seen before.
         self._met_at = clock.monotonic()
         #: Brokers that hold replicas, and the topics from which that was counted.
@@ -61,7 +61,6 @@ class ClusterSize:
         #: Set, and replaced, when brokers come or go.
         self._changed = asyncio.Event()
         self._is_closed = False
-        self._seen.update(dict.fromkeys(catalog.image.brokers))
 
     @property
     def count(self) -> int:

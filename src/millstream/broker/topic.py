@@ -89,6 +89,17 @@ class TopicAdmin:
         self._check_count(partitions)
         return NewTopic(name, self._place(partitions, replication_factor), configs)
 
+    def check_brokers(self, assignment: Sequence[Sequence[int]]) -> None:
+        """INVALID_REPLICA_ASSIGNMENT if replicas are assigned to a broker that is not of this
+        cluster. It would count as one that is down from then on."""
+        alive = self._catalog.image.brokers
+        unknown = {each for replicas in assignment for each in replicas if each not in alive}
+        if unknown and (unknown := unknown.difference(self.size.absent())):
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"there is no broker {min(unknown)}: it is not alive and has no replicas",
+            )
+
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicResult]:
@@ -174,6 +185,8 @@ class TopicAdmin:
         if assignment is None:
             factor = len(topic.partitions[0].replicas)
             assignment = self._place(max(count - present, 0), factor)
+        else:
+            self.check_brokers(assignment)
         return NewPartitions(name, count, assignment)
 
     async def grow(

@@ -96,7 +96,9 @@ async def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps"
         )
-    return NewTopic(topic.name, [assigned[number] for number in range(len(assigned))], configs)
+    assignment = [assigned[number] for number in range(len(assigned))]
+    context.services.topics.check_brokers(assignment)
+    return NewTopic(topic.name, assignment, configs)
 
 
 def _refuse(row: _Row, error: BrokerError) -> None:
