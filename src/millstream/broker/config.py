@@ -194,10 +194,11 @@ class BrokerConfig(ReplicationConfig):
     num_partitions: int = setting(
         _INT, 1, "Partitions of a topic created without a number.", minimum=1
     )
-    default_replication_factor: int = setting(
+    default_replication_factor: int | None = setting(
         _INT,
-        1,
-        "Replicas of a topic created without a number.",
+        None,
+        "Replicas of a topic created without a number. By default 3, or as many as there are"
+        " brokers.",
         minimum=1,
         scope=Scope.CLUSTER_WIDE,
     )

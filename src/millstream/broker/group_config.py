@@ -104,11 +104,11 @@ class GroupConfig:
     offsets_topic_num_partitions: int = setting(
         _INT, 50, "Partitions of the offsets topic when it is made.", minimum=1
     )
-    offsets_topic_replication_factor: int = setting(
+    offsets_topic_replication_factor: int | None = setting(
         _SHORT,
-        3,
-        "Replicas of it. It is made once there are as many brokers; with the embedded metadata "
-        "store there is one.",
+        None,
+        "Replicas of it; by default 3, or as many as there are brokers. If set, it is made once "
+        "there are as many brokers; with the embedded metadata store there is one.",
         minimum=1,
     )
     offsets_topic_segment_bytes: int = setting(_INT, 100 * _MIB, "Size of its segments.", minimum=1)

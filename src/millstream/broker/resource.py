@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from millstream.broker import group_override
+from millstream.broker import group_override, replication_default
 from millstream.broker.config import BrokerConfig, ConfigError, SettingValue
 from millstream.broker.config import definitions as broker_definitions
 from millstream.broker.context import Context
 from millstream.controller import decommission
+from millstream.metadata.min_isr import default_min_isr
 from millstream.metadata.record import NO_CONFIGS, Configs, TopicRecord
 from millstream.metadata.store import StoreError
 from millstream.metadata.topic_change import Edit, find_topic
@@ -79,6 +80,8 @@ def topic_values(topic: TopicRecord, name: str, config: BrokerConfig) -> list[Se
         values = config.values(synonym.name)
         found.extend(value for value in values if value.source != ConfigSource.DEFAULT)
     default = definition.format(definition.default)
+    if name == replication_default.MIN_ISR:
+        default = str(default_min_isr(topic))
     default_name = definition.synonyms[-1].name if definition.synonyms else name
     found.append(SettingValue(default_name, default, ConfigSource.DEFAULT))
     return found

@@ -26,6 +26,7 @@ import msgspec
 
 from millstream.broker import cluster_gauges, gauges, lag_gauges, options
 from millstream.broker.cluster_look import ClusterLook
+from millstream.broker.cluster_size import ClusterSize
 from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
@@ -220,6 +221,7 @@ class Server:
             len(replicas),
             ", ".join(f"{name} port {port}" for name, port in self.ports.items()),
         )
+        services.topics.announce_defaults()
 
     async def _start_http(self, config: BrokerConfig) -> None:
         if config.http_address is None or self._http is not None:
@@ -366,7 +368,12 @@ class Server:
                 catalog,
                 config,
                 environment.random,
-                is_alone=self._is_alone,
+                ClusterSize(
+                    catalog,
+                    environment.clock,
+                    config.cluster_settle_ms,
+                    is_alone=self._is_alone,
+                ),
             ),
             groups=coordinators.groups,
             transactions=coordinators.transactions,
@@ -423,6 +430,7 @@ class Server:
             services.metrics.forget_topic(topic.name)
         if delta.broker_configs:
             self._reconfigure(services, image)
+        services.topics.follow(image, delta)
 
     def _fence(self, services: Services, is_fenced: bool) -> None:
         """The broker may have been replaced, or is sure again that it was not."""
@@ -502,6 +510,8 @@ class Server:
         if self._membership is not None:
             await self._membership.hand_over()
         await self._acceptor.stop_accepting()
+        if self.services is not None:
+            self.services.topics.close()
         if self._requests:
             drain_s_max = self._static_config.shutdown_drain_timeout_ms / 1000
             await asyncio.wait(self._requests, timeout=drain_s_max)

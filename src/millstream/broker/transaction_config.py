@@ -47,15 +47,19 @@ class TransactionConfig(GroupConfig):
     transaction_state_log_num_partitions: int = setting(
         _INT, 50, "Partitions of the transactions topic when it is made.", minimum=1
     )
-    transaction_state_log_replication_factor: int = setting(
+    transaction_state_log_replication_factor: int | None = setting(
         _SHORT,
-        3,
-        "Replicas of it. It is made once there are as many brokers; with the embedded metadata "
-        "store there is one.",
+        None,
+        "Replicas of it; by default 3, or as many as there are brokers. If set, it is made once "
+        "there are as many brokers; with the embedded metadata store there is one.",
         minimum=1,
     )
-    transaction_state_log_min_isr: int = setting(
-        _INT, 2, "In-sync replicas that it needs, or as many as it has.", minimum=1
+    transaction_state_log_min_isr: int | None = setting(
+        _INT,
+        None,
+        "In-sync replicas that it needs, or as many as it has; by default 2 with three replicas, "
+        "else 1.",
+        minimum=1,
     )
     transaction_state_log_segment_bytes: int = setting(
         _INT, 100 * _MIB, "Size of its segments.", minimum=1

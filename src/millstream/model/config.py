@@ -57,7 +57,8 @@ def _from(*names: str | Synonym) -> tuple[Synonym, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The values in force for one topic. `TopicConfig()` is what Kafka does when nothing is set.
+    """The values in force for one topic. `TopicConfig()` is what Kafka does when nothing is set,
+    but for `min_insync_replicas`: None lets each partition derive it from its replicas.
 
     Equal configs are shared: 100,000 topics without overrides hold one object.
     """
@@ -218,10 +219,11 @@ class TopicConfig:
         minimum=0,
         synonyms=_from("log.cleaner.min.compaction.lag.ms"),
     )
-    min_insync_replicas: int = setting(
+    min_insync_replicas: int | None = setting(
         _INT,
-        1,
-        "In-sync replicas below which acks=all is refused.",
+        None,
+        "In-sync replicas below which acks=all is rejected, or the number of replicas if that is"
+        " less. By default 2 for three replicas and more, else 1.",
         minimum=1,
         synonyms=_from("min.insync.replicas"),
     )
@@ -297,12 +299,11 @@ class TopicConfig:
             return defaults
         return _overridden(tuple(sorted(overrides.items())), defaults)
 
-    def text(self, name: str) -> str:
-        """The value in force of the setting `name`, as the protocol carries it."""
+    def text(self, name: str) -> str | None:
+        """The value in force of the setting `name`, as the protocol carries it; None where each
+        partition derives it."""
         definition = definitions[name]
-        text = definition.format(getattr(self, definition.attribute))
-        assert text is not None
-        return text
+        return definition.format(getattr(self, definition.attribute))
 
 
 #: Every topic setting by name, in alphabetical order.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from millstream.broker import group_override, resource
+from millstream.broker import group_override, replication_default, resource
 from millstream.broker.config import SettingValue
 from millstream.broker.context import Context
 from millstream.metadata.record import Configs
@@ -58,7 +58,8 @@ def _settings(
         overrides = resource.group_overrides(wanted.resource_name, context)
         values = partial(group_override.layers, overrides, config=services.config)
     elif resource.broker_id(wanted.resource_name, context) is not None:
-        values = services.config.values
+        brokers = services.topics.size.count
+        values = partial(replication_default.values, services.config, brokers=brokers)
     else:
         return _default_settings(chosen, services.catalog.image.default_broker_configs)
     return ((definition, values(definition.name)) for definition in chosen)
