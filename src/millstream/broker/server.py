@@ -340,6 +340,7 @@ class Server:
         services = Services(
             config=config,
             clock=environment.clock,
+            network=environment.network,
             random=environment.random,
             metrics=self._metrics,
             catalog=catalog,

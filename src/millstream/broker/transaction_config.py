@@ -20,7 +20,7 @@ class TransactionConfig(GroupConfig):
         _SHORT,
         2,
         "Transaction version that clients are told: 2 raises the epoch at every end (KIP-890), 0 "
-        "and 1 are the classic protocol.",
+        "and 1 are the classic protocol. It counts until UpdateFeatures finalizes a version.",
         minimum=0,
         maximum=2,
     )
