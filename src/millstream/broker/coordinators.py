@@ -87,6 +87,16 @@ class Coordinators:
         if delta.features:
             self._set_transaction_version(config, image)
 
+    def reconfigure(self, config: BrokerConfig, image: ClusterImage) -> None:
+        """The broker's settings changed at run time."""
+        shards, configs = self.groups.shards, image.group_configs
+        consumer = options.coordinator_options(config).groups.consumer
+        if consumer != shards.options.groups.consumer:
+            shards.set_consumer(consumer)
+            shards.configure(
+                group_override.changes(configs, configs, config, shards.options.groups)
+            )
+
     def _set_transaction_version(self, config: BrokerConfig, image: ClusterImage) -> None:
         self.transactions.shards.set_version(feature.level(TRANSACTION_VERSION, image, config))
 

@@ -442,6 +442,8 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
+        if self._coordinators is not None:
+            self._coordinators.reconfigure(config, image)
         services.exchange.set_rates(options.replication_rates(config))
         self._gate.limits = options.limits(config)
 

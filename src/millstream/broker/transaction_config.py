@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from millstream.broker.group_config import GroupConfig
-from millstream.model.definition import ConfigType, setting
+from millstream.model.definition import ConfigType, Scope, setting
 
 _INT, _SHORT, _BOOLEAN = ConfigType.INT, ConfigType.SHORT, ConfigType.BOOLEAN
 _MIB: Final = 1024 * 1024
@@ -37,6 +37,7 @@ class TransactionConfig(GroupConfig):
         _BOOLEAN,
         True,
         "Whether a partition takes a batch of a transaction only if its coordinator knows of it.",
+        scope=Scope.CLUSTER_WIDE,
     )
     transactional_id_expiration_ms: int = setting(
         _INT, 604_800_000, "Time after which an unused transactional id is forgotten.", minimum=1

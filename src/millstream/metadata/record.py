@@ -30,6 +30,7 @@ from typing import Final
 import msgspec
 from immutables import Map
 
+from millstream.model.config import RETIRED
 from millstream.model.topic import TopicId, format_topic_id
 
 CLUSTER_KEY: Final = "cluster"
@@ -131,7 +132,7 @@ _decode_broker = msgspec.json.Decoder(BrokerValue).decode
 _decode_configs = msgspec.json.Decoder(dict[str, str]).decode
 _decode_number = msgspec.json.Decoder(dict[str, int]).decode
 _decode_text = msgspec.json.Decoder(dict[str, str]).decode
-decode_topic = msgspec.json.Decoder(TopicValue).decode
+_decode_topic = msgspec.json.Decoder(TopicValue).decode
 decode_partition = msgspec.json.Decoder(PartitionRecord).decode
 
 
@@ -186,6 +187,13 @@ def encode_topic(topic_id: TopicId, configs: Mapping[str, str]) -> bytes:
     return _encode(TopicValue(format_topic_id(topic_id), dict(configs)))
 
 
+def decode_topic(value: bytes) -> TopicValue:
+    found = _decode_topic(value)
+    for name in RETIRED & found.configs.keys():
+        del found.configs[name]
+    return found
+
+
 def encode_partition(record: PartitionRecord) -> bytes:
     return _encode(record)
 
@@ -195,7 +203,10 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 
 
 def decode_configs(value: bytes) -> Configs:
-    return Map(_decode_configs(value)) or NO_CONFIGS
+    found = _decode_configs(value)
+    for name in RETIRED & found.keys():
+        del found[name]
+    return Map(found) or NO_CONFIGS
 
 
 def encode_next_producer_id(number: int) -> bytes:
