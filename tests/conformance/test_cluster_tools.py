@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("cluster-tools")
 JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
 TOOLS = "org.apache.kafka.tools."
 
-#: `tool(CLASS, arguments...)` gives the exit code and the output. BOOTSTRAP is the brokers' address.
+#: `tool(CLASS, arguments...)` gives exit code and output. BOOTSTRAP is the address of the brokers.
 Tool = Callable[..., tuple[int, str]]
 BOOTSTRAP = "BOOTSTRAP"
 SERVER = ("--bootstrap-server", BOOTSTRAP)
