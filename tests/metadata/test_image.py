@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.metadata import record as records
 from millstream.metadata.image import (
     EMPTY_IMAGE,
     BrokerRecord,
@@ -240,3 +241,43 @@ def test_the_pieces_do_not_matter(
     assert len(image.topic_names) == len(image.topics)
     live = {key for key, event in state.items() if event.value and key.startswith("topics/")}
     assert live == {topic_key(name) for name in image.topics}
+
+
+def test_settings_that_no_longer_exist_are_read_as_if_they_were_not_set() -> None:
+    topic_id = bytes(range(16))
+    retired = {"message.downconversion.enable": "true", "retention.ms": "1"}
+    events = [
+        Event(topic_key("t"), encode_topic(topic_id, retired), 1),
+        Event(
+            broker_config_key(None),
+            encode_configs({"log.message.downconversion.enable": "true"}),
+            2,
+        ),
+    ]
+    image, _ = apply(ClusterImage(), events, 2)
+    assert dict(image.topics["t"].configs) == {"retention.ms": "1"}
+    assert image.default_broker_configs == records.NO_CONFIGS
+
+
+def test_the_controller_s_epoch_is_the_revision_of_its_key() -> None:
+    def elected(node_id: int, revision: int) -> Event:
+        return Event(records.CONTROLLER_KEY, records.encode_controller(node_id), revision)
+
+    image, delta = apply(ClusterImage(), [elected(1, 5)], 5)
+    assert (image.controller, image.controller_epoch, delta.controller) == (1, 5, True)
+    # The same broker again: nothing differs for others, but it is another term.
+    gone = Event(records.CONTROLLER_KEY, None, 6)
+    image, delta = apply(image, [gone, elected(1, 7)], 7)
+    assert (image.controller, image.controller_epoch, delta.controller) == (1, 7, False)
+
+
+def test_levels_of_features_are_followed() -> None:
+    put = Event(records.FEATURES_KEY, records.encode_features({"f": 2}), 3)
+    image, delta = apply(ClusterImage(), [put], 3)
+    assert (dict(image.features.levels), image.features.revision) == ({"f": 2}, 3)
+    assert delta.features
+    assert bool(delta)
+    assert difference(ClusterImage(), image).features
+    same = Event(records.FEATURES_KEY, records.encode_features({"f": 2}), 4)
+    image, delta = apply(image, [same], 4)
+    assert (image.features.revision, delta.features) == (4, False)

@@ -29,7 +29,6 @@ KAFKA_DEFAULTS = {
     "local.retention.ms": "-2",
     "max.compaction.lag.ms": str(LONG_MAX),
     "max.message.bytes": "1048588",
-    "message.downconversion.enable": "true",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": str(LONG_MAX),
     "message.timestamp.type": "CreateTime",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.broker.config import BrokerConfig
 from millstream.broker.metrics import Metrics
 from millstream.env.clock import Clock
+from millstream.env.network import Network
 from millstream.env.random import Random
 from millstream.groups.coordinator import Coordinator
 from millstream.log.directory import LogDirectory
@@ -38,6 +39,7 @@ class Services:
     #: Replaced when settings are changed at run time; read it anew for each request.
     config: BrokerConfig
     clock: Clock
+    network: Network
     random: Random
     metrics: Metrics
     catalog: Catalog

@@ -96,6 +96,7 @@ class ReplicationConfig(TransactionConfig):
         "replicas.",
         minimum=1,
         scope=Scope.PER_BROKER,
+        is_shown_if_set=True,
     )
     follower_replication_throttled_rate: int = setting(
         _LONG,
@@ -104,6 +105,7 @@ class ReplicationConfig(TransactionConfig):
         "throttled.replicas.",
         minimum=1,
         scope=Scope.PER_BROKER,
+        is_shown_if_set=True,
     )
 
     leader_reassignment_throttled_rate: int = setting(

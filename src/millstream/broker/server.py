@@ -343,6 +343,7 @@ class Server:
         services = Services(
             config=config,
             clock=environment.clock,
+            network=environment.network,
             random=environment.random,
             metrics=self._metrics,
             catalog=catalog,
@@ -451,6 +452,8 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
+        if self._coordinators is not None:
+            self._coordinators.reconfigure(config, image)
         services.exchange.set_rates(options.replication_rates(config))
         self._gate.limits = options.limits(config)
 

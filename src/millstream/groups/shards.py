@@ -98,6 +98,13 @@ class Shards(shards.Shards[Shard]):
         for shard in self._shards.values():
             shard.configure(groups, changes)
 
+    def set_consumer(self, settings: ConsumerSettings) -> None:
+        """Run consumer groups that set nothing for themselves with these settings from now on."""
+        groups = replace(self.options.groups, consumer=settings)
+        self.options = replace(self.options, groups=groups)
+        for shard in self._shards.values():
+            shard.configure(groups, shard.groups)
+
     def _make(self, index: int, leader_epoch: int, journal: Journal) -> Shard:
         return Shard(
             index, leader_epoch, journal, self._set_timer, self.options.groups, self._random

@@ -24,6 +24,7 @@ from millstream.metadata.record import (
     BrokerRecord,
     Configs,
     Endpoint,
+    FeatureLevels,
     PartitionRecord,
     TopicRecord,
 )
@@ -67,6 +68,10 @@ class ClusterImage:
     group_configs: Map[str, Configs] = field(default_factory=Map)
     #: The broker that is the controller, or NO_LEADER.
     controller: int = NO_LEADER
+    #: The store's revision of the controller's key: it differs between two terms of one broker.
+    controller_epoch: int = 0
+    #: Levels that were finalized at run time.
+    features: FeatureLevels = records.NO_FEATURES
     #: Brokers that are about to stop.
     leaving: frozenset[int] = frozenset()
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
@@ -111,6 +116,8 @@ class ImageDelta:
     controller: bool = False
     #: Whether brokers began, or ceased, to leave.
     leaving: bool = False
+    #: Whether levels of features differ.
+    features: bool = False
 
     def __bool__(self) -> bool:
         return bool(
@@ -122,6 +129,7 @@ class ImageDelta:
             or self.group_configs
             or self.controller
             or self.leaving
+            or self.features
         )
 
 
@@ -162,6 +170,7 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
     }
     delta.controller = old.controller != new.controller
     delta.leaving = old.leaving != new.leaving
+    delta.features = old.features.levels != new.features.levels
     return delta
 
 
@@ -183,7 +192,9 @@ class _Step:
         "_brokers",
         "_configs",
         "_controller",
+        "_controller_epoch",
         "_default_configs",
+        "_features",
         "_group_configs",
         "_ids",
         "_image",
@@ -200,6 +211,8 @@ class _Step:
         self._default_configs: Configs = image.default_broker_configs
         self._group_configs: dict[str, Configs | None] = {}
         self._controller = image.controller
+        self._controller_epoch = image.controller_epoch
+        self._features = image.features
         self._leaving: dict[int, bool] = {}
         #: The last state of each topic that was put or deleted; partitions still missing.
         self._topics: dict[str, TopicRecord | None] = {}
@@ -234,6 +247,13 @@ class _Step:
         elif key == records.CONTROLLER_KEY:
             value = event.value
             self._controller = NO_LEADER if value is None else records.decode_controller(value)
+            self._controller_epoch = event.revision
+        elif key == records.FEATURES_KEY:
+            self._features = (
+                records.NO_FEATURES
+                if event.value is None
+                else records.decode_features(event.value, event.revision)
+            )
 
     def _take_broker_configs(self, event: Event) -> None:
         configs = None if event.value is None else records.decode_configs(event.value)
@@ -291,8 +311,13 @@ class _Step:
             groups = _updated(image.group_configs, self._group_configs)
             image = replace(image, group_configs=groups)
         delta.controller = self._controller != image.controller
-        if delta.controller:
-            image = replace(image, controller=self._controller)
+        if self._controller_epoch != image.controller_epoch:
+            image = replace(
+                image, controller=self._controller, controller_epoch=self._controller_epoch
+            )
+        if self._features != image.features:
+            delta.features = self._features.levels != image.features.levels
+            image = replace(image, features=self._features)
         if self._leaving:
             begun = {node_id for node_id, is_leaving in self._leaving.items() if is_leaving}
             leaving = (image.leaving - self._leaving.keys()) | begun

@@ -2,9 +2,8 @@
 
 `TopicConfig` holds one topic's values in force, typed. What is stored and sent is text and only
 what differs from the defaults; `TopicConfig.from_strings` is the one way from there to here.
-Accepted for the sake of existing tools, and without effect: `preallocate`,
-`message.downconversion.enable`, the replication throttles, and the settings of tiered storage,
-which cannot be switched on.
+Accepted for the sake of existing tools, and without effect: `preallocate` and the settings of
+tiered storage, which cannot be switched on.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from millstream.model.definition import (
 )
 from millstream.model.error import BrokerError, ErrorCode
 
+#: Settings that existed once and had no effect. Metadata that still has them is read without them.
+RETIRED: Final = frozenset({"message.downconversion.enable", "log.message.downconversion.enable"})
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -176,12 +177,6 @@ class TopicConfig:
         "Largest record batch accepted, after compression.",
         minimum=0,
         synonyms=_from("message.max.bytes"),
-    )
-    message_downconversion_enable: bool = setting(
-        _BOOLEAN,
-        True,
-        "No effect: formats older than v2 are never served.",
-        synonyms=_from("log.message.downconversion.enable"),
     )
     message_timestamp_after_max_ms: int = setting(
         _LONG,

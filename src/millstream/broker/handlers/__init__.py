@@ -13,16 +13,20 @@ from millstream.broker.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
@@ -47,6 +51,8 @@ from millstream.broker.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
+    update_features,
     write_txn_markers,
 )
 from millstream.broker.metrics import Metrics
@@ -72,14 +78,17 @@ from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from millstream.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -97,6 +106,7 @@ from millstream.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -154,6 +164,11 @@ from millstream.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from millstream.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from millstream.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from millstream.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -189,6 +204,9 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
     (EndTxnRequest, EndTxnResponse, end_txn.handle),
     (WriteTxnMarkersRequest, WriteTxnMarkersResponse, write_txn_markers.handle),
     (TxnOffsetCommitRequest, TxnOffsetCommitResponse, txn_offset_commit.handle),
+    (DescribeAclsRequest, DescribeAclsResponse, describe_acls.handle),
+    (CreateAclsRequest, CreateAclsResponse, create_acls.handle),
+    (DeleteAclsRequest, DeleteAclsResponse, delete_acls.handle),
     (DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
     (AlterConfigsRequest, AlterConfigsResponse, alter_configs.handle),
     (DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
@@ -211,8 +229,11 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         list_partition_reassignments.handle,
     ),
     (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
+    (DescribeQuorumRequest, DescribeQuorumResponse, describe_quorum.handle),
+    (UpdateFeaturesRequest, UpdateFeaturesResponse, update_features.handle),
     (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
     (DescribeProducersRequest, DescribeProducersResponse, describe_producers.handle),
+    (UnregisterBrokerRequest, UnregisterBrokerResponse, unregister_broker.handle),
     (DescribeTransactionsRequest, DescribeTransactionsResponse, describe_transactions.handle),
     (ListTransactionsRequest, ListTransactionsResponse, list_transactions.handle),
     (

@@ -13,7 +13,7 @@ import asyncio
 from collections import Counter
 
 from millstream.broker.context import Context
-from millstream.broker.resource import topic_values
+from millstream.broker.resource import describe_topic
 from millstream.broker.topic import DEFAULT
 from millstream.metadata.record import Configs, TopicRecord
 from millstream.metadata.topic_change import NewTopic
@@ -108,8 +108,8 @@ def _refuse(row: _Row, error: BrokerError) -> None:
 
 
 def _describe_configs(topic: TopicRecord, context: Context) -> list[_Row.Config]:
-    rows: list[_Row.Config] = []
-    for name in definitions:
-        in_force = topic_values(topic, name, context.services.config)[0]
-        rows.append(_Row.Config(name=name, value=in_force.text, config_source=in_force.source))
-    return rows
+    found = (describe_topic(topic, definition, context) for definition in definitions.values())
+    return [
+        _Row.Config(name=each.definition.name, value=each.text, config_source=each.source)
+        for each in found
+    ]
