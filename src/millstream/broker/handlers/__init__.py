@@ -18,6 +18,7 @@ from millstream.broker.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_backlog,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -80,6 +81,10 @@ from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTo
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.describe_backlog import (
+    DescribeBacklogRequest,
+    DescribeBacklogResponse,
+)
 from millstream.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -227,6 +232,7 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         DescribeTopicPartitionsResponse,
         describe_topic_partitions.handle,
     ),
+    (DescribeBacklogRequest, DescribeBacklogResponse, describe_backlog.handle),
 )
 
 

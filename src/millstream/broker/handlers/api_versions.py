@@ -1,7 +1,8 @@
 """ApiVersions: versions 0 to 4.
 
-Answered from the table that requests are dispatched by. A version this broker does not have is
-answered in version 0 with UNSUPPORTED_VERSION and the versions it does have.
+Answered from the table that requests are dispatched by. Millstream's own APIs are left out: only
+brokers use them, among themselves. A version this broker does not have is answered in version 0
+with UNSUPPORTED_VERSION and the versions it does have.
 
 Of Kafka's features, two matter to clients: `transaction.version` says which transaction protocol
 producers speak (the setting `transaction.version`), `group.version` that consumers may use the
@@ -15,6 +16,7 @@ import re
 
 from millstream.broker.context import Context
 from millstream.model.error import ErrorCode
+from millstream.wire.api import PRIVATE_FROM
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
@@ -41,6 +43,7 @@ def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsR
             api_key=api.key, min_version=api.version_min, max_version=api.version_max
         )
         for api in context.services.apis
+        if api.key < PRIVATE_FROM
     ]
     _add_features(response, context)
     return response

@@ -1,0 +1,115 @@
+"""Lag in a cluster: every committed partition has one row in all scrapes together, whoever leads it
+and whoever coordinates its group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from broker.lag_cluster import HOUR_S, Place, Readers, Scrape
+from harness.broker_process import wait_until
+from harness.process_cluster import ProcessCluster
+from harness.raw_transaction import GROUP
+from millstream.wire.messages.metadata import MetadataRequest
+
+PARTITIONS = 6
+RECORDS = 10
+#: Topics by their number of replicas.
+TOPICS = {"spread": 3, "single": 1}
+GROUPS = [f"group-{number}" for number in range(6)]
+PLACES: list[Place] = [
+    (group, topic, number) for group in GROUPS for topic in TOPICS for number in range(PARTITIONS)
+]
+#: Scrapes after which nobody is expected to show another row.
+LOOKS = 10
+
+
+class Cluster(ProcessCluster):
+    """Three brokers; each group has read another part of all partitions."""
+
+    def begin(self) -> None:
+        readers = Readers(self.bootstrap)
+        self.create_topic("first", 1)
+        for topic, replicas in TOPICS.items():
+            readers.create_topic(topic, PARTITIONS, replicas)
+            for number in range(PARTITIONS):
+                readers.produce(topic, number, RECORDS, HOUR_S)
+        for group in GROUPS:
+            self.coordinator(group, GROUP)
+            offsets = {
+                (topic, number): committed(group, number)
+                for topic in TOPICS
+                for number in range(PARTITIONS)
+            }
+            readers.commit(group, offsets)
+
+    def scrape(self) -> Scrape:
+        return Scrape(
+            {
+                number: broker.http_port
+                for number, broker in self._brokers.items()
+                if broker.is_alive()
+            }
+        )
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        with self.client() as client:
+            request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
+            (row,) = client.call(request).topics
+        return {each.partition_index: each.leader_id for each in row.partitions}
+
+
+def committed(group: str, partition: int) -> int:
+    """Between none and all of the records."""
+    return (GROUPS.index(group) + 2 * partition) % (RECORDS + 1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    settings = {
+        "metrics.lag.interval.ms": 50,
+        "offsets.topic.num.partitions": 6,
+        "auto.leader.rebalance.enable": False,
+    }
+    with Cluster(tmp_path_factory.mktemp("lag"), 3, settings) as brokers:
+        brokers.begin()
+        yield brokers
+
+
+def is_right(scrape: Scrape, place: Place) -> bool:
+    """Whether a row says what is true while its partition has a leader."""
+    group, _, partition = place
+    records = RECORDS - committed(group, partition)
+    if scrape.value("lag_records", place) != records:
+        return False
+    seconds = scrape.value("lag_seconds", place)
+    headroom = scrape.value("headroom_seconds", place)
+    if not records:
+        return seconds == 0 and headroom == math.inf
+    return HOUR_S <= seconds < 2 * HOUR_S and 8 * HOUR_S < headroom <= 9 * HOUR_S
+
+
+def is_whole(cluster: Cluster) -> bool:
+    scrape = cluster.scrape()
+    return scrape.is_complete(PLACES) and all(is_right(scrape, place) for place in PLACES)
+
+
+def check_stays_whole(cluster: Cluster) -> None:
+    for _ in range(LOOKS):
+        assert is_whole(cluster)
+
+
+def test_every_committed_partition_has_one_row(cluster: Cluster) -> None:
+    assert len(set(cluster.leaders("single").values())) == 3
+    assert len({cluster.coordinator(group, GROUP) for group in GROUPS}) > 1
+    wait_until(lambda: cluster.scrape().is_complete(PLACES), "a row for each partition")
+    wait_until(lambda: is_whole(cluster), "the right values")
+    check_stays_whole(cluster)
+    scrape = cluster.scrape()
+    for group in GROUPS:
+        records = [RECORDS - committed(group, n) for _ in TOPICS for n in range(PARTITIONS)]
+        assert scrape.of_group("lag_records_sum", group) == sum(records)
+        assert scrape.of_group("lag_records_max", group) == max(records)
+        assert scrape.of_group("lag_unknown_partitions", group) == 0
