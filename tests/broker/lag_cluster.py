@@ -33,14 +33,15 @@ class Scrape:
         for node_id, port in http_ports.items():
             url = f"http://127.0.0.1:{port}/metrics"
             with urllib.request.urlopen(url, timeout=60) as response:
-                text = response.read().decode()
+                lines = response.read().decode().splitlines(keepends=True)
+            text = "".join(line for line in lines if line.startswith(PREFIX))
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
                     found = Sample(node_id, sample.labels, sample.value)
                     self._samples.setdefault(sample.name, []).append(found)
+        self._rows = {gauge: self._rows_of(gauge) for gauge in PARTITION_GAUGES}
 
-    def rows(self, gauge: str) -> dict[Place, list[Sample]]:
-        """All rows of one of `PARTITION_GAUGES`."""
+    def _rows_of(self, gauge: str) -> dict[Place, list[Sample]]:
         found: dict[Place, list[Sample]] = {}
         for sample in self._samples.get(PREFIX + gauge, []):
             labels = sample.labels
@@ -49,8 +50,8 @@ class Scrape:
         return found
 
     def value(self, gauge: str, place: Place) -> float:
-        """The one row's."""
-        (sample,) = self.rows(gauge)[place]
+        """Of the one row in one of `PARTITION_GAUGES`."""
+        (sample,) = self._rows[gauge][place]
         return sample.value
 
     def of_group(self, gauge: str, group: str) -> float:
@@ -63,7 +64,7 @@ class Scrape:
         """Whether each of these places, and no other, has one row in each gauge."""
         wanted = dict.fromkeys(places, 1)
         return all(
-            {place: len(rows) for place, rows in self.rows(gauge).items()} == wanted
+            {place: len(rows) for place, rows in self._rows[gauge].items()} == wanted
             for gauge in PARTITION_GAUGES
         )
 

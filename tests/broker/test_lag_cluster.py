@@ -113,3 +113,77 @@ def test_every_committed_partition_has_one_row(cluster: Cluster) -> None:
         assert scrape.of_group("lag_records_sum", group) == sum(records)
         assert scrape.of_group("lag_records_max", group) == max(records)
         assert scrape.of_group("lag_unknown_partitions", group) == 0
+
+
+def test_brokers_die_and_come_back(cluster: Cluster) -> None:
+    """Leaders and coordinators go elsewhere, and partitions with one replica have no leader."""
+    wait_until(lambda: is_whole(cluster), "all rows")
+    before = cluster.leaders("single")
+    coordinators = {group: cluster.coordinator(group, GROUP) for group in GROUPS}
+    cluster[2].kill()
+    orphans = [place for place in PLACES if place[1] == "single" and before[place[2]] == 2]
+    assert orphans
+    kept = [place for place in orphans if coordinators[place[0]] != 2]
+    others = [place for place in PLACES if place not in orphans]
+
+    def is_settled() -> bool:
+        scrape = cluster.scrape()
+        unknown = [scrape.of_group("lag_unknown_partitions", group) for group in GROUPS]
+        return all(each == len(orphans) / len(GROUPS) for each in unknown)
+
+    def is_complete() -> bool:
+        scrape = cluster.scrape()
+        return scrape.is_complete(PLACES) and all(is_right(scrape, place) for place in others)
+
+    wait_until(lambda: is_complete() and is_settled(), "a row for each partition again")
+    for _ in range(LOOKS):
+        assert is_complete()
+        scrape = cluster.scrape()
+        assert all(is_right(scrape, place) for place in kept), "the last values are kept"
+        for place in orphans:
+            records = scrape.value("lag_records", place)
+            # The new coordinator may know the partition's end from another group.
+            assert math.isnan(records) or records == RECORDS - committed(place[0], place[2])
+    cluster[2].start()
+    wait_until(lambda: is_whole(cluster), "the rows of the broker that is back")
+    check_stays_whole(cluster)
+
+
+def test_brokers_are_restarted_one_by_one(cluster: Cluster) -> None:
+    wait_until(lambda: is_whole(cluster), "all rows")
+    coordinators: dict[str, set[int]] = {group: set() for group in GROUPS}
+    for number in (1, 2, 3):
+        cluster[number].stop()
+        wait_until(lambda: cluster.scrape().is_complete(PLACES), "a row for each partition")
+        cluster[number].start()
+        wait_until(lambda: is_whole(cluster), "the right values")
+        check_stays_whole(cluster)
+        for group in GROUPS:
+            coordinators[group].add(cluster.coordinator(group, GROUP))
+    assert all(len(found) > 1 for found in coordinators.values()), "each has moved"
+
+
+def test_a_coordinator_and_leader_that_hangs(cluster: Cluster) -> None:
+    """Requests to it wait until their time is up; others take over what has replicas. Once it goes
+    on, it shows nothing of the groups that it has lost."""
+    wait_until(lambda: is_whole(cluster), "all rows")
+    hanging = cluster.coordinator(GROUPS[0], GROUP)
+    led = [leader for leader in cluster.leaders("single").values() if leader == hanging]
+    assert led
+    others = {number: cluster[number].http_port for number in (1, 2, 3) if number != hanging}
+
+    def is_taken_over() -> bool:
+        scrape = Scrape(others)
+        return scrape.is_complete(PLACES) and all(
+            scrape.of_group("lag_unknown_partitions", group) == len(led) for group in GROUPS
+        )
+
+    cluster[hanging].pause()
+    try:
+        wait_until(is_taken_over, "a row for each partition")
+    finally:
+        cluster[hanging].resume()
+    for _ in range(LOOKS):
+        assert cluster.scrape().is_complete(PLACES)
+    wait_until(lambda: is_whole(cluster), "the right values")
+    check_stays_whole(cluster)

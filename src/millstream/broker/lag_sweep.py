@@ -102,7 +102,7 @@ class _Look:
 class Sweep:
     """`look` for each committed offset, then `settle`. Event loop only."""
 
-    __slots__ = ("_before", "_looks", "_silent", "_sources", "lost_seconds", "memory")
+    __slots__ = ("_before", "_looks", "_silent", "_sources", "memory", "waited_seconds")
 
     def __init__(self, sources: LagSources, before: Memory) -> None:
         self._sources = sources
@@ -112,8 +112,8 @@ class Sweep:
         #: Leaders that did not respond in this sweep.
         self._silent: dict[int, None] = {}
         self.memory = Memory()
-        #: Time spent on waiting for leaders that did not respond.
-        self.lost_seconds = 0.0
+        #: Time spent on waiting for leaders.
+        self.waited_seconds = 0.0
 
     async def look(
         self, taker: RowTaker, topic: str, number: int, committed: CommittedOffset
@@ -164,10 +164,8 @@ class Sweep:
         clock = self._sources.clock
         started_at = clock.monotonic()
         await self._sources.elsewhere.ask(asked, _RESPONSE_S_MAX)
-        silent = {each.leader: None for each in asked if each.error in _SILENCE}
-        if silent:
-            self._silent |= silent
-            self.lost_seconds += clock.monotonic() - started_at
+        self.waited_seconds += clock.monotonic() - started_at
+        self._silent |= {each.leader: None for each in asked if each.error in _SILENCE}
         for question in asked:
             if question.backlog is not None:
                 topic_id, number, _ = question.position

@@ -88,7 +88,7 @@ class PartitionBacklogs:
         self._unreadable: set[TopicPartition] = set()
         self._task: asyncio.Task[None] | None = None
         self.rates = IngressRates()
-        #: Looks at logs that can't be read.
+        #: Looks that failed, mostly at logs that can't be read.
         self.failures = 0
 
     def look(self, partition: Partition, committed: int, known: Known | None) -> Backlog:
@@ -170,7 +170,11 @@ class PartitionBacklogs:
     async def _look_regularly(self, interval_ms: int) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
-            await self.look_at_rates()
+            try:
+                await self.look_at_rates()
+            except Exception:  # noqa: BLE001  # logged; the next look may do better
+                self.failures += 1
+                _log.exception("the growth of partitions can't be found")
 
     async def look_at_rates(self) -> None:
         """See how much each partition has grown, giving way to other work in between."""

@@ -15,7 +15,6 @@ from typing import Any, Final
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.partition_backlog import Backlog, Known
 from millstream.model.error import ErrorCode
-from millstream.replication.partition import Partition
 from millstream.wire.messages.describe_backlog import (
     HEADROOM_UNKNOWN,
     HEADROOM_UNLIMITED,
@@ -40,7 +39,7 @@ def handle(
 
 
 async def _describe(request: DescribeBacklogRequest, context: Context) -> DescribeBacklogResponse:
-    backlogs = context.services.backlogs
+    backlogs, replicas = context.services.backlogs, context.services.replicas
     response = DescribeBacklogResponse()
     for topic in request.topics:
         found = _Topic(topic_id=topic.topic_id)
@@ -50,8 +49,8 @@ async def _describe(request: DescribeBacklogRequest, context: Context) -> Descri
                 partition_index=wanted.partition_index, committed_offset=wanted.committed_offset
             )
             found.positions.append(row)
-            partition = _led(context, topic.topic_id, wanted.partition_index)
-            if partition is None:
+            partition = replicas.find_by_id(topic.topic_id, wanted.partition_index)
+            if partition is None or not partition.is_leader:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             else:
                 known = None
@@ -60,15 +59,6 @@ async def _describe(request: DescribeBacklogRequest, context: Context) -> Descri
                 _fill(row, backlogs.look(partition, wanted.committed_offset, known))
             await backlogs.give_way()
     return response
-
-
-def _led(context: Context, topic_id: bytes, number: int) -> Partition | None:
-    """The partition, if this broker leads it."""
-    topic = context.services.catalog.image.topic_by_id(topic_id)
-    if topic is None:
-        return None
-    partition = context.services.replicas.get(topic.name, number)
-    return partition if partition is not None and partition.is_leader else None
 
 
 def _fill(row: _Topic.Position, backlog: Backlog) -> None:
