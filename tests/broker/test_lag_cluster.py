@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.lag_cluster import HOUR_S, Place, Readers, Scrape
 from harness.broker_process import wait_until
+from harness.lag_scrape import HOUR_S, Place, Readers, Scrape
 from harness.process_cluster import ProcessCluster
 from harness.raw_transaction import GROUP
 from millstream.wire.messages.metadata import MetadataRequest

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from broker.lag_cluster import HOUR_S, Place, Readers, Scrape
 from harness.broker_process import wait_until
+from harness.lag_scrape import HOUR_S, Place, Readers, Scrape
 from harness.server_set import HOST, ServerSet
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.wire.api import ApiKey

@@ -76,10 +76,12 @@ class Readers:
         config = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._admin, self._producer = AdminClient(config), Producer(config)
 
-    def create_topic(self, name: str, partitions: int, replicas: int) -> None:
-        topic = NewTopic(
-            name, partitions, replicas, config={"retention.ms": str(10 * HOUR_S * 1000)}
-        )
+    def create_topic(
+        self, name: str, partitions: int, replicas: int, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Records are kept for ten hours unless `config` says otherwise."""
+        given = {"retention.ms": str(10 * HOUR_S * 1000), **(config or {})}
+        topic = NewTopic(name, partitions, replicas, config=given)
         self._admin.create_topics([topic])[name].result(60)
 
     def produce(self, topic: str, partition: int, count: int, age_s: float) -> None:
