@@ -3,8 +3,13 @@ and whoever coordinates its group."""
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +58,16 @@ class Cluster(ProcessCluster):
                 if broker.is_alive()
             }
         )
+
+    def describe(self, group: str) -> dict[str, Any]:
+        """What `millstream group describe` shows, which has a row for each partition."""
+        command = [str(Path(sys.executable).with_name("millstream")), "group", "describe", group]
+        command += ["--json", "--bootstrap-server", self.bootstrap]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 0, result
+        row: dict[str, Any] = json.loads(result.stdout)
+        assert len(row["partitions"]) == PARTITIONS * len(TOPICS)
+        return row
 
     def leaders(self, topic: str) -> dict[int, int]:
         with self.client() as client:
@@ -144,9 +159,14 @@ def test_brokers_die_and_come_back(cluster: Cluster) -> None:
             records = scrape.value("lag_records", place)
             # The new coordinator may know the partition's end from another group.
             assert math.isnan(records) or records == RECORDS - committed(place[0], place[2])
+    described = cluster.describe(GROUPS[0])
+    assert described["unknown_partitions"] == len(orphans) / len(GROUPS)
     cluster[2].start()
     wait_until(lambda: is_whole(cluster), "the rows of the broker that is back")
     check_stays_whole(cluster)
+    described = cluster.describe(GROUPS[0])
+    assert described["unknown_partitions"] == 0
+    assert described["lag"] == cluster.scrape().of_group("lag_records_sum", GROUPS[0])
 
 
 def test_brokers_are_restarted_one_by_one(cluster: Cluster) -> None:
