@@ -31,7 +31,7 @@ from millstream.replication.replica import Replicas
 
 #: Positions that are looked at before leaders are asked about those of other brokers. If all were
 #: in cold logs of one slow disk, its broker could still respond in time.
-_WINDOW: Final = 500
+_WINDOW: Final = 250
 _RESPONSE_S_MAX: Final = 5.0
 _NO_TOPIC_ID: Final = bytes(16)
 #: Errors after which a leader is not asked again.
