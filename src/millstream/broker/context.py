@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
     from millstream.broker.marker import LocalMarkers
+    from millstream.broker.partition_backlog import PartitionBacklogs
     from millstream.broker.producer_id import ProducerIds
     from millstream.broker.remote_admission import Desks
     from millstream.broker.topic import TopicAdmin
@@ -58,6 +59,8 @@ class Services:
     transaction_queues: TransactionQueues
     #: Ends transactions in the partitions that this broker leads.
     markers: LocalMarkers
+    #: What the partitions led here hold for readers.
+    backlogs: PartitionBacklogs
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
     #: Stops this broker from leading anything if others may have replaced it; cheap.

@@ -33,11 +33,15 @@ from millstream.broker.coordinators import Coordinators
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.lag import LagCollector
+from millstream.broker.lag_sweep import LagSources
+from millstream.broker.link import Links
 from millstream.broker.listener_config import EMBEDDED_STORE
 from millstream.broker.membership import Membership
 from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
+from millstream.broker.partition_backlog import PartitionBacklogs
 from millstream.broker.producer_id import ProducerIds
+from millstream.broker.remote_backlog import Question, Questions, RemoteBacklogs
 from millstream.broker.session import Session
 from millstream.broker.topic import TopicAdmin
 from millstream.broker.transaction_queue import TransactionQueues
@@ -381,6 +385,7 @@ class Server:
             desks=coordinators.desks,
             transaction_queues=TransactionQueues(config.queued_max_request_bytes),
             markers=coordinators.markers,
+            backlogs=PartitionBacklogs(replicas, environment.clock),
             checkpoint=upkeep.checkpoint,
         )
         catalog.subscribe(partial(self._follow, services, coordinators))
@@ -388,18 +393,38 @@ class Server:
         look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
         cluster_gauges.show_replication(self._metrics, services.exchange.stats, look)
         cluster_gauges.show_transactions(self._metrics, services.transactions.shards)
-        if config.http_address is not None and config.metrics_lag_interval_ms:
+        if config.metrics_lag_interval_ms:
             self._start_lag(services)
         return services
 
     def _start_lag(self, services: Services) -> None:
-        """Keep an eye on how far groups are behind, for the metrics."""
-        lag = LagCollector(
-            services.replicas,
-            services.groups.shards,
-            self._environment.clock,
-            options.lag_options(services.config),
+        """Keep an eye on how far groups are behind, for the metrics of this broker or of others."""
+        config = services.config
+        if config.http_address is None:
+            if not self._is_alone:
+                services.backlogs.start(config.metrics_lag_interval_ms)
+                self._undo.push_async_callback(services.backlogs.stop)
+            return
+        catalog, environment = services.catalog, self._environment
+        links: Links[Question] = Links(
+            Questions(),
+            environment.network,
+            config.inter_broker_listener,
+            f"broker-{config.node_id}",
+            catalog.image,
         )
+        self._undo.callback(links.close)
+        self._undo.callback(catalog.subscribe(links.follow))
+        sources = LagSources(
+            config.node_id,
+            lambda: catalog.image,
+            services.replicas,
+            services.backlogs,
+            RemoteBacklogs(links),
+            environment.clock,
+        )
+        lag = LagCollector(sources, services.groups.shards, options.lag_options(config))
+        lag.check_lease = lambda: services.check_lease()
         lag.start()
         self._undo.push_async_callback(lag.stop)
         lag_gauges.show_lag(self._metrics, lag)

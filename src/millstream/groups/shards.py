@@ -147,3 +147,8 @@ class Shards(shards.Shards[Shard]):
     def serving(self) -> list[Shard]:
         """Those whose groups are served now."""
         return [shard for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
+
+    def is_serving(self, index: int) -> bool:
+        """Whether the groups of one partition of the offsets topic are served here now."""
+        shard = self._shards.get(index)
+        return shard is not None and shard.state is ShardState.ACTIVE

@@ -21,6 +21,7 @@ from millstream.broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_backlog,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -89,6 +90,10 @@ from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGr
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from millstream.wire.messages.describe_backlog import (
+    DescribeBacklogRequest,
+    DescribeBacklogResponse,
+)
 from millstream.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -248,6 +253,7 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         DescribeTopicPartitionsResponse,
         describe_topic_partitions.handle,
     ),
+    (DescribeBacklogRequest, DescribeBacklogResponse, describe_backlog.handle),
 )
 
 

@@ -1,7 +1,8 @@
 """ApiVersions: versions 0 to 4.
 
-Answered from the table that requests are dispatched by. A version this broker does not have is
-answered in version 0 with UNSUPPORTED_VERSION and the versions it does have.
+Answered from the table that requests are dispatched by. Millstream's own APIs are left out: only
+brokers use them, among themselves. A version this broker does not have is answered in version 0
+with UNSUPPORTED_VERSION and the versions it does have.
 
 The features and the levels they may have are those of `model/feature`, and the finalized levels
 are those in force (`broker/feature`); a feature at level 0 is not listed as finalized. All features
@@ -21,7 +22,7 @@ from millstream.broker.context import Context
 from millstream.broker.dispatch import Api
 from millstream.model.error import ErrorCode
 from millstream.model.feature import FEATURES
-from millstream.wire.api import ApiKey
+from millstream.wire.api import PRIVATE_FROM, ApiKey
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
@@ -44,6 +45,7 @@ def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsR
             api_key=api.key, min_version=_version_min(api), max_version=api.version_max
         )
         for api in context.services.apis
+        if api.key < PRIVATE_FROM
     ]
     _add_features(response, context)
     return response
