@@ -1,15 +1,17 @@
 """DescribeConfigs: versions 1 to 4.
 
-Topics, groups and this broker: each setting with its value in force, where that comes from, the
-other values it stands before (synonyms) and, from version 3, its type and a sentence about it.
+Topics, groups, this broker and its loggers, and subscriptions to client metrics: each setting with
+its value in force, where that comes from, the other values it stands before (synonyms) and, from
+version 3, its type and a sentence about it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
-from millstream.broker import group_override, resource
+from millstream.broker import client_metrics_resource, group_override, logger_resource, resource
 from millstream.broker.config import SettingValue
 from millstream.broker.context import Context
 from millstream.metadata.record import Configs
@@ -23,6 +25,12 @@ from millstream.wire.messages.describe_configs import (
 
 _Result = DescribeConfigsResponse.Result
 
+#: Resources that have no layers of values.
+_PLAIN: Final = {
+    client_metrics_resource.CLIENT_METRICS: client_metrics_resource.describe,
+    logger_resource.BROKER_LOGGER: logger_resource.describe,
+}
+
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
@@ -32,6 +40,9 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
         result = _Result(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
         response.results.append(result)
         try:
+            if (describe := _PLAIN.get(wanted.resource_type)) is not None:
+                result.configs = list(describe(wanted, request, context))
+                continue
             settings = _settings(wanted, context)
             result.configs = [
                 _describe(
