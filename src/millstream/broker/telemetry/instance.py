@@ -29,8 +29,9 @@ _ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_CO
 
 class ClientInstance:
     __slots__ = (
-        "_got_at",
+        "_has_asked",
         "_pushed_at",
+        "_requested_at",
         "expires_at",
         "is_terminated",
         "last_error",
@@ -48,9 +49,11 @@ class ClientInstance:
         self.is_terminated = False
         self.last_error = ErrorCode.NONE
         self.expires_at = 0.0
-        #: When the last request of each kind was accepted.
-        self._got_at: float | None = None
+        #: When the last request, and the last push, was accepted.
+        self._requested_at: float | None = None
         self._pushed_at: float | None = None
+        #: Whether the client has asked since its last push.
+        self._has_asked = False
 
     @property
     def interval_s(self) -> float:
@@ -62,11 +65,12 @@ class ClientInstance:
 
     def take_get(self, now: float) -> bool:
         """Whether the client may ask for its subscriptions now; if so, that counts."""
-        last = max(self._got_at or 0.0, self._pushed_at or 0.0)
-        is_first = self._got_at is None and self._pushed_at is None
-        if not (is_first or now - last >= self.interval_s or self.last_error in _ASK_AGAIN):
+        last = self._requested_at
+        is_due = last is None or now - last >= self.interval_s
+        if not is_due and self.last_error not in _ASK_AGAIN:
             return False
-        self._got_at = now
+        self._requested_at = now
+        self._has_asked = True
         self.last_error = ErrorCode.NONE
         return True
 
@@ -76,11 +80,12 @@ class ClientInstance:
         is_due = (
             pushed_at is None
             # Clients vary the first interval after they asked, from half of it to one and a half.
-            or (self._got_at is not None and self._got_at > pushed_at)
+            or self._has_asked
             or now - pushed_at >= self.interval_s
         )
         if is_due:
-            self._pushed_at = now
+            self._requested_at = self._pushed_at = now
+            self._has_asked = False
         return is_due or is_last
 
 

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-FIELDS_MAX: Final = 250_000
+FIELDS_MAX: Final = 100_000
 ATTRIBUTES_MAX: Final = 16
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -190,6 +190,7 @@ class _Reader:
             self._fields_left -= 1
             if self._fields_left < 0:
                 raise OtlpError(f"the payload has more than {FIELDS_MAX} fields")
+            # Nearly every number takes one byte: those are read without a call.
             tag = data[position]
             position += 1
             if tag >= 0x80:
@@ -198,7 +199,10 @@ class _Reader:
             if number == 0:
                 raise OtlpError("a field has the number 0")
             if kind == _BYTES:
-                length, position = self._varint(position, end)
+                if position < end and (length := data[position]) < 0x80:
+                    position += 1
+                else:
+                    length, position = self._varint(position, end)
                 stop = position + length
             elif kind == _VARINT:
                 value, position = self._varint(position, end)

@@ -177,9 +177,10 @@ class ClientSeries:
     def _fits(self, key: SeriesKey, sample: Sample) -> bool:
         """Whether nobody shows another kind of metric under the same name."""
         family = self._families.get(key[0])
-        fits = family is None or family.kind == sample.kind
-        self.dropped["kind"] += not fits
-        return fits
+        if family is None or family.kind == sample.kind:
+            return True
+        self.dropped["kind"] += 1
+        return False
 
     def _put(self, key: SeriesKey, sample: Sample, *, is_known: bool) -> None:
         name, labels = key

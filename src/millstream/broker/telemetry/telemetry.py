@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 PUSHES_PENDING_MAX: Final = 64
 #: Metrics read before other work gets a turn.
-SLICE_METRICS: Final = 100
+SLICE_METRICS: Final = 50
 #: What a payload may decompress to, as a multiple of `telemetry.max.bytes`.
 EXPANSION_MAX: Final = 8
 SWEEP_S: Final = 5.0
