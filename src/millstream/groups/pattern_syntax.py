@@ -1,10 +1,11 @@
-"""The syntax of patterns: RE2's, as far as it can say something about topic names.
+"""The syntax of patterns: RE2's, as far as it can say something about topic names, or other texts.
 
-A pattern is parsed into a tree of the tuples below. Characters that no topic name can hold vanish
-from sets: `.` is the 65 legal characters. What cannot be matched in one pass over the name (back
-references, looking around) is refused, as RE2 does; so are word boundaries and Unicode classes,
-which RE2 has and topic names do not need. Laziness, captures and the flags m, s and U are accepted
-and change nothing, because a name matches as a whole or not at all.
+A pattern is parsed into a tree of the tuples below, over an alphabet: the 65 legal characters of
+topic names (`ALPHABET`), or printable ASCII and one character for all others (`TEXT_ALPHABET`).
+Characters outside of the alphabet vanish from sets, and `.` is the whole alphabet. What cannot be
+matched in one pass over the name (back references, looking around) is rejected, as RE2 does; so are
+word boundaries and Unicode classes, which RE2 has and names do not need. Laziness, captures and the
+flags m, s and U are accepted and change nothing, because a name matches as a whole or not at all.
 """
 
 from __future__ import annotations
