@@ -229,8 +229,9 @@ class Session:
             if slot.deferred is not None:
                 slot.deferred.cancel()
         self._slots.clear()
-        telemetry = self._services.telemetry
-        if telemetry is not None and self._peer.client_instance_id is not None:
+        if self._peer.client_instance_id is not None:
+            telemetry = self._services.telemetry
+            assert telemetry is not None, "it has given the client its id"
             telemetry.disconnect(self._peer)
 
 
