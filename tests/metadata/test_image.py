@@ -19,6 +19,7 @@ from millstream.metadata.image import (
 from millstream.metadata.record import (
     broker_config_key,
     broker_key,
+    client_metrics_config_key,
     encode_broker,
     encode_configs,
     encode_partition,
@@ -144,6 +145,25 @@ def test_brokers_come_change_and_go() -> None:
     after, delta = apply(image, [Event(broker_key(7), None, 6)], 6)
     assert not after.brokers
     assert delta.brokers == {7: None}
+
+
+def test_subscriptions_to_client_metrics() -> None:
+    def put(name: str, value: str) -> Event:
+        return Event(client_metrics_config_key(name), encode_configs({"a": value}), 1)
+
+    before, delta = apply(EMPTY_IMAGE, [put("s", "1"), put("a/b", "2")], 1)
+    assert delta
+    assert delta.client_metrics
+    assert {name: dict(own) for name, own in before.client_metrics.items()} == {
+        "s": {"a": "1"},
+        "a/b": {"a": "2"},
+    }
+    after, delta = apply(before, [Event(client_metrics_config_key("a/b"), None, 2)], 2)
+    assert delta.client_metrics
+    assert list(after.client_metrics) == ["s"]
+    assert difference(before, after).client_metrics
+    assert not difference(after, after)
+    assert not apply(after, [], 3)[1].client_metrics
 
 
 def test_group_configs() -> None:

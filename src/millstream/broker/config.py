@@ -307,6 +307,12 @@ class BrokerConfig(ReplicationConfig):
     metrics_partition_labels_max: int = setting(
         _INT, 1000, "Partitions with metrics of their own; the rest are added up.", minimum=0
     )
+    metrics_client_labels_max: int = setting(
+        _INT, 10_000, "Series pushed by clients that are shown, over all clients.", minimum=0
+    )
+    telemetry_max_bytes: int = setting(
+        _INT, _MIB, "Largest payload of metrics that a client may push.", minimum=1
+    )
 
     #: What was given, by source, the strongest first; `ConfigSource.DEFAULT` is not among them.
     layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.broker.partition_backlog import PartitionBacklogs
     from millstream.broker.producer_id import ProducerIds
     from millstream.broker.remote_admission import Desks
+    from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction_queue import TransactionQueues
 
@@ -63,6 +64,8 @@ class Services:
     backlogs: PartitionBacklogs
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
+    #: Metrics of clients; None where this broker serves no metrics.
+    telemetry: Telemetry | None = None
     #: Stops this broker from leading anything if others may have replaced it; cheap.
     check_lease: Callable[[], None] = lambda: None
     #: As this broker registers, from when its ports are known.
@@ -88,13 +91,28 @@ class CloseConnectionError(Exception):
     """Raised by a handler where the protocol's only answer is to hang up; the text says why."""
 
 
+class Peer:
+    """The client at the other end of one connection, for as long as the connection lives."""
+
+    __slots__ = ("address", "client_instance_id", "port", "software_name", "software_version")
+
+    def __init__(self, address: str, port: int) -> None:
+        self.address = address
+        self.port = port
+        #: From its ApiVersions request; None if it sent none, or none that says so.
+        self.software_name: str | None = None
+        self.software_version: str | None = None
+        #: The last id under which it asked for subscriptions to its metrics, or pushed them.
+        self.client_instance_id: bytes | None = None
+
+
 class Context:
     """One request's circumstances. Valid for as long as its handler needs it."""
 
     __slots__ = (
-        "client_address",
         "client_id",
         "listener",
+        "peer",
         "received_at",
         "record_errors_left",
         "services",
@@ -107,7 +125,7 @@ class Context:
         listener: str,
         version: int,
         client_id: str | None,
-        client_address: str,
+        peer: Peer,
         received_at: float,
     ) -> None:
         self.services = services
@@ -115,8 +133,12 @@ class Context:
         self.listener = listener
         self.version = version
         self.client_id = client_id
-        self.client_address = client_address
+        self.peer = peer
         #: Monotonic time at which the request's last byte was read.
         self.received_at = received_at
         #: How many more bad records the response may name.
         self.record_errors_left = RECORD_ERRORS_MAX
+
+    @property
+    def client_address(self) -> str:
+        return self.peer.address

@@ -1,7 +1,8 @@
 """Config resources: what DescribeConfigs, AlterConfigs and IncrementalAlterConfigs speak of.
 
-A resource is a topic (type 2), a broker (type 4; the empty name is the default for all brokers) or
-a group (type 32; it need not exist). Brokers' loggers and client metrics have no configs here.
+A resource is a topic (type 2), a broker (type 4; the empty name is the default for all brokers), a
+subscription to client metrics (type 16, in `client_metrics_resource`) or a group (type 32; it need
+not exist). A broker's loggers (type 8) are in `logger_resource`: their levels are not stored.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from millstream.broker import group_override, replication_default
+from millstream.broker import client_metrics_resource, group_override, replication_default
+from millstream.broker.client_metrics_resource import CLIENT_METRICS
 from millstream.broker.config import ConfigError, SettingValue
 from millstream.broker.config import definitions as broker_definitions
 from millstream.broker.context import Context
@@ -31,6 +33,8 @@ GROUP: Final = 32
 _DEFINITIONS: Final = {
     TOPIC: topic_definitions,
     BROKER: broker_definitions,
+    # None: like Kafka, APPEND and SUBTRACT are rejected for lists of a subscription.
+    CLIENT_METRICS: {},
     GROUP: group_definitions,
 }
 
@@ -59,7 +63,8 @@ def unknown_type(resource_type: int) -> BrokerError:
     return BrokerError(
         ErrorCode.INVALID_REQUEST,
         f"resources of type {resource_type} have no configs here: "
-        f"expected {TOPIC} (topic), {BROKER} (broker) or {GROUP} (group)",
+        f"expected {TOPIC} (topic), {BROKER} (broker), {CLIENT_METRICS} (client metrics) or"
+        f" {GROUP} (group)",
     )
 
 
@@ -133,6 +138,8 @@ async def alter(
             await _alter_broker(broker_id(name, context), edit, context, validate_only)
         elif resource_type == GROUP:
             await _alter_group(name, edit, context, validate_only)
+        elif resource_type == CLIENT_METRICS:
+            await client_metrics_resource.alter(name, edit, context, validate_only=validate_only)
         else:
             raise unknown_type(resource_type)
     except StoreError as error:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from millstream.broker import cluster_gauges, gauges, lag_gauges, options
+from millstream.broker import cluster_gauges, gauges, lag_gauges, options, telemetry_gauges
 from millstream.broker.cluster_look import ClusterLook
 from millstream.broker.cluster_size import ClusterSize
 from millstream.broker.config import BrokerConfig, ConfigError
@@ -43,6 +43,7 @@ from millstream.broker.partition_backlog import PartitionBacklogs
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.remote_backlog import Question, Questions, RemoteBacklogs
 from millstream.broker.session import Session
+from millstream.broker.telemetry.telemetry import Telemetry
 from millstream.broker.topic import TopicAdmin
 from millstream.broker.transaction_queue import TransactionQueues
 from millstream.controller import departure
@@ -362,7 +363,7 @@ class Server:
                 network=environment.network,
                 random=environment.random,
             ),
-            apis=api_table(self._metrics),
+            apis=api_table(self._metrics, has_telemetry=config.http_address is not None),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 environment.clock,
@@ -387,6 +388,7 @@ class Server:
             markers=coordinators.markers,
             backlogs=PartitionBacklogs(replicas, environment.clock),
             checkpoint=upkeep.checkpoint,
+            telemetry=self._start_telemetry(config, catalog),
         )
         catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
@@ -396,6 +398,19 @@ class Server:
         if config.metrics_lag_interval_ms:
             self._start_lag(services)
         return services
+
+    def _start_telemetry(self, config: BrokerConfig, catalog: Catalog) -> Telemetry | None:
+        """Take metrics of clients in, if there is somewhere to show them."""
+        if config.http_address is None:
+            return None
+        telemetry = Telemetry(
+            self._environment.clock, self._environment.random, options.telemetry_options(config)
+        )
+        telemetry.follow(catalog.image)
+        telemetry.start()
+        self._undo.callback(telemetry.stop)
+        telemetry_gauges.show_telemetry(self._metrics, telemetry)
+        return telemetry
 
     def _start_lag(self, services: Services) -> None:
         """Keep an eye on how far groups are behind, for the metrics of this broker or of others."""
@@ -454,6 +469,8 @@ class Server:
         coordinators.follow(services.config, image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
+        if delta.client_metrics and services.telemetry is not None:
+            services.telemetry.follow(image)
         if delta.broker_configs:
             self._reconfigure(services, image)
         services.topics.follow(image, delta)

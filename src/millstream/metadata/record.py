@@ -9,6 +9,7 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
                                   "removing", "partition_epoch"}
     configs/broker/<id>|default  {name: text}
     configs/group/<name>         {name: text}; absent where the group sets nothing
+    configs/client-metrics/<name> {name: text}; a subscription to metrics of clients
     producer-ids                 {"next"}
     features                     {name: level}; absent while nobody has changed a level
     unregistered/<id>            {"incarnation"}: of the process that was unregistered
@@ -44,6 +45,7 @@ TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 BROKER_CONFIGS: Final = "configs/broker/"
 GROUP_CONFIGS: Final = "configs/group/"
+CLIENT_METRICS_CONFIGS: Final = "configs/client-metrics/"
 DEFAULT_BROKER: Final = "default"
 
 #: The leader of a partition that has none.
@@ -163,6 +165,10 @@ def broker_config_key(node_id: int | None) -> str:
 
 def group_config_key(group_id: str) -> str:
     return GROUP_CONFIGS + group_id
+
+
+def client_metrics_config_key(name: str) -> str:
+    return CLIENT_METRICS_CONFIGS + name
 
 
 def encode_broker(record: BrokerRecord) -> bytes:

@@ -34,6 +34,7 @@ from millstream.broker.handlers import (
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
@@ -50,6 +51,7 @@ from millstream.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -130,6 +132,10 @@ from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from millstream.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -164,6 +170,7 @@ from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -257,5 +264,17 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
 )
 
 
-def api_table(metrics: Metrics) -> ApiTable:
-    return ApiTable(Api(request, response, handle, metrics) for request, response, handle in ROWS)
+#: Only where metrics are served: else nobody would see what clients push.
+TELEMETRY_ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
+    (
+        GetTelemetrySubscriptionsRequest,
+        GetTelemetrySubscriptionsResponse,
+        get_telemetry_subscriptions.handle,
+    ),
+    (PushTelemetryRequest, PushTelemetryResponse, push_telemetry.handle),
+)
+
+
+def api_table(metrics: Metrics, *, has_telemetry: bool = False) -> ApiTable:
+    rows = ROWS + TELEMETRY_ROWS if has_telemetry else ROWS
+    return ApiTable(Api(request, response, handle, metrics) for request, response, handle in rows)

@@ -1,16 +1,17 @@
 """DescribeConfigs: versions 1 to 4.
 
-Topics, groups and this broker: each setting with its value in force, where that comes from, the
-layers' values (synonyms) and, from version 3, its type and a sentence about it. Names, values,
-types, synonyms and sources are Kafka 4.3's; the differences that remain are in
-`tests/conformance/config_difference.toml`, with their reasons.
+Topics, groups, this broker and its loggers, and subscriptions to client metrics: each setting with
+its value in force, where that comes from, the layers' values (synonyms) and, from version 3, its
+type and a sentence about it. Names, values, types, synonyms and sources are Kafka 4.3's; the
+differences that remain are in `tests/conformance/config_difference.toml`, with their reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
-from millstream.broker import resource
+from millstream.broker import client_metrics_resource, logger_resource, resource
 from millstream.broker.config import SettingValue
 from millstream.broker.context import Context
 from millstream.broker.resource import Description
@@ -26,6 +27,12 @@ from millstream.wire.messages.describe_configs import (
 
 _Result = DescribeConfigsResponse.Result
 
+#: Resources that have no layers of values.
+_PLAIN: Final = {
+    client_metrics_resource.CLIENT_METRICS: client_metrics_resource.describe,
+    logger_resource.BROKER_LOGGER: logger_resource.describe,
+}
+
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
@@ -36,11 +43,14 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
         response.results.append(result)
         is_broker = wanted.resource_type == resource.BROKER
         try:
-            result.configs = [
-                _config(description, request, is_broker=is_broker)
-                for description in _descriptions(wanted, context)
-                if description.layers or not description.definition.is_shown_if_set
-            ]
+            if (describe := _PLAIN.get(wanted.resource_type)) is not None:
+                result.configs = list(describe(wanted, request, context))
+            else:
+                result.configs = [
+                    _config(description, request, is_broker=is_broker)
+                    for description in _descriptions(wanted, context)
+                    if description.layers or not description.definition.is_shown_if_set
+                ]
             result.error_message = ""
         except BrokerError as error:
             result.error_code, result.error_message = error.code, error.message
