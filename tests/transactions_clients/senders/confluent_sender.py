@@ -1,0 +1,39 @@
+"""Pipelined transactions with confluent-kafka, as `transactions_clients.sender` describes them."""
+
+from __future__ import annotations
+
+import sys
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+WAIT_SECONDS_MAX = 60.0
+
+
+def check(error: KafkaError | None, _message: Message) -> None:
+    # An abort purges what was not sent yet.
+    if error is not None and error.code() not in (
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+    ):
+        raise KafkaException(error)
+
+
+def main() -> None:
+    bootstrap, transactional_id, topic = sys.argv[1:4]
+    partitions, transactions, records, abort_every, size = map(int, sys.argv[4:])
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(WAIT_SECONDS_MAX)
+    for transaction in range(transactions):
+        producer.begin_transaction()
+        for number in range(records):
+            value = f"{transaction} {number} ".ljust(size, "x")
+            producer.produce(topic, value, partition=number % partitions, on_delivery=check)
+            producer.poll(0)
+        if (transaction + 1) % abort_every:
+            producer.commit_transaction(WAIT_SECONDS_MAX)
+        else:
+            producer.abort_transaction(WAIT_SECONDS_MAX)
+
+
+if __name__ == "__main__":
+    main()
