@@ -18,7 +18,7 @@ from harness.replica_set import HOST, LISTENER, ReplicaSet, run, until
 from millstream.log.directory import LogDirectory
 from millstream.metadata.record import BrokerRecord, Endpoint, PartitionRecord, broker_key
 from millstream.metadata.store import Delete, StoreError
-from millstream.metadata.topic_change import NewTopic
+from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicPartition
@@ -275,6 +275,80 @@ def test_records_wake_a_waiting_fetch_and_a_second_request_ends_it(tmp_path: Pat
             waiting = follower.send(wait_ms=60_000)
             assert await follower.row(at(1, last_epoch=0)) is not None
             assert (await waiting).responses == []
+
+    run(scenario())
+
+
+def test_records_appended_while_a_fetch_is_looked_at_wake_it(tmp_path: Path) -> None:
+    """A fetch commits a record; who waited for that appends to another partition, as a coordinator
+    does. The same fetch gets those records, and not the next one after a long poll."""
+
+    async def scenario() -> None:
+        async with follower_of(tmp_path) as follower:
+            catalog = follower.brokers[1].catalog
+            await catalog.create_topics([NewTopic("u", [[1, FOLLOWER]], {})])
+            other = follower.brokers[1].partition("u")
+            first = FetchRequest.Topic(topic_id=other.log.topic_id, partitions=[at(0)])
+            await follower.fetch(topics=[first])
+            await follower.row(at(0))
+            await follower.brokers.produce("t", b"v", acks=1)
+            await follower.fetch()
+
+            def write() -> None:
+                batch = memoryview(values_batch(b"w"))
+                other.append(batch, check_produced(batch), acks_all=False)
+
+            follower.leader.when_acknowledged(1, write, acks_all=True)
+            answer = await follower.fetch(at(1, last_epoch=0), wait_ms=600_000)
+            found = [row for topic in answer.responses for row in topic.partitions if row.records]
+            assert [len(records_of(row.records)) for row in found] == [1]
+
+    run(scenario())
+
+
+def test_a_follower_that_hears_of_a_partition_first_waits_for_the_leader(tmp_path: Path) -> None:
+    """Told that the partition is unknown it would rest, and the first records would wait for it."""
+
+    async def scenario() -> None:
+        async with follower_of(tmp_path) as follower:
+            await follower.row(at(0))
+            wanted = at(0)
+            wanted.partition = 1
+            overtaken = follower.send(wanted, wait_ms=600_000)
+            waiting = follower.send(wait_ms=600_000)
+            assert (await overtaken).responses == []
+            catalog = follower.brokers[1].catalog
+            await catalog.create_partitions([NewPartitions("t", 2, [[1, FOLLOWER]])])
+            await follower.brokers.produce("t", b"v", partition=1, acks=1)
+            (row,) = (await waiting).responses[0].partitions
+            assert (row.partition_index, row.error_code) == (1, ErrorCode.NONE)
+            assert len(records_of(row.records)) == 1
+
+    run(scenario())
+
+
+def test_a_follower_of_a_later_epoch_waits_for_the_leader(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with follower_of(tmp_path) as follower:
+            await follower.brokers.produce("t", b"v", acks=1)
+            waiting = follower.send(at(0, epoch=1), wait_ms=600_000)
+            await follower.brokers.elect("t", 1)
+            (row,) = (await waiting).responses[0].partitions
+            assert row.error_code == ErrorCode.NONE
+            assert len(records_of(row.records)) == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("wait_ms", [0, 50])
+def test_a_follower_that_stays_ahead_is_told_so_after_its_wait(
+    tmp_path: Path, wait_ms: int
+) -> None:
+    async def scenario() -> None:
+        async with follower_of(tmp_path) as follower:
+            row = await follower.row(at(0, epoch=1), wait_ms=wait_ms)
+            assert row is not None
+            assert row.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
     run(scenario())
 

@@ -8,7 +8,8 @@ of idle partitions a fetch costs what the busy ones cost.
 States of a partition in a session:
 
     due      to be looked at by the next answer: named by the follower, appended to, or its high
-             watermark, log start or leadership changed
+             watermark, log start or leadership changed. Stays due while the follower knows newer
+             metadata of it than this broker, for as long as one request may wait
     quiet    the follower has been told everything there is to tell
     sent     records or an error were sent; nothing more is until the follower names it again
 
@@ -74,6 +75,7 @@ class _Entry:
 
     __slots__ = (
         "_session",
+        "ahead_until",
         "is_held",
         "is_sent",
         "key",
@@ -91,6 +93,9 @@ class _Entry:
         self.is_sent = False
         #: Whether there are records for a follower that has to rest.
         self.is_held = False
+        #: Monotonic time, while the follower knows metadata that have not reached this broker: it
+        #: gets no error before.
+        self.ahead_until: float | None = None
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 
@@ -112,6 +117,12 @@ class _Entry:
         """It was named: answers under way may be of no use to the follower any more."""
         self.is_sent = False
         self.told_high_watermark = self.told_log_start_offset = -1
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the follower knows metadata of the partition that this broker does not."""
+        partition = self.partition
+        return partition is None or self.position.current_leader_epoch > partition.leader_epoch
 
     @property
     def has_new_start(self) -> bool:
@@ -141,11 +152,13 @@ class FollowerSession:
         "_callback",
         "_due",
         "_entries",
+        "_is_urgent",
         "_is_wake_scheduled",
         "_leader",
         "_limits",
         "_rest",
         "_timer",
+        "_unknown",
         "broker_epoch",
         "broker_id",
         "epoch",
@@ -163,12 +176,16 @@ class FollowerSession:
         self._entries: dict[_Key, _Entry] = {}
         #: Entries to look at, the longest waiting first.
         self._due: dict[_Entry, None] = {}
+        #: Due entries whose partition this broker does not know yet.
+        self._unknown: dict[_Entry, None] = {}
         #: Of the request that waits; None while none does.
         self._callback: Callable[[FetchResponse], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         #: While a request waits and the follower has to rest.
         self._rest: asyncio.TimerHandle | None = None
         self._limits = Limits(0, 0, 0)
+        #: Whether something that must not wait became due since the last `collect` began.
+        self._is_urgent = False
         self._is_wake_scheduled = False
         #: When the follower was last known to listen.
         self._answered_at = leader.clock.monotonic()
@@ -186,6 +203,7 @@ class FollowerSession:
             entry.detach()
         self._entries.clear()
         self._due.clear()
+        self._unknown.clear()
 
     # What the follower says
 
@@ -211,6 +229,7 @@ class FollowerSession:
                 if entry is not None:
                     entry.detach()
                     self._due.pop(entry, None)
+                    self._unknown.pop(entry, None)
 
     # What happens to partitions
 
@@ -222,8 +241,22 @@ class FollowerSession:
             self._note_caught_up(entry)
         # An error is due at once as well; it shows as a partition that is no longer led.
         is_lost = entry.partition is None or entry.partition.leadership is None
-        is_urgent = has_records or is_lost or entry.has_new_start
-        if is_urgent and self._callback is not None and not self._is_wake_scheduled:
+        is_awaited = entry.ahead_until is not None
+        if has_records or is_lost or is_awaited or entry.has_new_start:
+            self._is_urgent = True
+            self._wake_soon()
+
+    def find_unknown(self) -> None:
+        """The metadata changed: look for the partitions that the follower knew of first."""
+        for entry in list(self._unknown):
+            entry.attach(self._leader.replicas.find_by_id(*entry.key))
+            if entry.partition is not None:
+                del self._unknown[entry]
+                self.touch(entry, has_records=False)
+
+    def _wake_soon(self) -> None:
+        """Look at the due partitions in the next turn of the loop, if a request waits."""
+        if self._callback is not None and not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             asyncio.get_running_loop().call_soon(self._wake)
 
@@ -248,12 +281,18 @@ class FollowerSession:
     # Answering
 
     def wait(self, limits: Limits, callback: Callable[[FetchResponse], None]) -> None:
-        """Call back when there is enough to send, or with what there is after the wait."""
+        """Call back when there is enough to send, or with what there is after the wait.
+
+        `collect` has just found too little. It may have moved a high watermark, and somebody who
+        waited for that may have appended records since: those wake the request at once.
+        """
         self._limits = limits
         self._callback = callback
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(limits.wait_ms_max / 1000, self.answer_waiting)
         self._wake_after_rest()
+        if self._is_urgent:
+            self._wake_soon()
 
     def _wake_after_rest(self) -> None:
         """Have the request that waits looked at when more may be sent, if something is held."""
@@ -295,8 +334,13 @@ class FollowerSession:
         found: list[tuple[_Entry, _Row, LogSlice]] = []
         remaining, gathered, is_urgent = limits.bytes_max, 0, False
         room = self.pace.room(now)
-        # A follower that moved may move others: their entries are due for the next answer.
-        for entry in list(self._due):
+        # Taking note of a position can move a high watermark, and callbacks on that can append.
+        # Entries that this touches go into the new `_due`, and are looked at again.
+        due, self._due = self._due, {}
+        self._is_urgent = False
+        for entry in due:
+            if self._awaits_metadata(entry, limits, now):
+                continue
             row = _Row(partition_index=entry.key[1], records=b"")
             catches_up = self._catches_up(entry)
             entry.is_held = catches_up and room == 0 and entry.is_behind()
@@ -311,8 +355,30 @@ class FollowerSession:
             is_urgent = is_urgent or entry.has_new_start
             found.append((entry, row, records))
         if not is_final and not is_urgent and gathered < limits.bytes_min:
+            self._due = {**due, **self._due}
             return None
-        return self._respond(found)
+        response = self._respond(found)
+        awaiting = {entry: None for entry in due if entry.ahead_until is not None}
+        self._due = {**awaiting, **self._due}
+        return response
+
+    def _awaits_metadata(self, entry: _Entry, limits: Limits, now: float) -> bool:
+        """Whether to wait for metadata that the follower has and this broker has not.
+
+        A new topic's followers often hear of it first. Told that it is unknown they would rest,
+        and the first records would wait for them.
+        """
+        if not entry.is_ahead:
+            entry.ahead_until = None
+        elif entry.ahead_until is None:
+            entry.ahead_until = now + limits.wait_ms_max / 1000
+        is_awaiting = entry.ahead_until is not None and now < entry.ahead_until
+        if not is_awaiting:
+            entry.ahead_until = None
+            self._unknown.pop(entry, None)
+        elif entry.partition is None:
+            self._unknown[entry] = None
+        return is_awaiting
 
     def _look(
         self, entry: _Entry, row: _Row, remaining: int, at_least_one: bool, now: float
@@ -331,6 +397,8 @@ class FollowerSession:
                     )
                     return EMPTY_SLICE
                 self._take_note(partition, position, now)
+                # What this changed here is told below.
+                self._due.pop(entry, None)
             row.high_watermark = row.last_stable_offset = partition.high_watermark
             if entry.is_held or self._is_throttled(partition, now):
                 return EMPTY_SLICE
@@ -371,13 +439,20 @@ class FollowerSession:
     def _respond(self, found: list[tuple[_Entry, _Row, LogSlice]]) -> FetchResponse:
         response = FetchResponse(session_id=self.session_id)
         topic: FetchResponse.Topic | None = None
+        behind: dict[_Entry, None] = {}
         for entry, row, records in found:
-            if not self._settle(entry, row, records):
+            has_news = self._settle(entry, row, records)
+            if entry.is_sent:
+                self._due.pop(entry, None)
+            elif entry.is_behind():
+                behind[entry] = None
+            if not has_news:
                 continue
             if topic is None or topic.topic_id != entry.key[0]:
                 topic = FetchResponse.Topic(topic_id=entry.key[0])
                 response.responses.append(topic)
             topic.partitions.append(row)
+        self._due = {**behind, **self._due}
         return response
 
     def _settle(self, entry: _Entry, row: _Row, records: LogSlice) -> bool:
@@ -398,8 +473,6 @@ class FollowerSession:
         entry.is_sent = bool(records) or row.error_code != 0 or row.diverging_epoch is not None
         entry.told_high_watermark = row.high_watermark
         entry.told_log_start_offset = row.log_start_offset
-        if entry.is_sent or not entry.is_behind():
-            del self._due[entry]
         if entry.partition is None:
             # What is not here takes no room; the follower names it again.
             del self._entries[entry.key]

@@ -91,6 +91,9 @@ class FollowerSessions:
                     sessions.pop(fetcher).close()
             if not sessions:
                 self._sessions.pop(broker_id, None)
+        for sessions in self._sessions.values():
+            for session in sessions.values():
+                session.find_unknown()
 
     def close(self) -> None:
         for sessions in self._sessions.values():
