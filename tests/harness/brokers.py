@@ -98,8 +98,8 @@ class Brokers:
         with self.client() as client:
             client.create_topic(name, partitions, configs, len(self))
 
-    def leader(self, topic: str, partition: int = 0) -> RawClient:
-        """A connection to the partition's leader, as soon as there is one."""
+    def leader_id(self, topic: str, partition: int = 0) -> int:
+        """The node id of the partition's leader, as soon as a running broker is that."""
         request = MetadataRequest(
             topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False
         )
@@ -115,7 +115,11 @@ class Brokers:
             return bool(found)
 
         wait_until(has_leader, f"a leader of {topic}-{partition}")
-        return self._connection(found[0])
+        return found[0]
+
+    def leader(self, topic: str, partition: int = 0) -> RawClient:
+        """A connection to the partition's leader."""
+        return self._connection(self.leader_id(topic, partition))
 
     def coordinator(self, key: str, key_type: int) -> int:
         """The node id of the coordinator of a group or a transactional id."""
@@ -135,6 +139,29 @@ class Brokers:
     def coordinator_client(self, key: str, key_type: int) -> RawClient:
         """A connection to the coordinator of a group or a transactional id."""
         return self._connection(self.coordinator(key, key_type))
+
+    def wait_until_in_sync(self, topic: str) -> None:
+        """Return when all brokers run and agree that each has an in-sync replica of the topic."""
+        request = MetadataRequest(
+            topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False
+        )
+
+        def views() -> Iterator[list[tuple[int, int, int, int]]]:
+            for broker in self:
+                with RawClient(broker.host, broker.port) as client:
+                    (row,) = client.call(request).topics
+                yield sorted(
+                    (each.partition_index, each.leader_id, each.leader_epoch, len(each.isr_nodes))
+                    for each in row.partitions
+                )
+
+        def is_in_sync() -> bool:
+            first, *others = views()
+            return all(isr == len(self) for _, _, _, isr in first) and all(
+                each == first for each in others
+            )
+
+        wait_until(is_in_sync, f"all replicas of {topic} to be in sync")
 
     def wait_until_acquainted(self) -> None:
         """Return when every broker knows all others, so that topics can have all replicas."""

@@ -9,7 +9,9 @@ const [partitions, transactions, records, abortEvery, size] = numbers.map(Number
 const PER_SEND = 25
 
 const main = async () => {
-  const kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.NOTHING })
+  // A transaction that follows another at once is told to retry, after 300 ms by default.
+  const retry = { initialRetryTime: 30, retries: 20 }
+  const kafka = new Kafka({ brokers: bootstrap.split(','), retry, logLevel: logLevel.NOTHING })
   const producer = kafka.producer({ transactionalId, createPartitioner: Partitioners.DefaultPartitioner })
   await producer.connect()
   for (let transaction = 0; transaction < transactions; transaction++) {
