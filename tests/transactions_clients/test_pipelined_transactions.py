@@ -57,7 +57,9 @@ def test_every_transaction_ends_as_the_client_asked(
 
 def read_committed(bootstrap: str, topic: str) -> list[list[str]]:
     """By partition: what the committed values begin with, in the order of their offsets."""
-    consumer = Consumer({**reader_settings(bootstrap, committed=True), "enable.partition.eof": True})
+    consumer = Consumer(
+        {**reader_settings(bootstrap, committed=True), "enable.partition.eof": True}
+    )
     left = set(range(SENDING.partitions))
     consumer.assign([TopicPartition(topic, number, 0) for number in left])
     found: list[list[str]] = [[] for _ in left]
