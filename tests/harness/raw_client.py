@@ -110,10 +110,18 @@ class RawClient:
         """Send without waiting. `answered=False` for what has no answer: Produce with acks=0."""
         if version is None:
             version = request.versions[1]
+        self.send_raw(self._frame(request, version))
+        if not answered:
+            self._pending.pop()
+
+    def send_together(self, requests: Iterable[Any], version: int) -> None:
+        """Send several requests in one piece, so that the broker reads them in one pass."""
+        self.send_raw(b"".join([self._frame(request, version) for request in requests]))
+
+    def _frame(self, request: Any, version: int) -> bytes:
         self._correlation_id += 1
-        self.send_raw(encode_frame(request, version, self._correlation_id))
-        if answered:
-            self._pending.append((response_class(type(request)), version, self._correlation_id))
+        self._pending.append((response_class(type(request)), version, self._correlation_id))
+        return encode_frame(request, version, self._correlation_id)
 
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet. Raises Closed."""

@@ -63,6 +63,7 @@ class Admission:
 
     __slots__ = (
         "_codes",
+        "_default_code",
         "_find_desk",
         "_is_waived",
         "_moments",
@@ -78,12 +79,20 @@ class Admission:
         self._codes: _Codes = {}
         self._moments: dict[TopicPartition, _Moment] = {}
         self._is_waived = False
+        #: For partitions that the coordinator was not asked about: those that this broker did not
+        #: lead when it asked. The producer retries.
+        self._default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         #: By the loop's clock; set when the transaction before is first found not to have ended.
         self._wait_until: float | None = None
 
     def waive(self) -> None:
         """Admit everything: the broker is set not to ask."""
         self._is_waived = True
+
+    def reject_all(self, code: ErrorCode) -> None:
+        """Admit nothing that is not part of the transaction already."""
+        self._codes = {}
+        self._default_code = code
 
     def ask(
         self,
@@ -148,7 +157,7 @@ class Admission:
         if self._is_waived or partition.log.has_open_transaction(*producer):
             return
         topic_partition = partition.topic_partition
-        code = self._codes.get(topic_partition, ErrorCode.INVALID_TXN_STATE)
+        code = self._codes.get(topic_partition, self._default_code)
         if code == ErrorCode.NONE:
             code = self._present_code(partition, producer)
         if code != ErrorCode.NONE:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.broker.producer_id import ProducerIds
     from millstream.broker.remote_admission import Desks
     from millstream.broker.topic import TopicAdmin
+    from millstream.broker.transaction_queue import TransactionQueues
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class Services:
     transactions: TransactionCoordinator
     #: Coordinators of transactions, on whichever broker.
     desks: Desks
+    #: Produce requests that wait for a transaction's coordinator.
+    transaction_queues: TransactionQueues
     #: Ends transactions in the partitions that this broker leads.
     markers: LocalMarkers
     #: Makes log start offsets, recovery points and high watermarks durable.

@@ -39,6 +39,7 @@ from millstream.broker.metrics import Metrics
 from millstream.broker.producer_id import ProducerIds
 from millstream.broker.session import Session
 from millstream.broker.topic import TopicAdmin
+from millstream.broker.transaction_queue import TransactionQueues
 from millstream.controller import departure
 from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
@@ -370,6 +371,7 @@ class Server:
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             desks=coordinators.desks,
+            transaction_queues=TransactionQueues(config.queued_max_request_bytes),
             markers=coordinators.markers,
             checkpoint=upkeep.checkpoint,
         )

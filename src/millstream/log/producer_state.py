@@ -137,6 +137,16 @@ class ProducerState:
             )
         return None
 
+    def is_past(self, header: BatchHeader) -> bool:
+        """Whether the producer has gone on from a batch: appended it, or begun another epoch."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None or header.producer_epoch > entry.epoch:
+            return False
+        if header.producer_epoch < entry.epoch:
+            return True
+        ahead = (entry.last_sequence - header.base_sequence) % _SEQUENCE_MODULUS
+        return bool(entry.batches) and ahead < _SEQUENCE_MODULUS // 2
+
     def append(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
         """Note a batch of data that was appended at `base_offset`, by a client or a leader."""
         self.is_dirty = True

@@ -49,6 +49,11 @@ class TransactionalLog(LocalLog):
         """
         return self.producer_state.has_marker_since(producer_id, offset)
 
+    def is_past(self, header: BatchHeader) -> bool:
+        """Whether a batch is an old one: appended, or of an earlier epoch. False while the state of
+        producers is not loaded."""
+        return self._producers is not None and self._producers.is_past(header)
+
     def check_first_batch(self, header: BatchHeader) -> None:
         """Refuse a batch that can't be the first of its transaction here.
 

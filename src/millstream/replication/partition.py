@@ -139,7 +139,7 @@ class Partition:
         #: The leader epoch that was begun here, while this broker leads.
         self._led_epoch = NO_EPOCH
         self.leadership: Leadership | None = None
-        #: Made when somebody is first turned away.
+        #: Producers with a rejected batch; made when the first batch is rejected.
         self._refusals: Refusals | None = None
         self.readers: tuple[Reader, ...] = ()
         #: Callbacks for the high watermark and for the durable offset; made when first needed.
@@ -174,6 +174,9 @@ class Partition:
 
     def become(self, state: PartitionRecord, high_watermark: int) -> None:
         """Take on the role that `state` gives; `high_watermark` is what this broker last knew."""
+        if state.leader_epoch != self.state.leader_epoch:
+            # Another leader may have appended what was rejected here.
+            self._refusals = None
         self.state = state
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
@@ -248,24 +251,24 @@ class Partition:
         On return it is in this broker's page cache; it is committed once `high_watermark` has
         passed it, which may be so already."""
         state = self.state
-        if state.leader != self.broker_id:
-            raise self._refused(header, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         log = self.log
-        if acks_all and len(state.isr) < log.config.min_insync_replicas:
-            raise self._refused(
-                header,
-                BrokerError(
+        try:
+            if state.leader != self.broker_id:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if acks_all and len(state.isr) < log.config.min_insync_replicas:
+                raise BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{self.topic_partition} has {len(state.isr)} in-sync replicas; "
                     f"min.insync.replicas asks for {log.config.min_insync_replicas}",
-                ),
-            )
-        try:
+                )
+            if self._refusals:
+                self._refusals.check(header)
             appended = log.append_as_leader(batch, header, state.leader_epoch)
         except BrokerError as error:
-            raise self._refused(header, error) from error
+            self.rejected(header, error.code)
+            raise
         if self._refusals:
-            self._refusals.appended(header.producer_id)
+            self._refusals.appended(header)
         for reader in self.readers:
             reader.more_appended(header.size)
         if self._flushes_before_ack or (
@@ -280,10 +283,26 @@ class Partition:
             self.advance_high_watermark()
         return appended
 
-    def _refused(self, header: BatchHeader, error: BrokerError) -> BrokerError:
+    def rejected(
+        self, header: BatchHeader, code: ErrorCode, *, by_coordinator: bool = False
+    ) -> None:
+        """Take note of a batch that was not appended, so that no later one overtakes it.
+
+        Except for old ones, which the network may deliver once more: nobody will retry them."""
+        if self.log.is_past(header):
+            return
         if self._refusals is None:
             self._refusals = Refusals()
-        return self._refusals.told(header.producer_id, error)
+        self._refusals.reject(header, code, by_coordinator=by_coordinator)
+
+    def check_first_batch(self, header: BatchHeader) -> None:
+        """Raise unless a batch can be the first of its transaction (version 2) here.
+
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or what an earlier batch that was
+        rejected was told."""
+        if self._refusals:
+            self._refusals.check(header)
+        self.log.check_first_batch(header)
 
     def append_marker(
         self,
@@ -309,6 +328,8 @@ class Partition:
             last_offset = log.log_end_offset - 1
             return Appended(last_offset, last_offset, -1, log.log_start_offset, True)
         appended = self.append(memoryview(batch), read_header(batch), acks_all=True)
+        if self._refusals:
+            self._refusals.ended(producer_id)
         # What is stable now need not be remembered until somebody reads.
         log.last_stable_offset(self.high_watermark)
         return appended

@@ -1,13 +1,18 @@
-"""Producers whose batch was turned away for a while, and what their next batches are told. Pure.
+"""Producers whose batch was rejected, and what their later batches are told. Pure.
 
-A client has several batches on their way. When the first is turned away for a reason that passes (a
-full disk, too few replicas, a lease that was not renewed in time), those behind it are out of
-sequence by no fault of theirs. Told just that, librdkafka begins a new epoch and sends again, under
-it, what may have been stored in other partitions: duplicates. So they are told what the first was
-told, and the client repeats them all in order.
+A client has several batches in flight. If the first one is rejected and a later one appended, the
+first can never be appended again in its place: its retry would pass for a duplicate, or for a gap.
+So each partition remembers the lowest sequence of a producer that was rejected and that the client
+is expected to retry. Later batches of the same epoch are rejected until that one was appended.
+Kafka keeps the same in the verification state of a producer.
 
-A client that never repeats the first batch is told the truth after as many batches as it may have
-had on their way.
+A later batch gets the error code of the first one, if a client retries after that code. The
+sequence error that Kafka sends makes librdkafka begin a new epoch and send again, under it, what
+may have been stored in other partitions: duplicates. A client that never retries the first batch
+gets the sequence error, after as many batches as it may have had in flight.
+
+A producer is forgotten when the first batch was appended or rejected for good, when it has a new
+epoch, when a marker ends its transaction, and when the partition has another leader epoch.
 """
 
 from __future__ import annotations
@@ -15,45 +20,113 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import BatchHeader
 
-#: Batches of one idempotent producer that may be on their way at a time.
+#: Batches of one idempotent producer that may be in flight at a time.
 _IN_FLIGHT_MAX: Final = 5
 _PRODUCERS_MAX: Final = 1000
-_PASSING: Final = (
+_SEQUENCE_MODULUS: Final = 1 << 31
+#: After these a client sends the same batch again.
+_RETRIED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 
 
-class Refusals:
-    """Of one partition."""
+class _Rejected:
+    """The batch that has to come first."""
 
-    __slots__ = ("_last",)
+    __slots__ = ("code", "epoch", "retries_left", "sequence")
+
+    def __init__(self, epoch: int, sequence: int, code: ErrorCode) -> None:
+        self.epoch = epoch
+        self.sequence = sequence
+        self.code = code
+        #: How many later batches are told `code`.
+        self.retries_left = _IN_FLIGHT_MAX - 1 if code in _RETRIED else 0
+
+
+class Refusals:
+    """The producers of one partition that have a rejected batch."""
+
+    __slots__ = ("_rejected",)
 
     def __init__(self) -> None:
-        #: By producer id: what it was told, and how many more batches are told so.
-        self._last: dict[int, tuple[ErrorCode, int]] = {}
+        #: By producer id.
+        self._rejected: dict[int, _Rejected] = {}
 
     def __len__(self) -> int:
-        return len(self._last)
+        return len(self._rejected)
 
-    def told(self, producer_id: int, error: BrokerError) -> BrokerError:
-        """What to tell the producer of a batch that could not be appended because of `error`."""
-        if producer_id < 0:
-            return error
-        if error.code in _PASSING:
-            if len(self._last) >= _PRODUCERS_MAX:
-                del self._last[next(iter(self._last))]
-            self._last[producer_id] = (error.code, _IN_FLIGHT_MAX - 1)
-            return error
-        found = self._last.pop(producer_id, None)
-        if found is None or error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return error
-        code, left = found
-        if left > 1:
-            self._last[producer_id] = (code, left - 1)
-        return BrokerError(code, f"a batch before it was turned away ({error.message})")
+    def check(self, header: BatchHeader) -> None:
+        """Raise if a batch must not be appended before an earlier one that was rejected."""
+        found = self._rejected.get(header.producer_id)
+        if found is None or header.base_sequence < 0:
+            return
+        if header.producer_epoch > found.epoch:
+            del self._rejected[header.producer_id]
+            return
+        if header.producer_epoch < found.epoch or not _is_after(header, found):
+            return
+        code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if found.retries_left:
+            found.retries_left -= 1
+            code = found.code
+        raise BrokerError(
+            code,
+            f"batch of producer {header.producer_id} with sequence {header.base_sequence} has to"
+            f" wait for sequence {found.sequence}, which was rejected",
+        )
 
-    def appended(self, producer_id: int) -> None:
-        self._last.pop(producer_id, None)
+    def reject(self, header: BatchHeader, code: ErrorCode, *, by_coordinator: bool = False) -> None:
+        """Take note of a batch that was not appended.
+
+        `by_coordinator`: the transaction's coordinator did not admit it. Then no later batch is
+        appended either, even if the client is not expected to retry this one.
+        """
+        if header.producer_id < 0 or header.base_sequence < 0:
+            return
+        found = self._rejected.get(header.producer_id)
+        if found is not None and found.epoch > header.producer_epoch:
+            return
+        if found is not None and found.epoch == header.producer_epoch and _is_after(header, found):
+            return
+        if code in _RETRIED or by_coordinator:
+            self._rejected.pop(header.producer_id, None)
+            if len(self._rejected) >= _PRODUCERS_MAX:
+                del self._rejected[next(iter(self._rejected))]
+            self._rejected[header.producer_id] = _Rejected(
+                header.producer_epoch, header.base_sequence, code
+            )
+        else:
+            self._forget_reached(header)
+
+    def appended(self, header: BatchHeader) -> None:
+        """Take note of a batch that was appended, or found to be there already."""
+        self._forget_reached(header)
+
+    def _forget_reached(self, header: BatchHeader) -> None:
+        found = self._rejected.get(header.producer_id)
+        if found is None or header.producer_epoch < found.epoch:
+            return
+        # The duplicate of an even earlier batch changes nothing.
+        if header.producer_epoch > found.epoch or _reaches(header, found):
+            del self._rejected[header.producer_id]
+
+    def ended(self, producer_id: int) -> None:
+        """Take note of a marker: the client retries nothing of the transaction that it ends."""
+        self._rejected.pop(producer_id, None)
+
+
+def _reaches(header: BatchHeader, rejected: _Rejected) -> bool:
+    """Whether a batch contains the rejected one's first record, or comes after it."""
+    ahead = (header.last_sequence - rejected.sequence) % _SEQUENCE_MODULUS
+    return ahead < _SEQUENCE_MODULUS // 2
+
+
+def _is_after(header: BatchHeader, rejected: _Rejected) -> bool:
+    """Whether a batch has a higher sequence than the rejected one; sequences wrap around."""
+    ahead = (header.base_sequence - rejected.sequence) % _SEQUENCE_MODULUS
+    return 0 < ahead < _SEQUENCE_MODULUS // 2

@@ -7,7 +7,8 @@ producer's recent batch is answered with its first offset. Topics are named up t
 have ids from 13.
 
 Batches of a transaction are appended once its coordinator has admitted them (`broker.admission`):
-up to version 11 the producer has added the partition before, from 12 on this adds it.
+up to version 11 the producer has added the partition before, from 12 on this adds it. A producer's
+requests keep their order while one of them waits for that (`broker.transaction_queue`).
 
 Topics whose `compression.type` is not `producer` have their batches compressed anew. Batches for
 internal topics are refused.
@@ -16,12 +17,15 @@ internal topics are refused.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable, Iterator
 
 from millstream.broker.admission import UNDECIDED, Admission, is_verified
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.deferred import Deferred
 from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.topic import INTERNAL_TOPICS
+from millstream.broker.transaction_queue import QueueKey
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
@@ -30,6 +34,8 @@ from millstream.records.codec import Codec
 from millstream.records.record import decode_records
 from millstream.replication.partition import Partition
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+
+_log = logging.getLogger(__name__)
 
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -212,13 +218,15 @@ def _check_admission(
             "a batch of a transaction came without a transactional id",
         )
     producer = Producer(header.producer_id, header.producer_epoch)
-    partition.check_leader()
     try:
+        partition.check_leader()
         admission.check(partition, producer)
-        if context.version >= _ADDS_SINCE and not partition.log.has_open_transaction(*producer):
-            partition.log.check_first_batch(header)
     except BrokerError as error:
-        raise BrokerError(_producer_code(error.code, context.version), error.message) from error
+        code = _producer_code(error.code, context.version)
+        partition.rejected(header, code, by_coordinator=True)
+        raise BrokerError(code, error.message) from error
+    if context.version >= _ADDS_SINCE and not partition.log.has_open_transaction(*producer):
+        partition.check_first_batch(header)
 
 
 def _recompress(
@@ -261,82 +269,143 @@ def _describe_failure(row: _Row, error: BrokerError, topic: str | None, context:
 def _handle_transactional(
     request: ProduceRequest, transactional_id: str, context: Context
 ) -> ProduceResponse | Deferred | None:
-    """Have admitted what must be, then append; without a detour where the coordinator knows its
-    answer at once, as it usually does."""
+    """Append a request of a transaction: at once, or when its coordinator has admitted it and the
+    producer's earlier requests were appended."""
     if request.acks == ACKS_NONE:
         raise CloseConnectionError("transactions need acknowledgements")
     services = context.services
     admission = Admission(services.desks.of, transactional_id)
-    adds = context.version >= _ADDS_SINCE
-    if not adds and not is_verified(context):
+    if context.version < _ADDS_SINCE and not is_verified(context):
         admission.waive()
         return _append_all(request, admission, context)
-    producers, partitions = _unadmitted(request, context)
-    if not partitions:
-        return _append_all(request, admission, context)
+    producers, unadmitted = _scan(request, context)
     if len(producers) > 1:
         return refuse_all(
             request,
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             "a request has batches of one producer's transaction only",
         )
-    waiting = _AdmissionWait(request, admission, context)
-    admission.ask(producers.pop(), partitions, waiting.decided, adds=adds)
-    return waiting.begin()
+    queues = services.transaction_queues
+    producer = next(iter(producers), None)
+    if producer is None:
+        return _append_all(request, admission, context)
+    key = QueueKey(transactional_id, producer)
+    if not unadmitted and key not in queues:
+        return _append_all(request, admission, context)
+    waiting = _TransactionalProduce(request, producer, admission, context)
+    if not queues.has_room(waiting.size):
+        return _reject_for_room(request, context)
+    if queues.may_append(key, waiting):
+        return _append_all(request, admission, context)
+    return waiting.deferred
 
 
-def _unadmitted(request: ProduceRequest, context: Context) -> tuple[set[Producer], list[Partition]]:
-    """The partitions in which a transaction begins with this request, and whose it is."""
+def _transactional_batches(
+    request: ProduceRequest, context: Context
+) -> Iterator[tuple[Partition | None, BatchHeader]]:
+    """Yield the headers of the batches of transactions, with their partitions if they are here.
+
+    What is no whole header is left to the append, which rejects it."""
     replicas = context.services.replicas
-    producers: set[Producer] = set()
-    partitions: list[Partition] = []
     for topic in request.topic_data:
         name = topic.name or replicas.topic_name(topic.topic_id) or ""
         for data in topic.partition_data:
-            partition = replicas.get(name, data.index)
-            if partition is None or not partition.is_leader:
-                # Refused for this when it comes to appending, and so is what is no batch.
-                continue
-            if data.records is None or len(data.records) < HEADER_BYTES:
-                continue
-            header = read_header(data.records)
-            producer = Producer(header.producer_id, header.producer_epoch)
-            if header.is_transactional and not partition.log.has_open_transaction(*producer):
-                producers.add(producer)
-                partitions.append(partition)
+            if data.records is not None and len(data.records) >= HEADER_BYTES:
+                header = read_header(data.records)
+                if header.is_transactional:
+                    yield replicas.get(name, data.index), header
+
+
+def _scan(
+    request: ProduceRequest, context: Context
+) -> tuple[dict[Producer, None], list[Partition]]:
+    """Return the producers whose transactions a request is part of, and the partitions led here in
+    which a transaction begins with it."""
+    producers: dict[Producer, None] = {}
+    partitions: list[Partition] = []
+    for partition, header in _transactional_batches(request, context):
+        producer = Producer(header.producer_id, header.producer_epoch)
+        producers[producer] = None
+        if (
+            partition is not None
+            and partition.is_leader
+            and not partition.log.has_open_transaction(*producer)
+        ):
+            partitions.append(partition)
     return producers, partitions
 
 
-class _AdmissionWait:
-    """Appends when the coordinator has decided: at once, or later from a copy of the batches, as
-    the request's own buffer is used again by then."""
+def _reject_for_room(request: ProduceRequest, context: Context) -> ProduceResponse | None:
+    """Have the client retry a request for which there is no room to wait."""
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    for partition, header in _transactional_batches(request, context):
+        if partition is not None:
+            partition.rejected(header, code)
+    return refuse_all(
+        request, code, "too many requests wait for transaction coordinators; retry later"
+    )
 
-    __slots__ = ("_admission", "_context", "_deferred", "_is_decided", "_request")
 
-    def __init__(self, request: ProduceRequest, admission: Admission, context: Context) -> None:
+class _TransactionalProduce:
+    """A request that may have to wait (see `transaction_queue.TransactionalRequest`)."""
+
+    __slots__ = (
+        "_admission",
+        "_context",
+        "_is_dropped",
+        "_producer",
+        "_request",
+        "deferred",
+        "size",
+    )
+
+    def __init__(
+        self, request: ProduceRequest, producer: Producer, admission: Admission, context: Context
+    ) -> None:
         self._request = request
+        self._producer = producer
         self._admission = admission
         self._context = context
-        self._is_decided = False
-        self._deferred: Deferred | None = None
+        self._is_dropped = False
+        self.deferred = Deferred()
+        rows = (data for topic in request.topic_data for data in topic.partition_data)
+        self.size = sum(len(data.records or b"") for data in rows)
 
-    def begin(self) -> ProduceResponse | Deferred | None:
-        """The coordinator was asked."""
-        if self._is_decided:
-            return _append_all(self._request, self._admission, self._context)
+    def ask(self, decided: Callable[[], None]) -> None:
+        try:
+            _, partitions = _scan(self._request, self._context)
+            if not partitions:
+                decided()
+                return
+            adds = self._context.version >= _ADDS_SINCE
+            self._admission.ask(self._producer, partitions, decided, adds=adds)
+        except Exception:  # noqa: BLE001  # logged
+            # The producer's later requests must not wait for this one for ever.
+            _log.exception("asking the coordinator of producer %s failed", self._producer)
+            self._admission.reject_all(ErrorCode.UNKNOWN_SERVER_ERROR)
+            decided()
+
+    def keep(self, leave: Callable[[], None]) -> None:
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 if data.records is not None:
                     data.records = bytearray(data.records)
-        self._deferred = Deferred()
-        return self._deferred
 
-    def decided(self) -> None:
-        self._is_decided = True
-        deferred = self._deferred
-        if deferred is None:
+        def drop() -> None:
+            self._is_dropped = True
+            leave()
+
+        self.deferred.on_cancel = drop
+
+    def finish(self) -> None:
+        if self._is_dropped:
             return
-        outcome = _append_all(self._request, self._admission, self._context)
+        deferred = self.deferred
+        try:
+            outcome = _append_all(self._request, self._admission, self._context)
+        except Exception:  # noqa: BLE001  # logged
+            _log.exception("appending batches of producer %s failed", self._producer)
+            outcome = refuse_all(self._request, ErrorCode.UNKNOWN_SERVER_ERROR, "see the log")
         if isinstance(outcome, Deferred):
             deferred.on_cancel = outcome.cancel
             outcome.then(lambda: deferred.complete(outcome.response))
