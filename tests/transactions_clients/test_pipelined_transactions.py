@@ -21,8 +21,6 @@ from transactions_clients.stable import SETTINGS, quiet_end
 #: Each partition gets more than one batch of Java's default size in each transaction.
 SENDING = Sending(partitions=12, transactions=50, records=300, abort_every=5, value_bytes=1000)
 CLIENTS = ("confluent", "java", "aiokafka", "kafka-python", "kafkajs")
-#: kafkajs may swap sends that are started together.
-KEEPS_NO_ORDER = ("kafkajs",)
 READ_SECONDS_MAX = 60.0
 
 
@@ -49,10 +47,7 @@ def test_every_transaction_ends_as_the_client_asked(
         quiet_end(brokers, topic, partition)
     found = read_committed(brokers.bootstrap, topic)
     for partition, values in enumerate(found):
-        expected = SENDING.committed(partition)
-        if client in KEEPS_NO_ORDER:
-            values, expected = sorted(values), sorted(expected)
-        assert values == expected, f"partition {partition}"
+        assert values == SENDING.committed(partition), f"partition {partition}"
 
 
 def read_committed(bootstrap: str, topic: str) -> list[list[str]]:
