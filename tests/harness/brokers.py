@@ -26,11 +26,11 @@ from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.metadata import MetadataRequest
 
+#: How tests are called that run on so many brokers.
+COUNT_NAMES: Final = {1: "one broker", 3: "three brokers"}
 #: Values of a parameter that says how many brokers there are.
-ONE: Final = pytest.param(1, id="one broker")
-THREE: Final = pytest.param(3, id="three brokers")
-#: For cases that `make test` leaves to the soak.
-THREE_IN_SOAK: Final = pytest.param(3, id="three brokers", marks=pytest.mark.soak)
+ONE: Final = pytest.param(1, id=COUNT_NAMES[1])
+THREE: Final = pytest.param(3, id=COUNT_NAMES[3])
 
 REPLICATED: Final[Mapping[str, object]] = {
     "default.replication.factor": 3,

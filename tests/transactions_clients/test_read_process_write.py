@@ -13,11 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.brokers import COUNT_NAMES, Brokers, started
 from harness.raw_client import RawClient, records_of
 from harness.seed import choose_seed, report
 from millstream.records.batch import scan
@@ -38,8 +38,20 @@ CASES = [
     ("aiokafka", 2),
     ("kafkajs", 2),
 ]
+#: Left to the soak: there, the same client runs with the protocol that brokers offer by default.
+IN_SOAK = [("java", 1, 3)]
 #: librdkafka can wait for ever; `test_coordinator_killed` has a supervisor for that.
 WAITS_FOR_DEAD_GROUP_COORDINATOR = ("confluent",)
+
+
+def cases() -> Iterator[Any]:
+    """Every client on one broker and on three."""
+    for (client, version), count in itertools.product(CASES, (1, 3)):
+        marks = (pytest.mark.soak,) if (client, version, count) in IN_SOAK else ()
+        name = f"{client}-tv{version}-{COUNT_NAMES[count]}"
+        yield pytest.param(client, version, count, marks=marks, id=name)
+
+
 rounds = pytest.mark.parametrize(
     "rounds",
     [
@@ -126,8 +138,7 @@ def _epoch_rises(client: RawClient, partition: int) -> set[int]:
 
 
 @rounds
-@pytest.mark.parametrize("count", [ONE, THREE])
-@pytest.mark.parametrize(("client", "version"), CASES, ids=[f"{c}-tv{v}" for c, v in CASES])
+@pytest.mark.parametrize(("client", "version", "count"), list(cases()))
 def test_each_input_is_in_the_output_once(
     tmp_path: Path,
     program_named: Callable[[str], Program],

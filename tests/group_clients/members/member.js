@@ -56,7 +56,7 @@ const eachBatch = async ({ batch, resolveOffset, commitOffsetsIfNecessary, heart
 const main = async () => {
   const kafka = new Kafka({
     clientId: 'member',
-    brokers: [orders.bootstrap],
+    brokers: orders.bootstrap.split(','),
     logLevel: logLevel.NOTHING,
     retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 100 },
   })
