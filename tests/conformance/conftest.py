@@ -49,6 +49,7 @@ ON_THREE = {
 ADMIN_FILE = FOLDER / "test_admin.py"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of the same brokers together, but for those that have a cluster of their own:
     each worker would start brokers, a JVM and Node.js anew."""
