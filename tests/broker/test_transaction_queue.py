@@ -165,8 +165,9 @@ class HeldDesk:
 
     def flush(self, transactional_id: str) -> None: ...
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> None:
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
         self.ended.append(callback)
+        return True
 
 
 class Stage:

@@ -87,11 +87,15 @@ class Client:
         response: type[_Response],
         timeout_s: float = TIMEOUT_S,
     ) -> _Response:
+        return await (await self.peer(address)).call(request, version, response, timeout_s)
+
+    async def peer(self, address: _Address) -> Peer:
+        """The connection to a broker. Raises PeerError."""
         peer = self._peers.get(address)
         if peer is None or peer.closed:
             peer = await Peer.connect(self._network, *address, self.name, TIMEOUT_S)
             self._peers[address] = peer
-        return await peer.call(request, version, response, timeout_s)
+        return peer
 
     async def call_any(self, request: Any, version: int, response: type[_Response]) -> _Response:
         """Ask one broker after the other until one answers."""

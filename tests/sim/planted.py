@@ -6,8 +6,14 @@ Each takes one rule away that the design relies on, where the code has that rule
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Final
 
+from millstream.broker.transaction_queue import (
+    QueueKey,
+    TransactionalRequest,
+    TransactionQueues,
+)
 from millstream.controller import departure
 from millstream.log.local_log import LocalLog
 from millstream.log.segment import Segment
@@ -117,6 +123,18 @@ def trust_unclean_restart() -> None:
     departure.distrust = trust
 
 
+def skip_transaction_queue() -> None:
+    """A transactional request does not wait for an earlier one of its producer."""
+    may_append = TransactionQueues.may_append
+    numbers = count()
+
+    def skip(self: TransactionQueues, key: QueueKey, request: TransactionalRequest) -> bool:
+        alone = key._replace(transactional_id=f"{key.transactional_id} {next(numbers)}")
+        return may_append(self, alone, request)
+
+    TransactionQueues.may_append = skip  # type: ignore[method-assign]
+
+
 PLANTED: Final[dict[str, Callable[[], None]]] = {
     "truncate-by-high-watermark": truncate_by_high_watermark,
     "acknowledge-early": acknowledge_early,
@@ -124,4 +142,5 @@ PLANTED: Final[dict[str, Callable[[], None]]] = {
     "expand-early": expand_early,
     "lose-epoch-at-roll": lose_epoch_at_roll,
     "trust-unclean-restart": trust_unclean_restart,
+    "skip-transaction-queue": skip_transaction_queue,
 }

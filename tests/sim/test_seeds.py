@@ -73,6 +73,7 @@ _FOUND_BY = {
     "acknowledge-early": 7,
     "expand-early": 58,
     "lose-epoch-at-roll": 84,
+    "skip-transaction-queue": 14,
     "truncate-by-high-watermark": 13,
     "trust-unclean-restart": 88,
 }

@@ -1,9 +1,10 @@
 """A transactional producer: takes records of one partition, sends others, and commits both at once.
 
-Each transaction reads on in partition 0 where its group is, sends values to some partitions, and
-commits the group's offset with them; or aborts. Both protocols: the classic one, and transaction
-version 2. Whatever can be repeated is. Where it is fenced, or told that the transaction can't go
-on, the producer starts anew under its transactional id, which ends what it had begun.
+Each transaction reads on in partition 0 where its group is, sends values to some partitions with
+several requests in flight (`pipeline`), and commits the group's offset with them; or aborts. Both
+protocols: the classic one, and transaction version 2. Whatever can be repeated is. Where it is
+fenced, or told that the transaction can't go on, the producer starts anew under its transactional
+id, which ends what it had begun.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from harness.history import Assign, Outcome, Poll, Send, Step
-from harness.raw_client import produce_request, values_batch
+from harness.raw_client import values_batch
 from millstream.model.error import ErrorCode
 from millstream.replication.peer import PeerError
 from millstream.wire.messages.add_offsets_to_txn import (
@@ -28,7 +29,6 @@ from millstream.wire.messages.add_partitions_to_txn import (
 from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from millstream.wire.messages.produce import ProduceResponse
 from millstream.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -38,6 +38,7 @@ from sim.client import GROUP_KEY, TOPIC, TRANSACTION_KEY, partition_name
 from sim.clock import EPOCH_MS
 from sim.cluster import Cluster
 from sim.history import History
+from sim.pipeline import IN_FLIGHT_MAX, Batch, send_round
 from sim.reader import Fetched, Reader
 
 SOURCE: Final = 0
@@ -192,39 +193,42 @@ class TransactionalProducer(Reader):
 
     async def _transact(self) -> None:
         fetched = await self.fetch(SOURCE, self._position, wait_ms=50)
-        targets = self.random.sample(self._partitions, self.random.choice((1, 2)))
-        planned = [self._next_send(partition) for partition in sorted(targets)]
-        operation = self.history.begin(self.name, planned)
-        sends: list[Send] = []
+        batches = self._plan()
+        operation = self.history.begin(self.name, [batch.send for batch in batches])
         steps: list[Step] = []
         if fetched is not None and fetched.position > self._position:
             steps.append(Poll({partition_name(SOURCE): fetched.records}, group=self.group))
         outcome = Outcome.FAIL
         try:
-            for partition, send in zip(sorted(targets), planned, strict=True):
-                sends.append(await self._send(partition, send))
+            await self._send(batches)
             if steps and fetched is not None:
                 await self._commit_offset(fetched)
             outcome = await self._end(is_commit=self.random.random() < 0.75)
         finally:
-            unsent = planned[len(sends) :]
-            self.history.end(operation, outcome, [*steps, *sends, *unsent])
-        self.note(f"{outcome} {[send.value for send in sends]}")
+            self.history.end(operation, outcome, [*steps, *(batch.sent for batch in batches)])
+        self.note(f"{outcome} {[batch.send.value for batch in batches]}")
         if outcome is Outcome.INFO:
             raise _OverError("nobody knows how it ended")
         if outcome is Outcome.OK and steps and fetched is not None:
             self._position = fetched.position
             self.history.committed(self.group, SOURCE, fetched.position)
 
-    def _next_send(self, partition: int) -> Send:
-        self._sent += 1
-        return Send(partition_name(partition), f"{self.name}:{self._sent}")
+    def _plan(self) -> list[Batch]:
+        """Some requests to one or two partitions, each with a batch for some of them."""
+        targets = sorted(self.random.sample(self._partitions, self.random.choice((1, 2))))
+        sequences = dict(self._sequences)
+        batches: list[Batch] = []
+        for request in range(self.random.choice((1, 2, IN_FLIGHT_MAX))):
+            chosen = self.random.sample(targets, self.random.randint(1, len(targets)))
+            batches += [self._batch(request, partition, sequences) for partition in sorted(chosen)]
+        return batches
 
-    async def _send(self, partition: int, send: Send) -> Send:
-        if self._is_classic:
-            await self._add(partition)
-        sequence = self._sequences.get(partition, 0)
-        batch = values_batch(
+    def _batch(self, request: int, partition: int, sequences: dict[int, int]) -> Batch:
+        self._sent += 1
+        send = Send(partition_name(partition), f"{self.name}:{self._sent}")
+        sequence = sequences.get(partition, 0)
+        sequences[partition] = sequence + 1
+        data = values_batch(
             send.value.encode(),
             timestamp=EPOCH_MS,
             producer_id=self._producer_id,
@@ -232,9 +236,35 @@ class TransactionalProducer(Reader):
             base_sequence=sequence,
             is_transactional=True,
         )
-        offset = await self._produce(partition, batch)
-        self._sequences[partition] = sequence + 1
-        return Send(send.partition, send.value, offset)
+        return Batch(request, partition, send, sequence, data)
+
+    async def _send(self, batches: Sequence[Batch]) -> None:
+        """Until all are acknowledged."""
+        if self._is_classic:
+            for partition in dict.fromkeys(batch.partition for batch in batches):
+                await self._add(partition)
+        version = 11 if self._is_classic else 12
+        while unacknowledged := [batch for batch in batches if batch.offset is None]:
+            await send_round(
+                self, self._transactional_id, unacknowledged, version, _ANSWER_S, self._failed
+            )
+            if any(batch.offset is None for batch in batches):
+                await self.rest()
+        for batch in batches:
+            self._sequences[batch.partition] = batch.sequence + 1
+
+    def _failed(self, batch: Batch, code: int, is_excused: bool) -> None:
+        """One batch was not acknowledged. Raises if the transaction can't go on."""
+        if code == -1:
+            self.note(f"lost: sequence {batch.sequence} of {batch.partition}")
+        else:
+            self.note(f"a batch: {ErrorCode(code).name}")
+            if code in _OVER:
+                raise _OverError("it can't send")
+            is_gap = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if code not in _LOOK_FOR_LEADER and not (is_gap and is_excused):
+                self._impossible("a batch", code)
+        self.forget_leader(batch.partition)
 
     async def _add(self, partition: int) -> None:
         request = AddPartitionsToTxnRequest(
@@ -249,28 +279,6 @@ class TransactionalProducer(Reader):
             if row.partition_error_code == 0:
                 return
             await self._try_again("a partition", row.partition_error_code)
-
-    async def _produce(self, partition: int, batch: bytearray) -> int:
-        version = 11 if self._is_classic else 12
-        while True:
-            address, _ = await self.leader(partition)
-            request = produce_request(TOPIC, bytearray(batch), partition, timeout_ms=400)
-            request.transactional_id = self._transactional_id
-            try:
-                answer = await self.call(address, request, version, ProduceResponse, _ANSWER_S)
-            except PeerError as error:
-                self.note(f"lost: {error}")
-            else:
-                row = answer.responses[0].partition_responses[0]
-                if row.error_code == 0:
-                    return row.base_offset
-                self.note(f"a batch: {ErrorCode(row.error_code).name}")
-                if row.error_code in _OVER:
-                    raise _OverError("it can't send")
-                if row.error_code not in _LOOK_FOR_LEADER:
-                    self._impossible("a batch", row.error_code)
-            self.forget_leader(partition)
-            await self.rest()
 
     async def _commit_offset(self, fetched: Fetched) -> None:
         if self._is_classic:

@@ -35,6 +35,10 @@ _Codes = dict[TopicPartition, ErrorCode]
 
 #: Longest wait for the markers of the transaction before.
 _ENDING_S_MAX: Final = 1.0
+#: Rests before a coordinator on another broker is asked again: the first, and the longest. Markers
+#: usually take a few milliseconds.
+_REST_S_MIN: Final = 0.001
+_REST_S_MAX: Final = 0.02
 
 #: The coordinator can't say just now, or could not be asked.
 UNDECIDED: Final = frozenset(
@@ -68,6 +72,7 @@ class Admission:
         "_is_waived",
         "_moments",
         "_producer",
+        "_rest_s",
         "_transactional_id",
         "_wait_until",
     )
@@ -84,6 +89,7 @@ class Admission:
         self._default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         #: By the loop's clock; set when the transaction before is first found not to have ended.
         self._wait_until: float | None = None
+        self._rest_s = _REST_S_MIN
 
     def waive(self) -> None:
         """Admit everything: the broker is set not to ask."""
@@ -149,8 +155,12 @@ class Admission:
                 ask_again()
 
         assert self._wait_until is not None
-        timer = asyncio.get_running_loop().call_at(self._wait_until, once)
-        desk.when_ended(self._transactional_id, once)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(self._wait_until, once)
+        if not desk.when_ended(self._transactional_id, once):
+            timer.cancel()
+            timer = loop.call_later(self._rest_s, once)
+            self._rest_s = min(2 * self._rest_s, _REST_S_MAX)
 
     def check(self, partition: Partition, producer: Producer) -> None:
         """Raise unless a batch of the producer's transaction may be appended now."""

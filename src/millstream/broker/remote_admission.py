@@ -11,9 +11,8 @@ COORDINATOR_NOT_AVAILABLE if nobody coordinates the id just now.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from millstream.broker.link import Conversation, Links, known_code
 from millstream.coordination.effects import Producer
@@ -30,9 +29,6 @@ from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     TxnTopic,
 )
-
-#: Rest before a coordinator that is ending a transaction is asked again.
-_ENDING_REST_S: Final = 0.02
 
 
 class Desk(Protocol):
@@ -57,7 +53,10 @@ class Desk(Protocol):
 
     def flush(self, transactional_id: str) -> None: ...
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> None: ...
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
+        """Call `callback` when the id has no transaction that is ending. False, and no call, where
+        that can't be known: the coordinator has to be asked again."""
+        ...
 
 
 class Question(NamedTuple):
@@ -169,9 +168,8 @@ class _RemoteDesk:
     def flush(self, transactional_id: str) -> None:
         """It leaves at the end of this turn of the loop, together with others."""
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> None:
-        """That can't be known here: after a rest, to look again."""
-        asyncio.get_running_loop().call_later(_ENDING_REST_S, callback)
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
+        return False
 
 
 def _unanimous(ticket: Ticket) -> Ticket:

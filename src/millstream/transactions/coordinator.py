@@ -151,18 +151,19 @@ class Coordinator:
             return
         shard.act(transaction, effects)
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the id has no transaction that is ending: at once, if it has
-        none now."""
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
+        """Call `callback` when the id has no transaction that is ending: at once, if it has none
+        now. Return True, as this coordinator will know."""
         try:
             shard, transaction = self._find(transactional_id)
         except BrokerError:
             callback()
-            return
+            return True
         if transaction.marker is None:
             callback()
         else:
             shard.when_ended(transactional_id, callback)
+        return True
 
     # Administration
 
