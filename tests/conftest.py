@@ -26,7 +26,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 #: Begun before all others. A worker is given its next work before it has finished what it has, so
 #: what comes after the two tests of the nemesis waits for them: a few short ones.
-_LONG_GROUPS = ("spark", "client", "conformance", "nemesis", "sim/test_history.py")
+_LONG_GROUPS = (
+    "spark",
+    "client",
+    "conformance",
+    "conformance-cluster",
+    "group_clients/test_members.py on three",
+    "nemesis",
+    "sim/test_history.py",
+)
 #: Begun next, those that take longest first.
 _LONG = (
     "spark/pipeline",
@@ -49,17 +57,27 @@ _LONG = (
 )
 #: Their own conftest says which of their tests stay together.
 _TOGETHER = ("client", "conformance", "spark")
+#: In the names of tests that run on three brokers, as `harness.brokers` gives them.
+_ON_THREE = "three brokers"
 #: Long tests that share nothing.
-_APART = ("crash", "sim/test_seeds.py", "transactions_clients")
+_APART = (
+    "crash",
+    "sim/test_seeds.py",
+    "transactions_clients/test_coordinator_killed.py",
+    "transactions_clients/test_random_transactions.py",
+    "transactions_clients/test_read_process_write.py",
+)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Keep the tests of a file together, for the fixtures that they share."""
+    """Keep the tests of a file together, for the fixtures that they share. Those on three brokers
+    share nothing with those on one."""
     for item in items:
         name = _name(item.path)
         if _group(item) is None and not _is_in(name, _TOGETHER + _APART):
-            item.add_marker(pytest.mark.xdist_group(name))
+            group = f"{name} on three" if _ON_THREE in item.name else name
+            item.add_marker(pytest.mark.xdist_group(group))
     yield
     items.sort(key=_rank)
 

@@ -1,9 +1,10 @@
-"""The broker under test and the clients that talk to it.
+"""The brokers under test and the clients that talk to them.
 
-Starts one `millstream serve` for the session, or uses the broker that
-MILLSTREAM_CONFORMANCE_BOOTSTRAP names (host:port), so that the same tests can be put to Apache
-Kafka. What needs Maven Central or npm is skipped, with the reason that scripts/setup-test-tools
-wrote down; everything else fails when it is missing.
+Every test runs on one broker and on three with three replicas of each topic, both started for the
+session. `make test` runs those on three brokers that `ON_THREE` names, the soak runs the others.
+MILLSTREAM_CONFORMANCE_BOOTSTRAP names other brokers (host:port, with commas in between), so that
+the same tests can be put to Apache Kafka. What needs Maven Central or npm is skipped, with the
+reason that scripts/setup-test-tools wrote down; everything else fails when it is missing.
 """
 
 from __future__ import annotations
@@ -29,20 +30,41 @@ from clients.kcat import KcatClient
 from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient
 from locations import CACHE, FOLDER, JARS, REPOSITORY
 
-from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
+from harness.broker_process import KEEPS_OLD_RECORDS
+from harness.brokers import ONE, THREE, started
 
 # Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
 MAY_BE_MISSING = {"jars", "kafkajs"}
 NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kcat",)}
+ELSEWHERE = os.environ.get("MILLSTREAM_CONFORMANCE_BOOTSTRAP")
+#: Tests that `make test` runs on three brokers too. Every client writes and reads every kind of
+#: record in every codec in the first of them; the admin clients do all that they can.
+ON_THREE = {
+    "test_written_by_one_read_by_another",
+    "test_idempotence",
+    "test_acks",
+    "test_seek_by_time",
+    "test_partitions_are_apart",
+}
+ADMIN_FILE = FOLDER / "test_admin.py"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests together, but for those that have a cluster of their own: each worker would
-    start a broker, a JVM and Node.js anew."""
+    """Keep the tests of the same brokers together, but for those that have a cluster of their own:
+    each worker would start brokers, a JVM and Node.js anew."""
     for item in items:
-        is_placed = item.get_closest_marker("xdist_group") is not None
-        if item.path.is_relative_to(FOLDER) and not is_placed:
-            item.add_marker(pytest.mark.xdist_group("conformance"))
+        if not item.path.is_relative_to(FOLDER) or item.get_closest_marker("xdist_group"):
+            continue
+        is_on_three = isinstance(item, pytest.Function) and _broker_count(item) == 3
+        group = "conformance-cluster" if is_on_three else "conformance"
+        item.add_marker(pytest.mark.xdist_group(group))
+        if is_on_three and item.originalname not in ON_THREE and item.path != ADMIN_FILE:
+            item.add_marker(pytest.mark.soak)
+
+
+def _broker_count(item: pytest.Function) -> int | None:
+    return item.callspec.params.get("bootstrap") if hasattr(item, "callspec") else None
 
 
 @pytest.fixture(scope="session")
@@ -64,17 +86,18 @@ def require_tool() -> Callable[[str], None]:
     return require
 
 
-@pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the broker under test."""
-    elsewhere = os.environ.get("MILLSTREAM_CONFORMANCE_BOOTSTRAP")
-    if elsewhere:
-        yield elsewhere
+@pytest.fixture(scope="session", params=[ELSEWHERE] if ELSEWHERE else [ONE, THREE])
+def bootstrap(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The addresses of the brokers under test."""
+    if ELSEWHERE:
+        yield ELSEWHERE
         return
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), KEEPS_OLD_RECORDS) as broker:
-        yield broker.bootstrap
-        broker.stop()
-        assert "Traceback" not in broker.log_text(), broker.log_text()
+    with started(tmp_path_factory.mktemp("brokers"), request.param, KEEPS_OLD_RECORDS) as brokers:
+        yield brokers.bootstrap
+        brokers.stop()
+        brokers.check_logs()
 
 
 @pytest.fixture(scope="session")

@@ -46,13 +46,16 @@ def admins_with(call: str) -> Iterator[Any]:
 @each_admin
 def test_create_list_describe_delete(admin: Admin, fresh_name: Callable[[], str]) -> None:
     topic = fresh_name()
-    create(admin, topic, 3, {})
+    nodes = sorted(node for node, _, _ in admin.describe_cluster()["brokers"])
+    admin.create_topic(topic, 3, {}, replicas=len(nodes))
     eventually(lambda: topic in admin.list_topics())
+    eventually(lambda: len(admin.describe_topic(topic)) == 3)
     partitions = sorted(admin.describe_topic(topic), key=lambda found: found["partition"])
     assert [found["partition"] for found in partitions] == [0, 1, 2]
-    node = admin.describe_cluster()["brokers"][0][0]
     for found in partitions:
-        assert (found["leader"], found["replicas"], found["isr"]) == (node, [node], [node])
+        assert found["leader"] == found["replicas"][0]
+        assert sorted(found["replicas"]) == sorted(found["isr"]) == nodes
+    assert {found["leader"] for found in partitions} == set(nodes), "each broker leads"
     admin.delete_topic(topic)
     eventually(lambda: topic not in admin.list_topics())
 
@@ -128,9 +131,9 @@ def test_delete_records(
 @each_admin
 def test_describe_cluster(admin: Admin, bootstrap: str) -> None:
     found = admin.describe_cluster()
-    ((node, host, port),) = found["brokers"]
-    assert f"{host}:{port}" == bootstrap
-    assert found["controller"] == node
+    addresses = {f"{host}:{port}" for _, host, port in found["brokers"]}
+    assert addresses == set(bootstrap.split(","))
+    assert found["controller"] in {node for node, _, _ in found["brokers"]}
     assert len(found["cluster_id"]) == 22
 
 
@@ -141,8 +144,10 @@ def test_describe_log_dirs(
     topic = new_topic(partitions=2)
     client_named("confluent").produce(topic, 1, [Record(b"k", bytes(1000))], Settings())
     sizes = admin.describe_log_dirs(topic)
-    assert sizes[0] == 0
-    assert 1000 < sizes[1] < 1200
+    replicas = len(admin.describe_cluster()["brokers"])
+    assert sizes[0] == [0] * replicas
+    assert len(sizes[1]) == replicas
+    assert all(1000 < size < 1200 for size in sizes[1])
 
 
 @each_admin

@@ -1,6 +1,6 @@
 """A group of members over one topic that is written to, and what may happen to it.
 
-    with Crew(broker, start, plan, chance) as crew:
+    with Crew(brokers, start, plan, chance) as crew:
         crew.settle()
         crew.kill(1)
         crew.finish()          # all is read; the checker finds nothing
@@ -14,6 +14,7 @@ import random
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+from uuid import uuid4
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -21,11 +22,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from group_clients.checker import violations
 from group_clients.feed import Feed
 from group_clients.member import Member, Orders, Start
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import wait_until
+from harness.brokers import Brokers
 from harness.seed import report
-
-TOPIC = "work"
-GROUP = "crew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +55,22 @@ class Crew:
 
     def __init__(
         self,
-        broker: BrokerProcess,
+        brokers: Brokers,
         start: Start,
         plan: Plan,
         chance: random.Random,
     ) -> None:
         self.plan = plan
-        self._bootstrap = broker.bootstrap
+        self._bootstrap = brokers.bootstrap
         self._start = start
         self._chance = chance
         self._partitions = plan.partitions
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        topic = NewTopic(TOPIC, plan.partitions, 1)
-        self._admin.create_topics([topic])[TOPIC].result(20)
-        self._feed = Feed(broker.bootstrap, TOPIC, plan.partitions, plan.records_per_second)
+        self._admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+        self._topic = f"work-{uuid4().hex}"
+        self._group = f"crew-{uuid4().hex}"
+        topic = NewTopic(self._topic, plan.partitions, len(brokers))
+        self._admin.create_topics([topic])[self._topic].result(20)
+        self._feed = Feed(brokers.bootstrap, self._topic, plan.partitions, plan.records_per_second)
         self.members: list[Member] = []
         self._gone: list[Member] = []
 
@@ -93,7 +94,9 @@ class Crew:
     def fill(self) -> None:
         """Start members until there are as many as planned."""
         plan = self.plan
-        orders = Orders(self._bootstrap, GROUP, TOPIC, plan.session_ms, plan.heartbeat_ms)
+        orders = Orders(
+            self._bootstrap, self._group, self._topic, plan.session_ms, plan.heartbeat_ms
+        )
         while len(self.members) < self.plan.members:
             name = f"{self._start.client.name}-{len(self.members) + len(self._gone)}"
             self.members.append(Member(self._start, name, orders))
@@ -175,8 +178,8 @@ class Crew:
 
     def add_partitions(self, count: int) -> None:
         self._partitions += count
-        wanted = [NewPartitions(TOPIC, self._partitions)]
-        self._admin.create_partitions(wanted)[TOPIC].result(20)
+        wanted = [NewPartitions(self._topic, self._partitions)]
+        self._admin.create_partitions(wanted)[self._topic].result(20)
         self._feed.widen(self._partitions)
         self.settle()
 
@@ -188,8 +191,8 @@ class Crew:
 
     def committed(self) -> dict[int, int]:
         """What the broker has, per partition; -1 where nothing was committed."""
-        wanted = [ConsumerGroupTopicPartitions(GROUP)]
-        found = self._admin.list_consumer_group_offsets(wanted)[GROUP].result(20)
+        wanted = [ConsumerGroupTopicPartitions(self._group)]
+        found = self._admin.list_consumer_group_offsets(wanted)[self._group].result(20)
         offsets = {each.partition: each.offset for each in found.topic_partitions or ()}
         return {number: offsets.get(number, -1) for number in range(self._partitions)}
 

@@ -35,7 +35,6 @@ class Feed:
         settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
-            "linger.ms": 5,
             "log_level": 0,
             "topic.metadata.refresh.interval.ms": 500,
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from group_clients.history import History
 from group_clients.member import Member, Orders, Start
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import wait_until
+from harness.brokers import ONE, THREE, Brokers, started
 
-TOPIC = "deliveries"
 PARTITIONS = 2
 RECORDS = 200
 SESSION_MS = 1500
@@ -29,18 +29,28 @@ SETTINGS = {
 }
 
 
+@pytest.fixture(scope="module", params=[ONE, THREE])
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as running:
+        yield running
+        running.check_logs()
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path, SETTINGS) as process:
-        admin = AdminClient({"bootstrap.servers": process.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(20)
-        yield process
+def topic(brokers: Brokers) -> str:
+    """One for each test; the group has its name."""
+    name = f"deliveries-{uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, len(brokers))])[name].result(20)
+    return name
 
 
-def produce(broker: BrokerProcess, first: int, end: int) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+def produce(brokers: Brokers, topic: str, first: int, end: int) -> None:
+    producer = Producer({"bootstrap.servers": brokers.bootstrap})
     for number in range(first, end):
-        producer.produce(TOPIC, str(number), partition=number % PARTITIONS)
+        producer.produce(topic, str(number), partition=number % PARTITIONS)
     assert producer.flush(20) == 0
 
 
@@ -54,13 +64,15 @@ def values(*histories: History) -> Counter[int]:
     )
 
 
-def crash_in_between(broker: BrokerProcess, start: Start, commit: str) -> tuple[History, History]:
+def crash_in_between(
+    brokers: Brokers, topic: str, start: Start, commit: str
+) -> tuple[History, History]:
     """What the member did that was killed between its two steps, and what its heir did."""
-    orders = Orders(broker.bootstrap, "crash", TOPIC, SESSION_MS, SESSION_MS // 6, commit=commit)
+    orders = Orders(brokers.bootstrap, topic, topic, SESSION_MS, SESSION_MS // 6, commit=commit)
     with ExitStack() as stack:
         victim = Member(start, "victim", orders)
         stack.callback(victim.dispose)
-        produce(broker, 0, RECORDS // 2)
+        produce(brokers, topic, 0, RECORDS // 2)
         half = dict.fromkeys(range(PARTITIONS), RECORDS // 2 // PARTITIONS)
 
         def is_half_done() -> bool:
@@ -70,7 +82,7 @@ def crash_in_between(broker: BrokerProcess, start: Start, commit: str) -> tuple[
 
         wait_until(is_half_done, "the first half", 90)
         victim.ask_to_hold()
-        produce(broker, RECORDS // 2, RECORDS)
+        produce(brokers, topic, RECORDS // 2, RECORDS)
         victim.wait_for_hold()
         victim.kill()
         heir = Member(start, "heir", orders)
@@ -87,9 +99,9 @@ def crash_in_between(broker: BrokerProcess, start: Start, commit: str) -> tuple[
 
 
 def test_at_least_once_processes_again_what_was_not_committed(
-    broker: BrokerProcess, start_of: Callable[[str], Start]
+    brokers: Brokers, topic: str, start_of: Callable[[str], Start]
 ) -> None:
-    victim, heir = crash_in_between(broker, start_of("confluent-classic"), "after")
+    victim, heir = crash_in_between(brokers, topic, start_of("confluent-classic"), "after")
     processed = values(victim, heir)
     assert processed.keys() == set(range(RECORDS)), "something was lost"
     twice = {number for number, times in processed.items() if times > 1}
@@ -103,9 +115,9 @@ def test_at_least_once_processes_again_what_was_not_committed(
 
 
 def test_at_most_once_never_sees_again_what_was_committed(
-    broker: BrokerProcess, start_of: Callable[[str], Start]
+    brokers: Brokers, topic: str, start_of: Callable[[str], Start]
 ) -> None:
-    victim, heir = crash_in_between(broker, start_of("confluent-classic"), "before")
+    victim, heir = crash_in_between(brokers, topic, start_of("confluent-classic"), "before")
     processed = values(victim, heir)
     assert set(processed.values()) == {1}, "something came twice"
     lost = set(range(RECORDS)) - processed.keys()

@@ -8,16 +8,18 @@ long run goes through everything that can happen.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from group_clients.crew import Crew, Plan
 from group_clients.member import CLIENTS, Start
-from harness.broker_process import BrokerProcess
+from harness.brokers import COUNT_NAMES, ONE, THREE, Brokers, started
 from harness.seed import choose_seed
 
 QUICK = Plan(
@@ -29,29 +31,60 @@ FULL = Plan(
 ROUNDS = int(os.environ.get("GROUP_ROUNDS", "2"))
 
 
-@pytest.mark.parametrize("name", ["confluent-classic", "confluent-consumer"])
-def test_a_small_group(tmp_path: Path, start_of: Callable[[str], Start], name: str) -> None:
+#: What `make test` runs, by the number of brokers: each client once, in each protocol it knows. The
+#: soak runs the others.
+QUICK_CASES = [
+    ("confluent-classic", 1),
+    ("confluent-consumer", 1),
+    ("confluent-consumer", 3),
+    ("aiokafka", 3),
+    ("kafka-python", 3),
+    ("kafkajs", 3),
+    ("java-classic", 3),
+    ("java-consumer", 3),
+]
+
+
+def small_groups() -> Iterator[Any]:
+    """Every client on one broker and on three."""
+    for case in itertools.product(CLIENTS, (1, 3)):
+        marks = () if case in QUICK_CASES else (pytest.mark.soak,)
+        yield pytest.param(*case, marks=marks, id=f"{case[0]}-{COUNT_NAMES[case[1]]}")
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    with started(tmp_path_factory.mktemp("brokers"), request.param, QUICK.settings()) as running:
+        yield running
+        running.check_logs()
+
+
+@pytest.mark.parametrize(
+    ("name", "brokers"), list(small_groups()), indirect=["brokers"], scope="module"
+)
+def test_a_small_group(brokers: Brokers, start_of: Callable[[str], Start], name: str) -> None:
     chance = random.Random(choose_seed("GROUP_SEED"))
-    with (
-        BrokerProcess(tmp_path, QUICK.settings()) as broker,
-        Crew(broker, start_of(name), QUICK, chance) as crew,
-    ):
+    with Crew(brokers, start_of(name), QUICK, chance) as crew:
         crew.settle()
         crew.kill(1)
         crew.add_partitions(3)
         crew.fence_one()
         crew.finish()
-        assert "Traceback" not in broker.log_text()
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("count", [ONE, THREE])
 @pytest.mark.parametrize("name", CLIENTS)
-def test_eight_members(tmp_path: Path, start_of: Callable[[str], Start], name: str) -> None:
+def test_eight_members(
+    tmp_path: Path, start_of: Callable[[str], Start], name: str, count: int
+) -> None:
     chance = random.Random(choose_seed("GROUP_SEED"))
     with (
-        BrokerProcess(tmp_path, FULL.settings()) as broker,
-        Crew(broker, start_of(name), FULL, chance) as crew,
+        started(tmp_path, count, FULL.settings()) as brokers,
+        Crew(brokers, start_of(name), FULL, chance) as crew,
     ):
         crew.settle()
         for _ in range(ROUNDS):
@@ -67,4 +100,4 @@ def test_eight_members(tmp_path: Path, start_of: Callable[[str], Start], name: s
             for happening in happenings:
                 happening()
         crew.finish()
-        assert "Traceback" not in broker.log_text()
+        brokers.check_logs()

@@ -11,8 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from group_clients.member import Member, Orders, Start
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import wait_until
+from harness.brokers import ONE, THREE, Brokers, started
 from harness.raw_client import RawClient
+from harness.raw_transaction import GROUP as OF_A_GROUP
 from millstream.coordination.placement import partition_of
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.groups.record import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
@@ -62,21 +64,19 @@ def epoch_of(client: RawClient) -> int:
     return found[0]
 
 
-def roll(
-    broker: BrokerProcess, start: Start, count: int, epoch: Callable[[RawClient], int]
-) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PART * count, 1)])[TOPIC].result(20)
+def roll(brokers: Brokers, start: Start, count: int, epoch: Callable[[RawClient], int]) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PART * count, len(brokers))])[TOPIC].result(20)
 
     def new_member(place: int, life: int) -> Member:
         orders = Orders(
-            broker.bootstrap, GROUP, TOPIC, SESSION_MS, HEARTBEAT_MS, instance_id=f"place-{place}"
+            brokers.bootstrap, GROUP, TOPIC, SESSION_MS, HEARTBEAT_MS, instance_id=f"place-{place}"
         )
         member = Member(start, f"place-{place}-{life}", orders)
         stack.callback(member.dispose)
         return member
 
-    with ExitStack() as stack, RawClient(broker.host, broker.port) as client:
+    with ExitStack() as stack, brokers.coordinator_client(GROUP, OF_A_GROUP) as client:
         members = [new_member(place, 0) for place in range(count)]
         for member in members:
             wait_for_part(member)
@@ -111,6 +111,7 @@ def moves_of(member: Member) -> int:
     return len(ownerships) + sum(each.end_at is not None for each in ownerships)
 
 
+@pytest.mark.parametrize("broker_count", [ONE, THREE])
 @pytest.mark.parametrize(
     ("count", "name"),
     [
@@ -123,10 +124,10 @@ def moves_of(member: Member) -> int:
     ],
 )
 def test_a_rolling_restart_moves_nothing(
-    tmp_path: Path, start_of: Callable[[str], Start], count: int, name: str
+    tmp_path: Path, start_of: Callable[[str], Start], count: int, name: str, broker_count: int
 ) -> None:
     start = start_of(name)
     epoch = generation_of if start.client.protocol == "classic" else epoch_of
-    with BrokerProcess(tmp_path, SETTINGS) as broker:
-        roll(broker, start, count, epoch)
-        assert "Traceback" not in broker.log_text()
+    with started(tmp_path, broker_count, SETTINGS) as brokers:
+        roll(brokers, start, count, epoch)
+        brokers.check_logs()

@@ -84,6 +84,7 @@ class BrokerProcess:
         self.start_seconds_max = start_seconds_max
         self.prefix = list(prefix)
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_told_to_stop = False
         #: Of a start that failed, where the process ended by itself.
         self.exit_code: int | None = None
 
@@ -157,6 +158,7 @@ class BrokerProcess:
     def kill(self) -> None:
         """`kill -9`; nothing if it does not run."""
         process, self._process = self._process, None
+        self._is_told_to_stop = False
         if process is not None:
             process.kill()
             process.wait()
@@ -165,6 +167,7 @@ class BrokerProcess:
         """Ask it to stop, without waiting for that."""
         assert self._process is not None, "the broker is not running"
         self._process.send_signal(signal.SIGTERM)
+        self._is_told_to_stop = True
 
     def pause(self) -> None:
         assert self._process is not None, "the broker is not running"
@@ -178,7 +181,10 @@ class BrokerProcess:
         """Ask it to stop; fail unless it ends in time with exit code 0."""
         process, self._process = self._process, None
         assert process is not None, "the broker is not running"
-        process.send_signal(signal.SIGTERM)
+        if not self._is_told_to_stop:
+            # A second signal would kill a broker that is about to exit.
+            process.send_signal(signal.SIGTERM)
+        self._is_told_to_stop = False
         try:
             code = process.wait(seconds_max)
         except subprocess.TimeoutExpired:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from harness.history import Assign, Outcome, Poll, Recorder, Seen, Send, Step
 
 INPUT, OUTPUT = "input", "output"
-PARTITIONS = {INPUT: 3, OUTPUT: 2}
+PARTITIONS = {INPUT: 12, OUTPUT: 12}
 TRANSACTION_TIMEOUT_MS = 3000
 GROUP = "movers"
 
@@ -36,8 +37,10 @@ _INIT_ATTEMPTS_MAX = 20
 _COMMIT_ATTEMPTS_MAX = 10
 _ABORT_SHARE = 0.2
 _ZOMBIE_SHARE = 0.05
-_SENDS_MAX = 8
-_POLL_RECORDS_MAX = 20
+_SENDS_MAX = 60
+#: After how many of the sends the writer waits for all of them. The others are pipelined.
+_FLUSH_SHARE = 0.01
+_POLL_RECORDS_MAX = 60
 _POLL_SECONDS = 0.1
 #: What a client may be told while the broker is down or comes back.
 _PASSING = {
@@ -105,6 +108,12 @@ def seen_in(messages: Sequence[Message]) -> dict[str, list[Seen]]:
     return dict(seen)
 
 
+def tell(error: KafkaException) -> None:
+    """Say on standard error why a transaction failed: its outcome alone does not."""
+    sys.stderr.write(f"{error.args[0]!r}\n")
+    sys.stderr.flush()
+
+
 class TransactionalProducer:
     """A producer that is replaced by a new one of the same id when it can not go on."""
 
@@ -113,7 +122,6 @@ class TransactionalProducer:
             **connection(bootstrap),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-            "linger.ms": 2,
         }
         self._producer = self._open()
 
@@ -139,8 +147,9 @@ class TransactionalProducer:
             self._send(sends, chance, offsets)
             if consumer is not None:
                 self._send_positions(consumer)
-        except KafkaException:
+        except KafkaException as error:
             # It was never asked to be committed.
+            tell(error)
             self._producer = self._open()
             outcome = Outcome.FAIL
         else:
@@ -158,7 +167,7 @@ class TransactionalProducer:
         for send in sends:
             topic, _, number = send.partition.rpartition("-")
             self._producer.produce(topic, send.value, partition=int(number), on_delivery=delivered)
-            if chance.random() < 0.1:
+            if chance.random() < _FLUSH_SHARE:
                 self._producer.flush(_CALL_SECONDS_MAX)
 
     def _send_positions(self, consumer: Consumer) -> None:
@@ -193,6 +202,7 @@ class TransactionalProducer:
             try:
                 producer.commit_transaction(_CALL_SECONDS_MAX)
             except KafkaException as error:
+                tell(error)
                 if error.args[0].txn_requires_abort():
                     return Outcome.FAIL, False
                 if not error.args[0].retriable():
@@ -261,6 +271,9 @@ class Actor:
     def _value(self) -> str:
         return f"{self._options.name}:{next(self._numbers)}"
 
+    def _output(self) -> str:
+        return partition_name(OUTPUT, self._chance.randrange(PARTITIONS[OUTPUT]))
+
     def _producer(self) -> TransactionalProducer:
         return TransactionalProducer(self._options.bootstrap, self._options.transactional_id)
 
@@ -288,8 +301,7 @@ class Actor:
                 break
             if not messages:
                 continue
-            partition = partition_name(OUTPUT, self._chance.randrange(PARTITIONS[OUTPUT]))
-            sends = [Send(partition, self._value()) for _ in messages]
+            sends = [Send(self._output(), self._value()) for _ in messages]
             self._recorder.begin(sends)
             outcome, sent = producer.transact(sends, self._chance, member.consumer)
             poll = Poll(seen_in(messages), group=GROUP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.broker_process import BrokerProcess
+from harness.brokers import Brokers
 from transactions_clients.actor import TRANSACTION_TIMEOUT_MS, all_partitions, partition_name
 from transactions_clients.program import Program
 
 TESTS = Path(__file__).resolve().parent.parent
 ROLES = ("writer", "writer", "java writer", "mover", "mover", "reader", "watcher")
+#: In librdkafka's words, and in Java's.
+_OUT_OF_ORDER = re.compile("OUT_OF_ORDER_SEQUENCE_NUMBER|OutOfOrderSequence")
 _OVERTIME_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 0.5
 
 
@@ -37,12 +40,12 @@ class Cast:
 
     def __init__(
         self,
-        broker: BrokerProcess,
+        brokers: Brokers,
         java_writer: Program | None,
         folder: Path,
         chance: random.Random,
     ) -> None:
-        self._broker = broker
+        self._brokers = brokers
         self._java_writer = java_writer
         self._folder = folder
         self._chance = chance
@@ -70,7 +73,7 @@ class Cast:
 
     def _command(self, role: str, name: str, transactional_id: str) -> list[str]:
         given = {
-            "bootstrap": self._broker.bootstrap,
+            "bootstrap": self._brokers.bootstrap,
             "name": name,
             "history": str(self._folder / f"{name}.jsonl"),
             "seed": str(self._chance.randrange(1 << 30)),
@@ -91,6 +94,13 @@ class Cast:
         everybody = len(written) == len(ROLES) and all(b'"type":"ok"' in each for each in written)
         return everybody and any(b'"type":"fail"' in each for each in written)
 
+    def check_order(self) -> None:
+        """No producer may have been told that its records are out of order. Once something has
+        happened to brokers or clients, some may: a client that gave up one batch sends the next."""
+        for path in sorted(self._folder.glob("*.errors")):
+            text = path.read_text(errors="replace")
+            assert not _OUT_OF_ORDER.search(text), f"{path.stem}: {text[-3000:]}"
+
     def strike(self) -> str:
         """Something happens to somebody; tells what."""
         event = self._chance.choices(
@@ -98,8 +108,9 @@ class Cast:
         )[0]
         match event:
             case "broker":
-                self._broker.kill()
-                self._broker.start()
+                node_id = self._chance.choice(self._brokers.node_ids)
+                self._brokers.kill(node_id)
+                self._brokers.start(node_id)
             case "kill":
                 # Whatever it had open is for the coordinator to end, once its time is over.
                 self._start(self._end_one().role)
@@ -144,9 +155,9 @@ class Cast:
 
 @contextmanager
 def cast_of(
-    broker: BrokerProcess, java_writer: Program | None, folder: Path, chance: random.Random
+    brokers: Brokers, java_writer: Program | None, folder: Path, chance: random.Random
 ) -> Iterator[Cast]:
-    cast = Cast(broker, java_writer, folder, chance)
+    cast = Cast(brokers, java_writer, folder, chance)
     try:
         cast.start_all()
         yield cast

@@ -28,11 +28,16 @@ def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program_named(java_classes: Path) -> Callable[[str], Program]:
     """Finds a program. What needs Maven Central or npm is skipped where those can't be reached."""
     programs = {
-        "confluent": python_program("confluent_processor"),
-        "aiokafka": python_program("aiokafka_processor"),
-        "kafkajs": node_program(),
+        "confluent": python_program("processors/confluent_processor.py"),
+        "aiokafka": python_program("processors/aiokafka_processor.py"),
+        "kafkajs": node_program("processors/processor.js"),
         "java": java_program("Processor", java_classes),
         "java writer": java_program("Writer", java_classes),
+        "confluent sender": python_program("senders/confluent_sender.py"),
+        "aiokafka sender": python_program("senders/aiokafka_sender.py"),
+        "kafka-python sender": python_program("senders/kafka_python_sender.py"),
+        "kafkajs sender": node_program("senders/sender.js"),
+        "java sender": java_program("Sender", java_classes),
     }
 
     def find(name: str) -> Program:

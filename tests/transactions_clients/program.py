@@ -28,8 +28,9 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def python_program(name: str) -> Program:
-    return Program([sys.executable, str(FOLDER / "processors" / f"{name}.py")])
+def python_program(path: str) -> Program:
+    """`path` is relative to this folder."""
+    return Program([sys.executable, str(FOLDER / path)])
 
 
 def java_program(name: str, classes: Path) -> Program:
@@ -37,9 +38,10 @@ def java_program(name: str, classes: Path) -> Program:
     return Program([*JVM, "-cp", f"{classes}:{JARS}", name], ("java", "jars"))
 
 
-def node_program() -> Program:
+def node_program(path: str) -> Program:
+    """`path` is relative to this folder."""
     environment = {"NODE_PATH": str(CACHE / "node" / "node_modules")}
-    command = ["node", str(FOLDER / "processors" / "processor.js")]
+    command = ["node", str(FOLDER / path)]
     return Program(command, ("node", "kafkajs"), environment)
 
 

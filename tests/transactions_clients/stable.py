@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.broker_process import wait_until
+from harness.brokers import Brokers
 from harness.raw_client import RawClient
 from millstream.wire.messages.list_offsets import LATEST, ListOffsetsRequest
 
@@ -24,3 +26,18 @@ def stable_offset(client: RawClient, topic: str, partition: int = 0) -> int:
     row = client.call(request).topics[0].partitions[0]
     assert row.error_code == 0, row
     return int(row.offset)
+
+
+def quiet_end(brokers: Brokers, topic: str, partition: int) -> int:
+    """The end of a partition, once no transaction is open there."""
+    found: list[int] = []
+
+    def is_quiet() -> bool:
+        with brokers.leader(topic, partition) as client:
+            end = int(client.list_offset(topic, LATEST, partition).offset)
+            if stable_offset(client, topic, partition) == end:
+                found.append(end)
+        return bool(found)
+
+    wait_until(is_quiet, f"the end of every transaction in {topic}-{partition}", 90)
+    return found[0]

@@ -14,44 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.process_cluster import ProcessCluster
-from harness.raw_transaction import TRANSACTION
+from harness.brokers import started
 from transactions_clients.program import Program
 from transactions_clients.stable import SETTINGS
 from transactions_clients.test_read_process_write import check_output
 from transactions_clients.work import INPUT, OUTPUT, PARTITIONS, Work
 
-INPUTS_PER_ROUND = 10
+INPUTS_PER_ROUND = 120
 #: When the coordinator is killed; the processor goes on at the same time.
 MOMENTS = ("sent", "ready")
 #: More than the 30 s that each of the processor's calls may take.
 PATIENCE_S = 40.0
-#: What is coordinated outlives a broker.
-REPLICATED = {
-    "min.insync.replicas": 2,
-    "offsets.topic.replication.factor": 3,
-    "transaction.state.log.replication.factor": 3,
-}
-
-
-class Victim:
-    """The broker that coordinates the processor's transactions, for `Work`."""
-
-    def __init__(self, cluster: ProcessCluster) -> None:
-        self._cluster = cluster
-        self.bootstrap = cluster.bootstrap
-        self.killed: list[int] = []
-
-    def kill(self) -> None:
-        number = self._cluster.coordinator("processor", TRANSACTION)
-        self._cluster[number].kill()
-        self.killed.append(number)
-
-    def start(self) -> None:
-        """Not yet: the others have to do without it."""
-
-    def return_last(self) -> None:
-        self._cluster[self.killed[-1]].start()
 
 
 @pytest.mark.soak
@@ -59,23 +32,21 @@ class Victim:
 def test_each_input_is_in_the_output_once(
     tmp_path: Path, program_named: Callable[[str], Program]
 ) -> None:
-    with ProcessCluster(tmp_path, settings={**SETTINGS, **REPLICATED}) as cluster:
+    with started(tmp_path, 3, SETTINGS) as brokers:
         for topic in (INPUT, OUTPUT):
-            cluster.create_topic(topic, PARTITIONS)
-        victim = Victim(cluster)
-        work = Work(victim, program_named("confluent"), tmp_path, PATIENCE_S)
+            brokers.create_topic(topic, PARTITIONS)
+        work = Work(brokers, program_named("confluent"), tmp_path, PATIENCE_S)
         try:
             for moment in MOMENTS:
                 work.add_inputs(INPUTS_PER_ROUND)
                 while work.advance().point != moment:
                     work.go()
                 work.go()
-                work.kill_broker()
+                killed = work.kill_broker()
+                # The others have to do without it.
                 work.finish()
-                victim.return_last()
+                brokers.start(killed)
         finally:
             work.kill_processor()
-        check_output(work, cluster.bootstrap)
-        assert len(victim.killed) == len(MOMENTS)
-        for broker in cluster:
-            assert "Traceback" not in broker.log_text()
+        check_output(work, brokers.bootstrap)
+        brokers.check_logs()

@@ -18,11 +18,12 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import wait_until
+from harness.brokers import ONE, THREE, Brokers, started
 from harness.raw_client import RawClient, records_of
 from millstream.records.batch import scan
 from millstream.wire.messages.list_offsets import LATEST
-from transactions_clients.stable import SETTINGS, stable_offset
+from transactions_clients.stable import SETTINGS, quiet_end, stable_offset
 
 TIMEOUT_MS = 3000
 UNSTUCK_SECONDS_MAX = 60.0
@@ -46,24 +47,25 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as process:
-        yield process
-        assert "Traceback" not in process.log_text()
+@pytest.fixture(scope="module", params=[ONE, THREE])
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as running:
+        yield running
+        running.check_logs()
 
 
 @pytest.fixture
-def topic(broker: BrokerProcess) -> str:
+def topic(brokers: Brokers) -> str:
     """One for each test; transactional ids and the group are named after it."""
     name = f"events-{uuid4().hex}"
-    with RawClient(broker.host, broker.port) as client:
-        client.create_topic(name)
+    brokers.create_topic(name)
     return name
 
 
-def die_in_a_transaction(broker: BrokerProcess, topic: str) -> None:
-    command = [sys.executable, "-c", _DEAD, broker.bootstrap, topic, str(TIMEOUT_MS)]
+def die_in_a_transaction(brokers: Brokers, topic: str) -> None:
+    command = [sys.executable, "-c", _DEAD, brokers.bootstrap, topic, str(TIMEOUT_MS)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -72,9 +74,9 @@ def die_in_a_transaction(broker: BrokerProcess, topic: str) -> None:
         process.kill()
 
 
-def commit(broker: BrokerProcess, topic: str, name: str, *values: str) -> None:
+def commit(brokers: Brokers, topic: str, name: str, *values: str) -> None:
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "transactional.id": f"{topic} {name}"}
+        {"bootstrap.servers": brokers.bootstrap, "transactional.id": f"{topic} {name}"}
     )
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -86,13 +88,13 @@ def commit(broker: BrokerProcess, topic: str, name: str, *values: str) -> None:
 class Reader:
     """Reads committed records from the start; keeps what librdkafka says of its lag."""
 
-    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+    def __init__(self, brokers: Brokers, topic: str) -> None:
         self._topic = topic
         self.values: list[str] = []
         self.statistics: dict[str, Any] = {}
         self._consumer = Consumer(
             {
-                "bootstrap.servers": broker.bootstrap,
+                "bootstrap.servers": brokers.bootstrap,
                 "group.id": topic,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
@@ -124,8 +126,8 @@ class Reader:
 
 
 @pytest.fixture
-def reader(broker: BrokerProcess, topic: str) -> Iterator[Reader]:
-    made = Reader(broker, topic)
+def reader(brokers: Brokers, topic: str) -> Iterator[Reader]:
+    made = Reader(brokers, topic)
     yield made
     made.close()
 
@@ -143,15 +145,17 @@ def abort_time_ms(client: RawClient, topic: str) -> int | None:
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["broker lives", "broker is killed"])
 def test_readers_go_on_when_the_timeout_aborts_the_transaction(
-    broker: BrokerProcess, topic: str, reader: Reader, is_killed: bool
+    brokers: Brokers, topic: str, reader: Reader, is_killed: bool
 ) -> None:
-    commit(broker, topic, "before", "before")
-    die_in_a_transaction(broker, topic)
-    commit(broker, topic, "after", "after")
+    commit(brokers, topic, "before", "before")
+    die_in_a_transaction(brokers, topic)
+    commit(brokers, topic, "after", "after")
     if is_killed:
-        broker.kill()
-        broker.start()
-    with RawClient(broker.host, broker.port) as client:
+        leader = brokers.leader_id(topic)
+        brokers.kill(leader)
+        brokers.start(leader)
+        brokers.wait_until_in_sync(topic)
+    with brokers.leader(topic) as client:
         (first, *_) = [r for r in client.read_all(topic) if r.value == b"dead 1"]
 
         def is_past_the_transaction() -> bool:
@@ -168,32 +172,37 @@ def test_readers_go_on_when_the_timeout_aborts_the_transaction(
 
 
 def test_a_successor_frees_readers_before_the_timeout(
-    broker: BrokerProcess, topic: str, reader: Reader
+    brokers: Brokers, topic: str, reader: Reader
 ) -> None:
-    die_in_a_transaction(broker, topic)
-    commit(broker, topic, "dead", "risen")
+    die_in_a_transaction(brokers, topic)
+    commit(brokers, topic, "dead", "risen")
     wait_until(lambda: reader.poll() == ["risen"], "the successor's record", UNSTUCK_SECONDS_MAX)
 
 
-def describe_group(broker: BrokerProcess, group_id: str) -> dict[str, Any]:
+def describe_group(brokers: Brokers, group_id: str) -> dict[str, Any]:
     program = str(Path(sys.executable).with_name("millstream"))
-    command = [program, "group", "describe", group_id, "--json", "-b", broker.bootstrap]
+    command = [program, "group", "describe", group_id, "--json", "-b", brokers.bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def test_the_lag_is_what_a_reader_has_not_read(
-    broker: BrokerProcess, topic: str, reader: Reader
+    brokers: Brokers, topic: str, reader: Reader
 ) -> None:
-    commit(broker, topic, "before", "before 1", "before 2")
-    die_in_a_transaction(broker, topic)
-    commit(broker, topic, "after", "after")
-    with RawClient(broker.host, broker.port) as client:
-        end = client.list_offset(topic, LATEST).offset
+    commit(brokers, topic, "before", "before 1", "before 2")
+    die_in_a_transaction(brokers, topic)
+    commit(brokers, topic, "after", "after")
+    with brokers.leader(topic) as client:
         wait_until(lambda: len(reader.poll()) == 2, "what is committed", UNSTUCK_SECONDS_MAX)
         reader.commit(1)
-        assert lag_of(broker, topic) == end - 1
+
+        def is_told_the_lag() -> bool:
+            # The last commit may have been answered before its marker was written.
+            end = client.list_offset(topic, LATEST).offset
+            return lag_of(brokers, topic) == end - 1
+
+        wait_until(is_told_the_lag, "the lag behind the log's end", UNSTUCK_SECONDS_MAX)
 
         def is_told_the_stable_offset() -> bool:
             stable = stable_offset(client, topic)
@@ -203,11 +212,11 @@ def test_the_lag_is_what_a_reader_has_not_read(
 
         wait_until(is_told_the_stable_offset, "librdkafka's own lag", UNSTUCK_SECONDS_MAX)
         wait_until(lambda: "after" in reader.poll(), "the end", UNSTUCK_SECONDS_MAX)
-        end = client.list_offset(topic, LATEST).offset
+        end = quiet_end(brokers, topic, 0)
         reader.commit(end)
-        assert lag_of(broker, topic) == 0
+        assert lag_of(brokers, topic) == 0
 
 
-def lag_of(broker: BrokerProcess, group_id: str) -> int:
-    (row,) = describe_group(broker, group_id)["partitions"]
+def lag_of(brokers: Brokers, group_id: str) -> int:
+    (row,) = describe_group(brokers, group_id)["partitions"]
     return int(row["lag"])

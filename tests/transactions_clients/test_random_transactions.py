@@ -14,14 +14,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import wait_until
+from harness.brokers import ONE, THREE, Brokers, started
 from harness.checker import check, explain
 from harness.history import Operation, Outcome, Poll, Recorder, Seen, read_history
-from harness.raw_client import RawClient
 from harness.seed import choose_seed, report
-from millstream.wire.messages.list_offsets import LATEST
 from transactions_clients.actor import (
     INPUT,
     OUTPUT,
@@ -33,7 +32,7 @@ from transactions_clients.actor import (
 )
 from transactions_clients.cast import cast_of
 from transactions_clients.program import Program
-from transactions_clients.stable import SETTINGS, stable_offset
+from transactions_clients.stable import SETTINGS, quiet_end
 
 ROUNDS_QUICK = 6
 ROUNDS_SOAK = int(os.environ.get("TRANSACTION_ROUNDS", "200"))
@@ -43,6 +42,7 @@ LAST_READ_SECONDS_MAX = 60.0
 ROLLING = {"segment.bytes": 4096, "index.interval.bytes": 512}
 
 
+@pytest.mark.parametrize("count", [ONE, THREE])
 @pytest.mark.parametrize(
     "rounds",
     [
@@ -51,23 +51,23 @@ ROLLING = {"segment.bytes": 4096, "index.interval.bytes": 512}
     ],
 )
 def test_histories_of_random_transactions_are_sound(
-    tmp_path: Path, java_writer: Program | None, rounds: int
+    tmp_path: Path, java_writer: Program | None, rounds: int, count: int
 ) -> None:
     chance = random.Random(choose_seed("TRANSACTION_SEED"))
     folder = tmp_path / "histories"
     folder.mkdir()
     strikes: Counter[str] = Counter()
-    with BrokerProcess(tmp_path, SETTINGS) as broker:
-        with RawClient(broker.host, broker.port) as client:
-            client.create_topic(INPUT, PARTITIONS[INPUT])
-            client.create_topic(OUTPUT, PARTITIONS[OUTPUT], ROLLING)
-        with cast_of(broker, java_writer, folder, chance) as cast:
+    with started(tmp_path, count, SETTINGS) as brokers:
+        brokers.create_topic(INPUT, PARTITIONS[INPUT])
+        brokers.create_topic(OUTPUT, PARTITIONS[OUTPUT], ROLLING)
+        with cast_of(brokers, java_writer, folder, chance) as cast:
             wait_until(cast.is_under_way, "everybody at work", START_SECONDS_MAX)
+            cast.check_order()
             for _ in range(rounds):
                 time.sleep(chance.uniform(0.2, 1.5))
                 strikes[cast.strike()] += 1
-        read_to_the_end(broker, folder / "last.jsonl")
-        assert "Traceback" not in broker.log_text()
+        read_to_the_end(brokers, folder / "last.jsonl")
+        brokers.check_logs()
     history = read_history(cast.histories())
     report(f"{dict(strikes)}; {describe(history)}")
     anomalies = check(history)
@@ -75,30 +75,19 @@ def test_histories_of_random_transactions_are_sound(
     assert_something_happened(history)
 
 
-def read_to_the_end(broker: BrokerProcess, path: Path) -> None:
+def read_to_the_end(brokers: Brokers, path: Path) -> None:
     """Once every transaction is over, a reader takes each partition from its start to its end."""
-    with RawClient(broker.host, broker.port) as client:
-        ends = {
-            partition_name(each.topic, each.partition): quiet_end(client, each)
-            for each in all_partitions()
-        }
+    for topic in PARTITIONS:
+        brokers.wait_until_in_sync(topic)
+    ends = {
+        partition_name(each.topic, each.partition): quiet_end(brokers, each.topic, each.partition)
+        for each in all_partitions()
+    }
     with Recorder(path, "last", time.monotonic_ns) as recorder:
         recorder.begin()
-        recorder.end(Outcome.OK, [Poll(_read_up_to(broker.bootstrap, ends))])
+        recorder.end(Outcome.OK, [Poll(_read_up_to(brokers.bootstrap, ends))])
         recorder.begin()
         recorder.end(Outcome.OK, [Poll({}, ends=ends)])
-
-
-def quiet_end(client: RawClient, place: TopicPartition) -> int:
-    """The end of a partition, once no transaction is open there."""
-    topic, partition = place.topic, place.partition
-
-    def is_quiet() -> bool:
-        end = client.list_offset(topic, LATEST, partition).offset
-        return bool(stable_offset(client, topic, partition) == end)
-
-    wait_until(is_quiet, f"the end of every transaction in {topic}-{partition}", 90)
-    return int(client.list_offset(topic, LATEST, partition).offset)
 
 
 def _read_up_to(bootstrap: str, ends: dict[str, int]) -> dict[str, list[Seen]]:

@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from harness.broker_process import wait_until
+from harness.brokers import Brokers
+from harness.raw_transaction import GROUP, TRANSACTION
 from transactions_clients.actor import connection, reader_settings
 from transactions_clients.processor import POINT_SECONDS_MAX, Processor, Reached, StuckError
 from transactions_clients.program import Program
 
 INPUT, OUTPUT = "input", "output"
-PARTITIONS = 2
+PARTITIONS = 12
+TRANSACTIONAL_ID, GROUP_ID = "processor", "group"
 READ_SECONDS_MAX = 60.0
 FINISH_SECONDS_MAX = 120.0
 
 #: Partition and offset.
 Place: TypeAlias = tuple[int, int]
-
-
-class Broker(Protocol):
-    """What is killed, and serves again some time after `start`."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-    def kill(self) -> None: ...
-
-    def start(self) -> None: ...
 
 
 class Work:
@@ -44,15 +36,15 @@ class Work:
     without, that is a failure."""
 
     def __init__(
-        self, broker: Broker, program: Program, folder: Path, patience_s: float | None = None
+        self, brokers: Brokers, program: Program, folder: Path, patience_s: float | None = None
     ) -> None:
-        self._broker = broker
+        self._brokers = brokers
         self._patience_s = patience_s
         self._program = program
         self._folder = folder
         self._attempts = 0
         self._processor: Processor | None = None
-        self._producer = Producer(connection(broker.bootstrap))
+        self._producer = Producer(connection(brokers.bootstrap))
         self.inputs: list[list[str]] = [[] for _ in range(PARTITIONS)]
         #: Keys of transactions whose processor died before EndTxn, with how much they had sent.
         self.aborted: dict[str, int] = {}
@@ -85,7 +77,7 @@ class Work:
     def _employed(self) -> Processor:
         if self._processor is None:
             self._attempts += 1
-            arguments = [self._broker.bootstrap, "processor", "group", INPUT, OUTPUT]
+            arguments = [self._brokers.bootstrap, TRANSACTIONAL_ID, GROUP_ID, INPUT, OUTPUT]
             self._processor = Processor(self._program, arguments, self._attempts, self._folder)
         return self._processor
 
@@ -105,10 +97,19 @@ class Work:
         self.kill_processor()
         self._broker_died = died
 
-    def kill_broker(self) -> None:
-        self._broker.kill()
-        self._broker.start()
+    def kill_broker(self, *, spares_group: bool = False) -> int:
+        """Kill the coordinator of the processor's transactions; the caller starts it again.
+
+        With `spares_group`, another broker is killed where that one also coordinates the group.
+        """
+        node_id = self._brokers.coordinator(TRANSACTIONAL_ID, TRANSACTION)
+        if spares_group and len(self._brokers) > 1:
+            spared = self._brokers.coordinator(GROUP_ID, GROUP)
+            others = [each for each in self._brokers.node_ids if each != spared]
+            node_id = node_id if node_id in others else others[0]
+        self._brokers.kill(node_id)
         self._broker_died = True
+        return node_id
 
     def finish(self) -> None:
         """Let it work in peace until all is done."""
@@ -126,7 +127,7 @@ class Work:
                 self._replace_processor()
                 heard_at = time.monotonic()
                 return False
-            found = read_records(self._broker.bootstrap, committed=True)
+            found = read_records(self._brokers.bootstrap, committed=True)
             return sorted(value for _, value in found.values()) == wanted
 
         wait_until(is_done, "every input in the output, once", FINISH_SECONDS_MAX)

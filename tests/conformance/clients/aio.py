@@ -44,9 +44,8 @@ class AiokafkaClient:
             bootstrap_servers=self._bootstrap,
             compression_type=None if settings.codec == "none" else settings.codec,
             acks="all" if settings.acks == "all" else int(settings.acks),
-            enable_idempotence=settings.idempotent,
+            enable_idempotence=bool(settings.idempotent),
             max_request_size=MESSAGE_BYTES_MAX,
-            linger_ms=2,
         )
         await producer.start()
         try:

@@ -65,14 +65,16 @@ class ConfluentClient:
         return offsets
 
     def _new_producer(self, settings: Settings) -> Any:
+        chosen = {}
+        if settings.idempotent is not None:
+            chosen["enable.idempotence"] = settings.idempotent
         producer = ck.Producer(
             {
                 "bootstrap.servers": self._bootstrap,
                 "compression.type": settings.codec,
                 "acks": settings.acks,
-                "enable.idempotence": settings.idempotent,
                 "message.max.bytes": MESSAGE_BYTES_MAX,
-                "linger.ms": 2,
+                **chosen,
             }
         )
         self._producers[settings] = producer
@@ -134,8 +136,10 @@ class ConfluentAdmin:
         (future,) = futures.values()
         return future.result(WAIT_SECONDS_MAX)
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        new = ck_admin.NewTopic(topic, partitions, 1, config=configs)
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = -1
+    ) -> None:
+        new = ck_admin.NewTopic(topic, partitions, replicas, config=configs)
         self._only(self._admin.create_topics([new]))
 
     def list_topics(self) -> set[str]:
@@ -188,7 +192,7 @@ class ConfluentAdmin:
             "brokers": [[node.id, node.host, node.port] for node in found.nodes],
         }
 
-    def describe_log_dirs(self, topic: str) -> dict[int, int]:
+    def describe_log_dirs(self, topic: str) -> dict[int, list[int]]:
         raise NotImplementedError
 
     def list_offset(self, topic: str, partition: int, at: str | int) -> int:

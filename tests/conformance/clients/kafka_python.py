@@ -38,13 +38,15 @@ class KafkaPythonClient:
     def produce(
         self, topic: str, partition: int, records: Sequence[Record], settings: Settings
     ) -> list[int]:
+        chosen = {}
+        if settings.idempotent is not None:
+            chosen["enable_idempotence"] = settings.idempotent
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
             compression_type=None if settings.codec == "none" else settings.codec,
             acks="all" if settings.acks == "all" else int(settings.acks),
-            enable_idempotence=settings.idempotent,
             max_request_size=MESSAGE_BYTES_MAX,
-            linger_ms=2,
+            **chosen,
         )
         try:
             sent = [
@@ -111,8 +113,14 @@ class KafkaPythonAdmin:
     def __init__(self, bootstrap: str) -> None:
         self._admin = KafkaAdminClient(bootstrap_servers=bootstrap)
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        options = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = -1
+    ) -> None:
+        options = {
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "configs": configs,
+        }
         self._admin.create_topics({topic: options})
 
     def list_topics(self) -> set[str]:
@@ -162,15 +170,16 @@ class KafkaPythonAdmin:
             ],
         }
 
-    def describe_log_dirs(self, topic: str) -> dict[int, int]:
-        (broker,) = self._admin.describe_log_dirs([topic])
-        return {
-            partition["partition_index"]: partition["partition_size"]
-            for folder in broker["log_dirs"]
-            for found in folder["topics"]
-            if found["name"] == topic
-            for partition in found["partitions"]
-        }
+    def describe_log_dirs(self, topic: str) -> dict[int, list[int]]:
+        sizes: dict[int, list[int]] = {}
+        for broker in self._admin.describe_log_dirs([topic]):
+            for folder in broker["log_dirs"]:
+                for found in folder["topics"]:
+                    if found["name"] == topic:
+                        for row in found["partitions"]:
+                            of_partition = sizes.setdefault(row["partition_index"], [])
+                            of_partition.append(row["partition_size"])
+        return sizes
 
     def list_offset(self, topic: str, partition: int, at: str | int) -> int:
         wanted = kafka.TopicPartition(topic, partition)

@@ -54,7 +54,8 @@ class KcatClient:
     def _produce_one(self, topic: str, partition: int, record: Record, settings: Settings) -> None:
         options = ["-P", "-t", topic, "-p", str(partition), "-z", settings.codec]
         options += ["-X", f"acks={settings.acks}", "-X", f"message.max.bytes={MESSAGE_BYTES_MAX}"]
-        options += ["-X", f"enable.idempotence={str(settings.idempotent).lower()}"]
+        if settings.idempotent is not None:
+            options += ["-X", f"enable.idempotence={str(settings.idempotent).lower()}"]
         for name, value in record.headers:
             options += ["-H", name if value is None else f"{name}={value.decode()}"]
         if record.value and record.key != b"":

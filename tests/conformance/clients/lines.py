@@ -95,8 +95,16 @@ class LinesAdmin:
     def __init__(self, process: DriverProcess) -> None:
         self._process = process
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        self._process.call(op="create_topic", topic=topic, partitions=partitions, configs=configs)
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = -1
+    ) -> None:
+        self._process.call(
+            op="create_topic",
+            topic=topic,
+            partitions=partitions,
+            configs=configs,
+            replicas=replicas,
+        )
 
     def list_topics(self) -> set[str]:
         return set(self._process.call(op="list_topics"))
@@ -128,9 +136,9 @@ class LinesAdmin:
         found: dict[str, Any] = self._process.call(op="describe_cluster")
         return found
 
-    def describe_log_dirs(self, topic: str) -> dict[int, int]:
+    def describe_log_dirs(self, topic: str) -> dict[int, list[int]]:
         found = self._process.call(op="describe_log_dirs", topic=topic)
-        return {int(partition): size for partition, size in found.items()}
+        return {int(partition): sizes for partition, sizes in found.items()}
 
     def list_offset(self, topic: str, partition: int, at: str | int) -> int:
         offset: int = self._process.call(op="list_offset", topic=topic, partition=partition, at=at)

@@ -122,7 +122,9 @@ public class Driver {
         settings.put("bootstrap.servers", bootstrap);
         settings.put("compression.type", request.get("codec").asText());
         settings.put("acks", request.get("acks").asText());
-        settings.put("enable.idempotence", request.get("idempotent").asText());
+        if (!request.get("idempotent").isNull()) {
+            settings.put("enable.idempotence", request.get("idempotent").asText());
+        }
         settings.put("max.request.size", 8 << 20);
         return producers.computeIfAbsent(settings.toString(), unused ->
                 new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer()));
@@ -182,7 +184,8 @@ public class Driver {
     }
 
     private Object createTopic(JsonNode request) throws Exception {
-        NewTopic topic = new NewTopic(topic(request), request.get("partitions").asInt(), (short) 1);
+        NewTopic topic = new NewTopic(
+                topic(request), request.get("partitions").asInt(), (short) request.get("replicas").asInt());
         return done(admin().createTopics(List.of(topic.configs(strings(request.get("configs"))))).all());
     }
 
@@ -234,15 +237,16 @@ public class Driver {
                 "brokers", brokers);
     }
 
-    private Map<Integer, Long> describeLogDirs(String topic) throws Exception {
+    private Map<Integer, List<Long>> describeLogDirs(String topic) throws Exception {
         List<Integer> brokers = wait(admin().describeCluster().nodes()).stream().map(Node::id).toList();
-        Map<Integer, Long> sizes = new LinkedHashMap<>();
+        Map<Integer, List<Long>> sizes = new LinkedHashMap<>();
         for (Map<String, LogDirDescription> folders :
                 wait(admin().describeLogDirs(brokers).allDescriptions()).values()) {
             for (LogDirDescription folder : folders.values()) {
                 folder.replicaInfos().forEach((partition, info) -> {
                     if (partition.topic().equals(topic)) {
-                        sizes.put(partition.partition(), info.size());
+                        sizes.computeIfAbsent(partition.partition(), unused -> new ArrayList<>())
+                                .add(info.size());
                     }
                 });
             }

@@ -21,7 +21,7 @@ const { ZstdCodec } = require('zstd-codec')
 const WAIT_MS_MAX = 30000
 const FETCH_BYTES = 16 << 20
 const NONE = -1
-const bootstrap = process.argv[2]
+const bootstrap = process.argv[2].split(',')
 
 const types = {
   none: CompressionTypes.None,
@@ -45,7 +45,7 @@ const registerCodecs = async () => {
 }
 
 const retry = { initialRetryTime: 50, retries: 8 }
-const kafka = new Kafka({ clientId: 'driver', brokers: [bootstrap], retry, logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ clientId: 'driver', brokers: bootstrap, retry, logLevel: logLevel.NOTHING })
 const admin = kafka.admin()
 const producers = new Map()
 let cluster = null
@@ -68,7 +68,8 @@ const fromHeaders = headers =>
 
 const producerFor = async idempotent => {
   if (!producers.has(idempotent)) {
-    const producer = kafka.producer({ idempotent, createPartitioner: Partitioners.DefaultPartitioner })
+    const chosen = idempotent === null ? {} : { idempotent }
+    const producer = kafka.producer({ ...chosen, createPartitioner: Partitioners.DefaultPartitioner })
     await producer.connect()
     producers.set(idempotent, producer)
   }
@@ -96,7 +97,7 @@ const connectedCluster = async () => {
     cluster = new Cluster({
       logger: createLogger({ level: logLevel.NOTHING, logCreator: LoggerConsole }),
       socketFactory: defaultSocketFactory(),
-      brokers: [bootstrap],
+      brokers: bootstrap,
       clientId: 'driver',
       connectionTimeout: 5000,
       enforceRequestTimeout: true,
@@ -157,12 +158,12 @@ const topicResource = topic => ({ type: ConfigResourceTypes.TOPIC, name: topic }
 const operations = {
   produce,
   consume,
-  create_topic: ({ topic, partitions, configs }) =>
+  create_topic: ({ topic, partitions, configs, replicas }) =>
     admin.createTopics({
       topics: [{
         topic,
         numPartitions: partitions,
-        replicationFactor: 1,
+        replicationFactor: replicas,
         configEntries: Object.entries(configs).map(([name, value]) => ({ name, value })),
       }],
     }),

@@ -3,6 +3,9 @@
 //
 // kafkajs has no callback for partitions that go. It says that a rebalance begins only where the coordinator asks
 // for one; of others it says afterwards how long they took. Whoever has a new member id then was fenced before.
+//
+// A rebalance ends the fetches of kafkajs but not the batches that its worker has still in its queue, and a commit
+// names the generation of the moment. So a batch that a rebalance has overtaken is given up here.
 'use strict'
 
 const fs = require('fs')
@@ -13,12 +16,14 @@ const orders = JSON.parse(process.argv[2])
 const owned = new Set()
 
 let memberId = null
+let rebalances = 0
 
 const now = () => Number(process.hrtime.bigint())
 
 const say = (event, fields = {}) => fs.writeSync(1, JSON.stringify({ event, at: now(), ...fields }) + '\n')
 
 const giveUp = (event, at = now()) => {
+  rebalances += 1
   if (owned.size) say(event, { at, partitions: [...owned] })
   owned.clear()
 }
@@ -31,8 +36,10 @@ const hold = async () => {
 
 const eachBatch = async ({ batch, resolveOffset, commitOffsetsIfNecessary, heartbeat, isRunning, isStale }) => {
   const { topic, partition } = batch
+  const rebalancesBefore = rebalances
+  const isOwned = () => owned.has(partition) && rebalances === rebalancesBefore
   for (let start = 0; start < batch.messages.length; start += orders.records_max) {
-    if (!isRunning() || isStale()) return
+    if (!isRunning() || isStale() || !isOwned()) return
     const taken = batch.messages.slice(start, start + orders.records_max)
     for (const message of taken) {
       const value = message.value.toString()
@@ -40,6 +47,7 @@ const eachBatch = async ({ batch, resolveOffset, commitOffsetsIfNecessary, heart
       resolveOffset(message.offset)
     }
     await hold()
+    if (!isOwned()) return
     const offset = String(Number(taken[taken.length - 1].offset) + 1)
     say('committing', { offsets: { [partition]: Number(offset) } })
     try {
@@ -56,7 +64,7 @@ const eachBatch = async ({ batch, resolveOffset, commitOffsetsIfNecessary, heart
 const main = async () => {
   const kafka = new Kafka({
     clientId: 'member',
-    brokers: [orders.bootstrap],
+    brokers: orders.bootstrap.split(','),
     logLevel: logLevel.NOTHING,
     retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 100 },
   })

@@ -21,7 +21,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * milliseconds, and the partitions as topic-number. Events are written as `harness.history` reads them.
  */
 public class Writer {
-    private static final int SENDS_MAX = 8;
+    private static final int SENDS_MAX = 60;
+    private static final double FLUSH_SHARE = 0.01;
     private static final int COMMIT_ATTEMPTS_MAX = 10;
     private static final double ABORT_SHARE = 0.2;
     private static final double ZOMBIE_SHARE = 0.05;
@@ -109,12 +110,13 @@ public class Writer {
                         offsets.put(send.value(), metadata.offset());
                     }
                 });
-                if (chance.nextDouble() < 0.1) {
+                if (chance.nextDouble() < FLUSH_SHARE) {
                     producer.flush();
                 }
             }
         } catch (KafkaException error) {
             // It was never asked to be committed.
+            System.err.println(error);
             reopen();
             return "fail";
         }
@@ -159,6 +161,7 @@ public class Writer {
                 // The only thing to do then is to ask again.
                 continue;
             } catch (KafkaException error) {
+                System.err.println(error);
                 return abortInstead(committing);
             }
         }

@@ -46,7 +46,7 @@ public class Processor {
         reading.put("enable.auto.commit", "false");
         reading.put("auto.offset.reset", "earliest");
         reading.put("fetch.max.wait.ms", "50");
-        reading.put("max.poll.records", "50");
+        reading.put("max.poll.records", "200");
         consumer = new KafkaConsumer<>(reading, new StringDeserializer(), new StringDeserializer());
         source = arguments[3];
         target = arguments[4];

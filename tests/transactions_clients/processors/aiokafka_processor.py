@@ -12,7 +12,7 @@ import sys
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 WAIT_SECONDS_MAX = 30.0
-RECORDS_MAX = 50
+RECORDS_MAX = 200
 
 
 async def reach(point: str, number: int, count: int) -> None:

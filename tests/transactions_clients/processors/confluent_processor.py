@@ -11,7 +11,7 @@ import sys
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 WAIT_SECONDS_MAX = 30.0
-RECORDS_MAX = 50
+RECORDS_MAX = 200
 
 
 def reach(point: str, number: int, count: int) -> None:

@@ -7,7 +7,7 @@ const { Kafka, logLevel } = require('kafkajs')
 
 const [bootstrap, transactionalId, groupId, source, target, attempt] = process.argv.slice(2)
 const retry = { initialRetryTime: 50, maxRetryTime: 500, retries: 20 }
-const kafka = new Kafka({ brokers: [bootstrap], retry, logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ brokers: bootstrap.split(','), retry, logLevel: logLevel.NOTHING })
 const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 
 // Tell where we are, and go on when told to.
@@ -21,7 +21,7 @@ const end = error => {
 }
 
 const main = async () => {
-  const producer = kafka.producer({ transactionalId, maxInFlightRequests: 1, idempotent: true })
+  const producer = kafka.producer({ transactionalId, idempotent: true })
   await producer.connect()
   const consumer = kafka.consumer({
     groupId, sessionTimeout: 2000, heartbeatInterval: 200, maxWaitTimeInMs: 50,

@@ -1,0 +1,68 @@
+"""Programs that send many records a transaction to many partitions without waiting in between.
+
+There is one in `senders/` for each client, and each uses its client's default settings, so that
+requests are pipelined as that client pipelines them. Arguments: bootstrap, transactional id, topic,
+number of partitions, of transactions, and of records in each; every how many transactions one is
+aborted; the size of a value in bytes.
+
+A record's value begins with `<transaction> <number> `, both counted from 0; record n goes to
+partition n modulo the number of partitions. A sender does not retry: it exits with an error as soon
+as its client reports one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+
+from transactions_clients.program import Program
+
+SECONDS_MAX = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What one sender is told to do."""
+
+    partitions: int
+    transactions: int
+    records: int
+    abort_every: int
+    value_bytes: int
+
+    def arguments(self) -> list[str]:
+        numbers = (
+            self.partitions,
+            self.transactions,
+            self.records,
+            self.abort_every,
+            self.value_bytes,
+        )
+        return [str(number) for number in numbers]
+
+    def committed(self, partition: int) -> list[str]:
+        """What the values of a partition begin with, in order, without those that were aborted."""
+        return [
+            f"{transaction} {number}"
+            for transaction in range(self.transactions)
+            if (transaction + 1) % self.abort_every
+            for number in range(partition, self.records, self.partitions)
+        ]
+
+
+def run_sender(
+    program: Program, bootstrap: str, transactional_id: str, topic: str, sending: Sending
+) -> None:
+    """Return when all transactions have ended; fail with what the sender said otherwise."""
+    done = subprocess.run(
+        [*program.command, bootstrap, transactional_id, topic, *sending.arguments()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=SECONDS_MAX,
+        env={**os.environ, **program.environment},
+    )
+    said = done.stderr[-4000:] + done.stdout[-4000:]
+    assert done.returncode == 0, f"the sender ended with {done.returncode}: {said}"

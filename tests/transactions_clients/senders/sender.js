@@ -1,0 +1,42 @@
+// Pipelined transactions with kafkajs, as `transactions_clients.sender` describes them.
+//
+// kafkajs pipelines the sends that a program starts together. Each send here has the records of one partition:
+// a send to several brokers is repeated as a whole where one of them asks for a retry (CONCURRENT_TRANSACTIONS at
+// the start of a transaction), and kafkajs 2.2 then writes twice what another broker was about to acknowledge.
+'use strict'
+
+const { Kafka, Partitioners, logLevel } = require('kafkajs')
+
+const [bootstrap, transactionalId, topic, ...numbers] = process.argv.slice(2)
+const [partitions, transactions, records, abortEvery, size] = numbers.map(Number)
+
+const messagesOf = (transaction, partition) => {
+  const messages = []
+  for (let number = partition; number < records; number += partitions) {
+    messages.push({ value: `${transaction} ${number} `.padEnd(size, 'x'), partition })
+  }
+  return messages
+}
+
+const main = async () => {
+  // A transaction that follows another at once is told to retry; kafkajs would wait for 300 ms.
+  const retry = { initialRetryTime: 30, retries: 20 }
+  const kafka = new Kafka({ brokers: bootstrap.split(','), retry, logLevel: logLevel.NOTHING })
+  const producer = kafka.producer({ transactionalId, createPartitioner: Partitioners.DefaultPartitioner })
+  await producer.connect()
+  for (let transaction = 0; transaction < transactions; transaction++) {
+    const opened = await producer.transaction()
+    const sent = []
+    for (let partition = 0; partition < partitions; partition++) {
+      sent.push(opened.send({ topic, messages: messagesOf(transaction, partition) }))
+    }
+    await Promise.all(sent)
+    if ((transaction + 1) % abortEvery) await opened.commit()
+    else await opened.abort()
+  }
+  await producer.disconnect()
+}
+
+main().catch(error => {
+  process.stderr.write(String(error.stack || error) + '\n', () => process.exit(1))
+})

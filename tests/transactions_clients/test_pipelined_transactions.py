@@ -1,0 +1,73 @@
+"""Transactions of many records to many partitions, pipelined as each client does it by default:
+nothing happens to clients or brokers, so every transaction ends as the client asked, and committed
+readers see exactly the committed records, in the order of sending.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from harness.brokers import ONE, THREE, Brokers, started
+from transactions_clients.actor import reader_settings
+from transactions_clients.program import Program
+from transactions_clients.sender import Sending, run_sender
+from transactions_clients.stable import SETTINGS, quiet_end
+
+#: Each partition gets more than one batch of Java's default size in each transaction.
+SENDING = Sending(partitions=12, transactions=50, records=300, abort_every=5, value_bytes=1000)
+CLIENTS = ("confluent", "java", "aiokafka", "kafka-python", "kafkajs")
+READ_SECONDS_MAX = 60.0
+
+
+@pytest.fixture(scope="module", params=[ONE, THREE])
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as brokers:
+        yield brokers
+        brokers.check_logs()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_transaction_ends_as_the_client_asked(
+    brokers: Brokers, program_named: Callable[[str], Program], client: str
+) -> None:
+    topic = f"sent-{client}-{uuid4().hex}"
+    brokers.create_topic(topic, SENDING.partitions)
+    run_sender(
+        program_named(f"{client} sender"), brokers.bootstrap, f"id of {topic}", topic, SENDING
+    )
+    for partition in range(SENDING.partitions):
+        # The client may go on before the markers are written.
+        quiet_end(brokers, topic, partition)
+    found = read_committed(brokers.bootstrap, topic)
+    for partition, values in enumerate(found):
+        assert values == SENDING.committed(partition), f"partition {partition}"
+
+
+def read_committed(bootstrap: str, topic: str) -> list[list[str]]:
+    """By partition: what the committed values begin with, in the order of their offsets."""
+    consumer = Consumer(
+        {**reader_settings(bootstrap, committed=True), "enable.partition.eof": True}
+    )
+    left = set(range(SENDING.partitions))
+    consumer.assign([TopicPartition(topic, number, 0) for number in left])
+    found: list[list[str]] = [[] for _ in left]
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    while left:
+        assert time.monotonic() < deadline, f"no end of partitions {left}"
+        for message in consumer.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                transaction, number, _ = message.value().decode().split(" ", 2)
+                found[message.partition()].append(f"{transaction} {number}")
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                left.discard(message.partition())
+    consumer.close()
+    return found
