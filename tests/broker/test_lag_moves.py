@@ -76,6 +76,16 @@ def test_leaders_and_coordinators_move(tmp_path: Path) -> None:
             brokers.check_stays_whole()
 
 
+def test_a_new_coordinator_does_not_wait_for_its_next_round(tmp_path: Path) -> None:
+    with Brokers(tmp_path, metrics_lag_interval_ms="3600000") as brokers:
+        brokers.begin()
+        for group in GROUPS:
+            place = brokers.place(OFFSETS_TOPIC, group)
+            leader = brokers.record(OFFSETS_TOPIC, place).leader
+            brokers.lead(OFFSETS_TOPIC, place, 1 + leader % 3)
+        brokers.check_stays_whole()
+
+
 def test_a_leader_of_an_earlier_version(tmp_path: Path) -> None:
     """It closes the connection on a request that it does not know."""
     with Brokers(tmp_path) as brokers:

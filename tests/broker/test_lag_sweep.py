@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class RemoteWorld(World):
 
     def begin(self) -> None:
         super().begin()
-        object.__setattr__(self.lag._sources, "elsewhere", self.leaders)
+        self.lag._sources = dataclasses.replace(self.lag._sources, elsewhere=self.leaders)
 
     def tell(self, number: int, end: int, age_s: float, headroom_s: float = 3600.0) -> None:
         self.leaders.backlogs[number] = Backlog(

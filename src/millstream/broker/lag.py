@@ -1,7 +1,8 @@
 """How far groups are behind: records, seconds, and the time until retention takes what is unread.
 
 A round goes over all groups that this broker coordinates, in slices (`Sweep`), and rests longer the
-longer it took. `of_group` looks at one group at once.
+longer it took. The next one begins early if coordinators have moved. `of_group` looks at one group
+at once.
 
 A group's coordinator reports all of its partitions, and asks their leaders on other brokers. So in
 the whole cluster each committed partition has one row. What was found of a group is shown only
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 #: Rounds take at most this part of the time.
 _SHARE: Final = 0.05
+#: Time between looks whether coordinators have moved.
+_MOVE_LOOK_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -121,6 +124,7 @@ class LagCollector:
         "_partition_budget",
         "_shards",
         "_sources",
+        "_swept",
         "_task",
         "check_lease",
         "dead_letters",
@@ -135,6 +139,8 @@ class LagCollector:
         self._group_budget = LabelBudget(options.groups_max)
         self._partition_budget = LabelBudget(options.partitions_max)
         self._task: asyncio.Task[None] | None = None
+        #: The shards that the last round began with.
+        self._swept: list[tuple[int, int]] = []
         self.dead_letters = DeadLetters(sources.replicas, sources.clock)
         self.stats = LagStats()
         #: The last round that was finished.
@@ -175,7 +181,23 @@ class LagCollector:
             # position is about as much as what is done for it here, so the rest spares them too.
             stats = self.stats
             rest_s = (stats.duration_seconds - stats.waited_seconds) / _SHARE
-            await asyncio.sleep(max(self._options.interval_ms / 1000, rest_s))
+            await asyncio.sleep(rest_s)
+            await self._until_due(self._options.interval_ms / 1000 - rest_s)
+
+    async def _until_due(self, seconds_max: float) -> None:
+        """Return after so many seconds, or as soon as this broker coordinates other groups: their
+        rows are in no other broker's metrics."""
+        clock = self._sources.clock
+        due_at = clock.monotonic() + seconds_max
+        while self._served() == self._swept:
+            left_s = due_at - clock.monotonic()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, _MOVE_LOOK_S))
+
+    def _served(self) -> list[tuple[int, int]]:
+        """Return the shards that are served now, each with its leader epoch."""
+        return [(shard.index, shard.leader_epoch) for shard in self._shards.serving()]
 
     # Rounds
 
@@ -183,6 +205,7 @@ class LagCollector:
         """Look at all groups now, giving way to other work in between."""
         clock = self._sources.clock
         started_at = clock.monotonic()
+        self._swept = self._served()
         await self._sources.here.look_at_rates()
         await self.dead_letters.look()
         sweep = Sweep(self._sources, self.last.memory)

@@ -153,11 +153,9 @@ class Sweep:
         nobody = (NO_LEADER, self._sources.node_id)
         questions: dict[Position, Question] = {}
         for look in looks:
-            if look.backlog is None and look.leader not in nobody:
-                questions.setdefault(
-                    look.position,
-                    Question(look.leader, look.position, self._known(look.position)),
-                )
+            position = look.position
+            if look.backlog is None and look.leader not in nobody and position not in questions:
+                questions[position] = Question(look.leader, position, self._known(position))
         asked = [each for each in questions.values() if each.leader not in self._silent]
         if not asked:
             return
