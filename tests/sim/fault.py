@@ -90,7 +90,7 @@ class Nemesis:
         record = self._random.choice(records)
         if draw < 0.45 and record.leader in machines:
             return machines[record.leader]
-        if draw < 0.65:
+        if draw < 0.65 and record.isr:
             return machines[self._random.choice(record.isr)]
         if draw < 0.8:
             found = self._cluster.store.get(CONTROLLER_KEY)

@@ -1,7 +1,8 @@
 """What must hold at every instant of a run, looked at from outside of the brokers.
 
 one leader        in a leader epoch, one broker leads: in the store, and by what brokers think
-epochs            a partition's leader epoch never goes back, and its ISR is never empty
+epochs            a partition's leader epoch never goes back, and its record always names a replica
+                  that is in sync, eligible, or was last known to be
 equal logs        below any replica's high watermark, all replicas' logs hold the same batches, one
                   after the other
 never back        neither a leader's high watermark nor a group's committed offset moves back
@@ -84,8 +85,8 @@ class Monitor:
         if record.leader_epoch < self._epochs.get(key, 0):
             self._violated(f"{key}: the leader epoch went back to {record.leader_epoch}")
         self._epochs[key] = record.leader_epoch
-        if not record.isr:
-            self._violated(f"{key}: nobody is in sync")
+        if not (record.isr or record.elr or record.last_known_elr):
+            self._violated(f"{key}: nobody is in sync, and nobody is known to have been")
         if record.leader != NO_LEADER:
             self._leads(key, record.leader_epoch, record.leader)
         before, self._isrs[key] = self._isrs.get(key, ()), record.isr

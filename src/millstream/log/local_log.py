@@ -135,6 +135,11 @@ class LocalLog:
         return self._storage.path / str(self.topic_partition)
 
     @property
+    def exists(self) -> bool:
+        """Whether the folder is there: the first append makes it."""
+        return self._exists
+
+    @property
     def is_loaded(self) -> bool:
         return self._segments is not None
 
@@ -284,6 +289,9 @@ class LocalLog:
     def _create_directory(self) -> None:
         disk, directory = self._storage.disk, self.directory
         disk.mkdir(directory)
+        # From the first record on, a folder that is missing is a log that is lost.
+        self._storage.ledger.made(directory.name, self.topic_id)
+        self._unsynced_paths.append(self._storage.ledger.path)
         self._write_file(directory / PARTITION_METADATA, encode_topic_id(self.topic_id))
         self._exists = True
 

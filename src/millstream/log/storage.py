@@ -15,6 +15,7 @@ from millstream.env.clock import Clock
 from millstream.env.disk import Disk
 from millstream.env.random import Random
 from millstream.log.files import FileCache
+from millstream.log.folder_ledger import FolderLedger
 
 if TYPE_CHECKING:
     from millstream.log.local_log import LocalLog
@@ -42,6 +43,8 @@ class Storage:
     random: Random
     options: LogOptions
     files: FileCache
+    #: The folders of logs that were made.
+    ledger: FolderLedger
     #: Logs with appends that were not flushed.
     unflushed: dict[LocalLog, None] = field(default_factory=dict)
     #: Logs that have closed a segment, or whose files changed, since they were last flushed: due

@@ -29,6 +29,7 @@ import msgspec
 
 from millstream.log.log import Appended, PartitionLog
 from millstream.log.reader import LogSlice
+from millstream.metadata import in_sync
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
@@ -218,9 +219,12 @@ class Partition:
     @property
     def is_under_min_isr(self) -> bool:
         """Whether there are too few in-sync replicas for anything new to count as committed."""
-        state = self.state
-        wanted = min(self.log.config.min_insync_replicas, len(state.replicas))
-        return len(state.isr) < wanted
+        return len(self.state.isr) < self.min_isr
+
+    @property
+    def min_isr(self) -> int:
+        """The effective `min.insync.replicas`."""
+        return in_sync.effective_min_isr(self.log.config.min_insync_replicas, self.state)
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise unless this broker leads and the client's idea of the epoch is not another one."""
@@ -330,7 +334,8 @@ class Partition:
         """Move the high watermark to what every in-sync replica has; wake who waited for it."""
         offset = self.durable_offset
         if self.leadership is not None:
-            if self.is_under_min_isr:
+            if self.is_under_min_isr or self.state.elr:
+                # The eligible leader replicas have what is committed, and get nothing more.
                 return
             offset = self.leadership.committed_offset(offset)
         self._raise_high_watermark(offset)
