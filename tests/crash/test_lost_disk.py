@@ -1,8 +1,8 @@
 """A replica that lost its disk is never taken for one that has its records.
 
 Broker processes on an etcd. Their data folders are emptied, swapped and put back while they are
-down. Every scenario has its own topic, with replicas on brokers 1 and 2; broker 3 has no replica and
-says what the cluster thinks.
+down. Every scenario has a topic of its own, with replicas on brokers 1 and 2. Broker 3 has no
+replica, never stops, and says what the cluster thinks.
 """
 
 from __future__ import annotations

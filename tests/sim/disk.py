@@ -110,7 +110,7 @@ class _Directory:
 class Volume:
     """A machine's disk."""
 
-    __slots__ = ("clock", "errors", "random", "root", "slow_s")
+    __slots__ = ("clock", "errors", "power_failures", "random", "root", "slow_s")
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self.clock = clock
@@ -120,6 +120,7 @@ class Volume:
         self.errors = 0.0
         #: Longest time that a write or sync takes; the shortest is none.
         self.slow_s = 0.0
+        self.power_failures = 0
 
     def prepare(self, name: str) -> None:
         """Have a directory at the root from the start, as an operator makes it."""
@@ -127,6 +128,7 @@ class Volume:
         self.root.sync()
 
     def lose_power(self) -> None:
+        self.power_failures += 1
         self.root.lose_power(self.random)
 
 
@@ -299,6 +301,9 @@ class SimDisk:
     def sync_dir(self, path: Path) -> None:
         self.touch()
         self._directory(path).sync()
+
+    def boot_id(self) -> str:
+        return f"boot-{self.volume.power_failures}"
 
     def space(self, path: Path) -> tuple[int, int]:
         return _SPACE_BYTES, _SPACE_BYTES

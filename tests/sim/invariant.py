@@ -81,7 +81,10 @@ class Monitor:
                     self._look_at_record(event.key, decode_partition(event.value))
 
     def _look_at_record(self, key: str, record: PartitionRecord) -> None:
-        self._cluster.loop.note(f"store {key} {record.leader} {record.leader_epoch} {record.isr}")
+        self._cluster.loop.note(
+            f"store {key} {record.leader} {record.leader_epoch} {record.isr}"
+            f" {record.elr} {record.last_known_elr} {record.replicas}"
+        )
         if record.leader_epoch < self._epochs.get(key, 0):
             self._violated(f"{key}: the leader epoch went back to {record.leader_epoch}")
         self._epochs[key] = record.leader_epoch

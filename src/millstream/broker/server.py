@@ -267,12 +267,11 @@ class Server:
 
         Refused with DUPLICATE_BROKER_REGISTRATION while another process is this broker: its disk
         may be the right one."""
-        folder = departure.DataFolder(directory.directory_id, directory.has_lost)
-        if not departure.has_lost(catalog, config.node_id, folder):
+        if not departure.has_lost(catalog, config.node_id, directory):
             return
         await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
         catalog.check_free(config.node_id)
-        await departure.leave_lost(catalog, config.node_id, folder)
+        await departure.leave_lost(catalog, config.node_id, directory)
 
     async def _open_replicas(
         self,

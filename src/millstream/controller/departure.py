@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from millstream.controller import election
+from millstream.log.directory import LogDirectory
 from millstream.metadata import in_sync
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.partition_change import PartitionChange, update_partitions
 from millstream.metadata.record import PartitionRecord, TopicRecord
 from millstream.metadata.store import UncertainError
-from millstream.model.topic import TopicId, TopicPartition
+from millstream.model.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -24,16 +24,6 @@ _log = logging.getLogger(__name__)
 _Decide: TypeAlias = Callable[[TopicRecord, int, int], PartitionRecord | None]
 #: Looks at what was overtaken by somebody else's change.
 _ROUNDS: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class DataFolder:
-    """What a broker knows of its data folder when it starts."""
-
-    #: Its directory id; empty while the folder is new, so that it can't have any replica.
-    directory: str
-    #: Whether a log that was in the folder is no longer there.
-    has_lost: Callable[[TopicPartition, TopicId], bool]
 
 
 async def hand_over(catalog: Catalog, broker_id: int) -> int:
@@ -60,12 +50,12 @@ async def distrust(catalog: Catalog, broker_id: int, directory: str = "") -> int
     return count
 
 
-def has_lost(catalog: Catalog, broker_id: int, folder: DataFolder) -> bool:
+def has_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> bool:
     """Whether `leave_lost` has something to change."""
     return bool(_changes(catalog, _disk_decision(broker_id, folder)))
 
 
-async def leave_lost(catalog: Catalog, broker_id: int, folder: DataFolder) -> int:
+async def leave_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> int:
     """Leave every ISR, also as the last member, whose log the data folder does not have.
 
     Returns the number of records changed. Also records the folder of replicas of which the
@@ -81,7 +71,7 @@ async def leave_lost(catalog: Catalog, broker_id: int, folder: DataFolder) -> in
     return count
 
 
-def _disk_decision(broker_id: int, folder: DataFolder) -> _Decide:
+def _disk_decision(broker_id: int, folder: LogDirectory) -> _Decide:
     def decide(topic: TopicRecord, number: int, min_isr: int) -> PartitionRecord | None:
         return settle_disk(topic, number, min_isr, broker_id, folder)
 
@@ -89,20 +79,24 @@ def _disk_decision(broker_id: int, folder: DataFolder) -> _Decide:
 
 
 def settle_disk(
-    topic: TopicRecord, number: int, min_isr: int, broker_id: int, folder: DataFolder
+    topic: TopicRecord, number: int, min_isr: int, broker_id: int, folder: LogDirectory
 ) -> PartitionRecord | None:
-    """Return the record as the broker's data folder makes it, or None if it is right."""
+    """Return the record as the broker's data folder makes it, or None if it is right.
+
+    A folder without a directory id is new, and has no log."""
     record = topic.partitions[number]
     if broker_id not in record.isr and broker_id not in record.elr:
         return None
     recorded = record.directory(broker_id)
     topic_partition = TopicPartition(topic.name, number)
-    if recorded and recorded != folder.directory:
+    if recorded == in_sync.LOST and folder.has_found(topic_partition):
+        return in_sync.with_directory(record, broker_id, folder.directory_id)
+    if recorded and recorded != folder.directory_id:
         return election.lose_directory(record, broker_id, min_isr)
-    if not folder.directory or folder.has_lost(topic_partition, topic.topic_id):
+    if not folder.directory_id or folder.has_lost(topic_partition, topic.topic_id):
         return election.lose_log(record, broker_id, min_isr)
     if not recorded:
-        return in_sync.with_directory(record, broker_id, folder.directory)
+        return in_sync.with_directory(record, broker_id, folder.directory_id)
     return None
 
 

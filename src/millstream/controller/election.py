@@ -11,7 +11,8 @@ elected from the other replicas, which can lose what was acknowledged.
 
 Brokers that die stay in the ISR if they are its last members: they have everything. The last member
 leaves only if it lost its disk, or if it may have lost its page cache and another replica is
-eligible. The partition then has no leader until a replica that has everything is back.
+eligible. The partition then has no leader until a replica that has everything is back. If all of
+them come back from an unclean stop, the one that was in the ISR last leads: nobody has more.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def settle(
         for replica in record.elr
         if replica in alive and in_sync.has_disk(record, replica, directories)
     ]
-    leader = _first(staying, eligible)
+    leader = _first(staying, eligible or _last_resort(record, alive, directories))
     if leader != NO_LEADER:
         return _changed(record, leader, (leader,), min_isr)
     if unclean and not eligible:
@@ -63,6 +64,16 @@ def settle(
         if leader != NO_LEADER:
             return _lead_uncleanly(record, leader, directories.get(leader, ""))
     return _changed(record, NO_LEADER, isr, min_isr)
+
+
+def _last_resort(
+    record: PartitionRecord, alive: Container[int], directories: Mapping[int, str]
+) -> tuple[int, ...]:
+    """Return the replica that was in the ISR last, where no other is known to have more."""
+    last = record.last_known_elr[:1]
+    if record.isr or record.elr or not last or last[0] not in alive:
+        return ()
+    return last if in_sync.has_disk(record, last[0], directories) else ()
 
 
 def _best(
@@ -94,8 +105,10 @@ def _lead_uncleanly(record: PartitionRecord, leader: int, directory: str) -> Par
 
 
 def is_clean(before: PartitionRecord, leader: int) -> bool:
-    """Whether a leader that was elected has every committed record."""
-    return leader in before.isr or leader in before.elr
+    """Whether a leader was elected for what it has, and not for want of a better one."""
+    if before.isr or before.elr:
+        return leader in before.isr or leader in before.elr
+    return before.last_known_elr[:1] == (leader,)
 
 
 def prefer(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:
@@ -128,12 +141,14 @@ def distrust(
 ) -> PartitionRecord | None:
     """Take a broker out that may have lost records: it stopped without flushing its logs.
 
-    Until it has caught up with a leader it is as good as empty. It stays if no other replica is in
-    the ISR or the ELR: its log, truncated or not, is the most complete one there is. `directory` is
-    the broker's data folder; what the record says of another folder is not touched.
+    Until it has caught up with a leader it is as good as empty. It stays if it is the only replica
+    that the record knows of: its log, truncated or not, is the most complete one there is.
+    `directory` is the broker's data folder; what the record says of another folder is not touched.
     """
     members = {*record.isr, *record.elr}
-    if broker_id not in members or len(members) == 1:
+    if broker_id not in members:
+        return None
+    if len(members) == 1 and (record.isr or not record.last_known_elr):
         return None
     if directory and record.directory(broker_id) not in ("", directory):
         return None
@@ -148,10 +163,13 @@ def lose_directory(record: PartitionRecord, broker_id: int, min_isr: int) -> Par
 
 
 def lose_log(record: PartitionRecord, broker_id: int, min_isr: int) -> PartitionRecord | None:
-    """Take a broker out, even as the last in-sync replica, whose log is gone for good."""
+    """Take a broker out whose log was deleted from the data folder that had it.
+
+    The replica stays eligible in no folder, so that no other replica is taken for complete."""
     if broker_id not in record.isr and broker_id not in record.elr:
         return None
-    return _leave(record, broker_id, min_isr, lost=(broker_id,))
+    after = in_sync.with_directory(record, broker_id, in_sync.LOST)
+    return _leave(after, broker_id, min_isr)
 
 
 def _leave(

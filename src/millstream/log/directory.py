@@ -166,12 +166,17 @@ class LogDirectory:
         if name in self._names:
             return False
         ledger = self.storage.ledger
+        is_synced = topic_partition in self._recovery_points
         if not ledger.is_missing:
-            return ledger.has(name, topic_id)
-        # An earlier release wrote no ledger: the checkpoints know of logs that were not new.
-        return bool(
-            self._recovery_points.get(topic_partition) or self.high_watermarks.get(topic_partition)
-        )
+            return ledger.has(name, topic_id, durably=is_synced)
+        # An earlier release wrote no ledger: the checkpoints know of logs that had records.
+        return is_synced or self.high_watermarks.get(topic_partition, 0) > 0
+
+    def has_found(self, topic_partition: TopicPartition) -> bool:
+        """Whether somebody put the folder of a log here that was lost. To be asked before `log`."""
+        name = str(topic_partition)
+        ledger = self.storage.ledger
+        return name in self._names and not ledger.is_missing and not ledger.has_name(name)
 
     # Logs
 

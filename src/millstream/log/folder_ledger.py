@@ -3,12 +3,14 @@
 A log's folder is made by its first append. Without this file, a folder that was deleted can't be
 told from one that was never made. File `replica-folders`, one line for each change:
 
-    + <topic>-<partition> <topic id>      the folder was made
-    - <topic>-<partition>                 the folder was deleted on purpose
+    + <topic>-<partition> <topic id>             the folder is there, durably
+    + <topic>-<partition> <topic id> <boot id>   the folder was made since the machine was started
+    - <topic>-<partition>                        the folder was deleted on purpose
 
-Lines are appended before the first record is, in the page cache as the records are, and are synced
-with them. A line that a crash cut short is ignored: the folder was not synced either then. `rewrite`
-leaves one line for each folder that is known.
+A line is appended before the first record is. It stays in the page cache, as the records do, and is
+synced with them. After a power failure the file may name a folder that was never synced. The boot
+id shows that: a line of an earlier boot proves nothing. A line that a crash cut short is ignored.
+`rewrite` leaves one durable line for each folder.
 
 A data folder of an earlier release has no such file: `is_missing` until the first `rewrite`.
 """
@@ -28,15 +30,27 @@ LEDGER: Final = "replica-folders"
 class FolderLedger:
     """Event loop only."""
 
-    __slots__ = ("_disk", "_lines", "_made", "_size", "is_missing", "path")
+    __slots__ = (
+        "_boot_id",
+        "_disk",
+        "_folder",
+        "_made",
+        "_size",
+        "_unproven",
+        "is_missing",
+        "path",
+    )
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self._disk = disk
+        self._folder = folder
+        self._boot_id = disk.boot_id()
         self.path = folder / LEDGER
         #: Folder names with the text form of the topic id for which each was made.
         self._made: dict[str, str] = {}
-        #: Lines and bytes of the file.
-        self._lines = self._size = 0
+        #: Names whose folder was made under an earlier boot, and perhaps never synced.
+        self._unproven: dict[str, None] = {}
+        self._size = 0
         self.is_missing = not disk.exists(self.path)
         if not self.is_missing:
             self._read()
@@ -44,24 +58,31 @@ class FolderLedger:
     def _read(self) -> None:
         data = self._disk.read(self.path)
         self._size = len(data)
-        lines = data.decode("utf-8", "replace").split("\n")
-        self._lines = len(lines)
         # What follows the last line end was cut short.
-        for line in lines[:-1]:
+        for line in data.decode("utf-8", "replace").split("\n")[:-1]:
             match line.split(" "):
-                case ["+", name, topic_id]:
+                case ["+", name, topic_id, *boot_ids]:
                     self._made[name] = topic_id
+                    self._unproven.pop(name, None)
+                    if boot_ids and boot_ids != [self._boot_id]:
+                        self._unproven[name] = None
                 case ["-", name]:
                     self._made.pop(name, None)
 
-    def has(self, name: str, topic_id: TopicId) -> bool:
-        """Whether a folder of that name was made for that topic, and not deleted on purpose."""
-        return self._made.get(name) == format_topic_id(topic_id)
+    def has(self, name: str, topic_id: TopicId, *, durably: bool = False) -> bool:
+        """Whether a folder of that name was made for that topic, and can't have gone by itself.
+
+        `durably`: the caller knows that the folder was synced."""
+        is_proven = durably or name not in self._unproven
+        return is_proven and self._made.get(name) == format_topic_id(topic_id)
+
+    def has_name(self, name: str) -> bool:
+        return name in self._made
 
     def made(self, name: str, topic_id: TopicId) -> None:
-        """Note that a folder was made. Raises OSError."""
+        """Note that a folder is made. Raises OSError."""
         text = format_topic_id(topic_id)
-        self._append(f"+ {name} {text}\n")
+        self._append(f"+ {name} {text} {self._boot_id}".rstrip() + "\n")
         self._made[name] = text
 
     def deleted(self, name: str) -> None:
@@ -78,14 +99,16 @@ class FolderLedger:
         finally:
             file.close()
         self._size += len(data)
-        self._lines += 1
 
     def rewrite(self, made: Mapping[str, TopicId]) -> None:
         """Let the file name exactly these folders, durably. Raises OSError. Blocks."""
-        wanted = {name: format_topic_id(topic_id) for name, topic_id in made.items()}
-        if wanted == self._made and self._lines <= 2 * len(wanted) + 1 and not self.is_missing:
+        text = "".join(f"+ {name} {format_topic_id(made[name])}\n" for name in sorted(made))
+        data = text.encode()
+        if not self.is_missing and self._disk.read(self.path) == data:
             return
-        data = "".join(f"+ {name} {text}\n" for name, text in wanted.items()).encode()
+        self._disk.sync_dir(self._folder)
         self._disk.write_atomic(self.path, data)
-        self._made, self._lines, self._size = wanted, len(wanted), len(data)
+        self._made = {name: format_topic_id(topic_id) for name, topic_id in made.items()}
+        self._unproven.clear()
+        self._size = len(data)
         self.is_missing = False

@@ -288,9 +288,9 @@ class LocalLog:
 
     def _create_directory(self) -> None:
         disk, directory = self._storage.disk, self.directory
-        disk.mkdir(directory)
         # From the first record on, a folder that is missing is a log that is lost.
         self._storage.ledger.made(directory.name, self.topic_id)
+        disk.mkdir(directory)
         self._unsynced_paths.append(self._storage.ledger.path)
         self._write_file(directory / PARTITION_METADATA, encode_topic_id(self.topic_id))
         self._exists = True

@@ -4,15 +4,18 @@ Three lists of a `PartitionRecord` say what is known of a replica:
 
     isr             has every committed record, and takes part in every commit
     elr             has every committed record, as nothing was committed since it left the ISR
-    last_known_elr  was in one of the two since then, and may have lost records
+    last_known_elr  was in one of the two since then, and may have lost records in an unclean stop.
+                    The one that was in the ISR last comes first.
 
 Nothing is committed while the ISR is below the effective `min.insync.replicas`, nor while the ELR
 is not empty: the leader's high watermark stands still. That is what keeps the promise of the ELR
-(KIP-966). A leader that finds the ISR at its minimum empties the ELR first, by compare-and-swap, and
-only then may its high watermark move.
+(KIP-966). A leader that finds the ISR at its minimum first empties the ELR, by compare-and-swap.
+Only then may its high watermark move.
 
 A replica is in `isr` or `elr` with the data folder that `directories` names for it. A broker that
-is registered with another folder does not have what the record says that it has.
+is registered with another folder does not have what the record says that it has. LOST is nobody's
+folder: the log was deleted from the folder that had it. Such a replica stays in `elr`, although it
+can't be elected, because the partition has to wait for its records, or for a person.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from millstream.metadata.record import PartitionRecord, TopicRecord
 from millstream.model.config import TopicConfig
 
 MIN_ISR: Final = "min.insync.replicas"
+#: In the place of a directory id.
+LOST: Final = "lost"
 
 
 def effective_min_isr(configured: int, record: PartitionRecord) -> int:
@@ -45,6 +50,7 @@ def with_isr(
     """Return the record with another ISR, and with the ELR that follows from it.
 
     `lost` are replicas that leave the ISR, or the ELR, because they may lack committed records.
+    Those that leave the ISR then go before all others of `last_known_elr`.
     """
     if len(isr) >= min_isr:
         return msgspec.structs.replace(record, isr=isr, elr=(), last_known_elr=())
@@ -54,9 +60,10 @@ def with_isr(
         if replica not in isr and replica in record.replicas
     )
     elr = tuple(replica for replica in left if replica not in lost)
+    newest = (replica for replica in record.isr if replica in lost)
     last_known = tuple(
         replica
-        for replica in _distinct((*record.last_known_elr, *left))
+        for replica in _distinct((*newest, *record.last_known_elr, *left))
         if replica not in isr and replica not in elr and replica in record.replicas
     )
     return msgspec.structs.replace(record, isr=isr, elr=elr, last_known_elr=last_known)
@@ -87,7 +94,7 @@ def has_disk(record: PartitionRecord, replica: int, registered: Mapping[int, str
 
     An unknown folder is no reason to doubt: a broker settles that before it registers."""
     recorded, present = record.directory(replica), registered.get(replica, "")
-    return not recorded or not present or recorded == present
+    return not recorded or recorded == present or (not present and recorded != LOST)
 
 
 def _distinct(replicas: Iterable[int]) -> Iterable[int]:
