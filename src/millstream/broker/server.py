@@ -390,6 +390,7 @@ class Server:
             markers=coordinators.markers,
             checkpoint=upkeep.checkpoint,
         )
+        directory.storage.on_failure = services.exchange.log_failed
         catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
         look = ClusterLook(config.node_id, catalog, replicas, environment.clock)

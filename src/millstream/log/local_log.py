@@ -18,6 +18,7 @@ All methods run on the event loop's thread, except `FlushTicket.run`.
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 from typing import Final
@@ -226,7 +227,7 @@ class LocalLog:
                 has_gaps="compact" in self.config.cleanup_policy,
             )
         except OSError as error:
-            raise self._storage_error("cannot be loaded", error) from error
+            raise self.read_failed(error) from error
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._producers = loaded.producers
@@ -438,7 +439,7 @@ class LocalLog:
         ticket.release()
         self._tickets -= 1
         if ticket.error is not None:
-            self.failure = f"{self.topic_partition} is offline, a flush failed: {ticket.error}"
+            self._fail(f"a flush failed: {ticket.error}")
             raise self._storage_error("cannot be flushed", ticket.error)
         if ticket.unwritten is not None:
             self._is_dirty = self.epochs.is_dirty = True
@@ -506,6 +507,21 @@ class LocalLog:
         self.close(clean=False)
         self._exists = False
         self.failure = f"{self.topic_partition} was deleted"
+
+    def read_failed(self, error: OSError) -> BrokerError:
+        """Take note that the files can't be read; returns what to raise.
+
+        After an error of the disk itself the log is offline on this broker until it restarts."""
+        if error.errno == errno.EIO:
+            self._fail(f"reading failed: {error}")
+        return self._storage_error("cannot be read", error)
+
+    def _fail(self, reason: str) -> None:
+        """Take no more appends, and have another replica lead."""
+        if self.failure is None:
+            self.failure = f"{self.topic_partition} is offline, {reason}"
+            _log.error("%s", self.failure)
+            self._storage.on_failure(self.topic_partition)
 
     def _storage_error(self, what: str, error: OSError) -> BrokerError:
         message = f"the log of {self.topic_partition} {what}: {error}"

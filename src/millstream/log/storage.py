@@ -16,6 +16,7 @@ from millstream.env.disk import Disk
 from millstream.env.random import Random
 from millstream.log.files import FileCache
 from millstream.log.folder_ledger import FolderLedger
+from millstream.model.topic import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.log.local_log import LocalLog
@@ -53,5 +54,7 @@ class Storage:
     #: Writes the recovery points durably: called before a log may grow again after it was cut below
     #: its own.
     checkpoint_now: Callable[[], None] = lambda: None
+    #: Told when a log goes offline: it takes no more appends until the broker restarts.
+    on_failure: Callable[[TopicPartition], None] = lambda _: None
     #: Whether a recovery point or log start offset changed since the last checkpoint.
     is_checkpoint_stale: bool = False

@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.model.config import TopicConfig
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -67,6 +67,16 @@ def with_isr(
         if replica not in isr and replica not in elr and replica in record.replicas
     )
     return msgspec.structs.replace(record, isr=isr, elr=elr, last_known_elr=last_known)
+
+
+def resign(record: PartitionRecord, min_isr: int) -> PartitionRecord | None:
+    """Return the record without its leader, whose log failed; None if no other can take over."""
+    leader = record.leader
+    isr = tuple(replica for replica in record.isr if replica != leader)
+    if leader == NO_LEADER or not (isr or any(each != leader for each in record.elr)):
+        return None
+    after = with_isr(record, isr, min_isr, lost=(leader,))
+    return msgspec.structs.replace(after, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1)
 
 
 def with_directory(record: PartitionRecord, replica: int, directory: str) -> PartitionRecord:

@@ -37,6 +37,8 @@ class LeaderView(NamedTuple):
     lag_s_max: float
     #: The effective `min.insync.replicas`.
     min_isr: int = 1
+    #: Whether the leader's log is offline, so that another replica should lead.
+    has_failed: bool = False
     #: The data folders with which brokers are registered.
     directories: Mapping[int, str] = {}
 

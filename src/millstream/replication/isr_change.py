@@ -155,6 +155,7 @@ class IsrChanges:
             now,
             self._lag_s_max,
             partition.min_isr,
+            partition.log.failure is not None,
             self._directories,
         )
 
@@ -167,6 +168,10 @@ class IsrChanges:
                 if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                     await asyncio.sleep(0)
                 self._review(partition)
+
+    def review_soon(self, partition: Partition) -> None:
+        """Look at a partition once the present call is over: its log went offline."""
+        asyncio.get_running_loop().call_soon(self._review, partition)
 
     def _review(self, partition: Partition) -> None:
         leadership = partition.leadership

@@ -131,6 +131,8 @@ class Leadership:
         if self.proposal is not None:
             return True
         state = self._state
+        if leader.has_failed and in_sync.resign(state, leader.min_isr) is not None:
+            return True
         if (state.elr or state.last_known_elr) and len(state.isr) >= leader.min_isr:
             return True
         return isr.next_isr(state, self.followers, leader) != state.isr
@@ -138,6 +140,10 @@ class Leadership:
     def propose(self, leader: LeaderView) -> IsrProposal | None:
         """What to put in the place of the present record; the same again until it is known what
         became of it."""
+        if self.proposal is None and leader.has_failed:
+            resigned = in_sync.resign(self._state, leader.min_isr)
+            if resigned is not None:
+                self.proposal = IsrProposal(resigned, {})
         if self.proposal is None:
             wanted = isr.next_isr(self._state, self.followers, leader)
             joining = {
