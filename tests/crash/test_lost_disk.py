@@ -23,6 +23,7 @@ from harness.process_cluster import ProcessCluster
 from harness.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest
 from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -41,6 +42,7 @@ class World:
 
     def __init__(self, cluster: ProcessCluster) -> None:
         self.cluster = cluster
+        self._topics: list[str] = []
 
     def client(self, node_id: int = 3) -> RawClient:
         broker = self.cluster[node_id]
@@ -62,7 +64,14 @@ class World:
         with self.client() as client:
             (row,) = client.call(CreateTopicsRequest(topics=[topic])).topics
         assert row.error_code == 0, row
+        self._topics.append(name)
         self.until(name, lambda row: sorted(row.isr_nodes) == sorted(replicas))
+
+    def delete_topics(self) -> None:
+        """So that no other test has to do with them."""
+        with self.client() as client:
+            for row in client.call(DeleteTopicsRequest(topic_names=self._topics), 5).responses:
+                assert row.error_code == 0, row
 
     def row(self, topic: str) -> Row:
         wanted = [DescribeTopicPartitionsRequest.Topic(name=topic)]
@@ -145,15 +154,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 
 
 @pytest.fixture
-def world(cluster: ProcessCluster) -> World:
-    """With every broker running."""
+def world(cluster: ProcessCluster) -> Iterator[World]:
+    """With every broker running, and without topics."""
     for broker in cluster:
         if not broker.is_alive():
             broker.kill()
             broker.start(wait=False)
     for broker in cluster:
         broker.wait_until_ready()
-    return World(cluster)
+    world = World(cluster)
+    yield world
+    world.delete_topics()
 
 
 def lose_disk(broker: BrokerProcess) -> Path:
@@ -201,3 +212,102 @@ def test_an_empty_disk_is_not_elected_and_the_right_one_is(world: World) -> None
     world.until_led_by(topic, 1)
     world.until(topic, lambda row: sorted(row.isr_nodes) == [1, 2])
     assert world.count(topic, 1) == 1100
+
+
+def test_an_unclean_election_takes_the_replica_that_still_has_a_disk(world: World) -> None:
+    topic = "unclean"
+    one, two = world.cluster[1], world.cluster[2]
+    leave_last_replica(world, topic)
+    shutil.rmtree(one.data)
+    one.start()
+    two.start()
+    world.until(topic, lambda row: list(row.isr_nodes) == [])
+    assert world.elect_uncleanly(topic) == ErrorCode.NONE
+    world.until_led_by(topic, 2)
+    world.until(topic, lambda row: sorted(row.isr_nodes) == [1, 2])
+    assert world.count(topic, 2) == 1000
+
+
+def test_a_deleted_log_folder_is_waited_for(world: World) -> None:
+    """The only replica loses one of its logs, right after a crash; somebody puts it back later."""
+    topic = "folder"
+    one = world.cluster[1]
+    world.create(topic, [1])
+    world.create("folder-beside", [1])
+    world.create("folder-unused", [1])
+    world.produce(topic, 1, 200)
+    world.produce("folder-beside", 1, 100)
+    one.kill()
+    kept = one.data.parent / "kept-log"
+    (one.data / f"{topic}-0").rename(kept)
+    one.start()
+    # One that was never written to has no folder either.
+    world.until_led_by("folder-unused", 1)
+    world.until_led_by("folder-beside", 1)
+    row = world.row(topic)
+    assert (row.leader_id, list(row.isr_nodes), list(row.last_known_elr)) == (NO_LEADER, [], [1])
+    assert world.metric("millstream_partitions_without_in_sync_replica") == 1
+    one.kill()
+    kept.rename(one.data / f"{topic}-0")
+    one.start()
+    world.until_led_by(topic, 1)
+    assert world.count(topic, 1) == 200
+    assert world.count("folder-beside", 1) == 100
+
+
+def test_a_deleted_log_folder_is_given_up_on_request(world: World) -> None:
+    topic = "given-up"
+    one = world.cluster[1]
+    world.create(topic, [1])
+    world.produce(topic, 1, 100)
+    one.stop()
+    shutil.rmtree(one.data / f"{topic}-0")
+    one.start()
+    assert world.row(topic).leader_id == NO_LEADER
+    (row,) = world.millstream("cluster", "elect", topic, "--unclean", "--yes")
+    assert row == {"partition": f"{topic}-0", "result": "elected"}
+    world.until_led_by(topic, 1)
+    # The loss is not reported again, though nothing was written since.
+    one.kill()
+    one.start()
+    world.until_led_by(topic, 1)
+    world.produce(topic, 1, 100)
+    assert world.count(topic, 1) == 100
+
+
+def test_an_eligible_replica_is_elected_without_loss(world: World) -> None:
+    topic = "eligible"
+    one, two = world.cluster[1], world.cluster[2]
+    world.create(topic, [1, 2], min_insync_replicas=2)
+    world.produce(topic, 1, 200)
+    two.stop()
+    world.until(topic, lambda row: list(row.isr_nodes) == [1])
+    assert list(world.row(topic).eligible_leader_replicas) == [2]
+    with world.client(1) as client:
+        # What the last in-sync replica takes alone is neither acknowledged nor seen.
+        assert client.produce(topic, values_batch(b"alone"), acks=1).error_code == ErrorCode.NONE
+        refused = client.produce(topic, values_batch(b"refused")).error_code
+        assert refused == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert len(client.read_all(topic)) == 200
+    one.kill()
+    world.until_led_by(topic, NO_LEADER)
+    shutil.rmtree(one.data)
+    two.start()
+    world.until_led_by(topic, 2)
+    one.start()
+    world.until(topic, lambda row: sorted(row.isr_nodes) == [1, 2])
+    assert list(world.row(topic).eligible_leader_replicas) == []
+    assert world.count(topic, 2) == 200
+
+
+def test_a_broker_does_not_start_on_another_brokers_disk(world: World) -> None:
+    one, two = world.cluster[1], world.cluster[2]
+    one.stop()
+    two.stop()
+    kept = lose_disk(one)
+    shutil.copytree(two.data, one.data)
+    with pytest.raises(AssertionError, match=r"says node\.id=2, but this is 1"):
+        one.start()
+    return_disk(one, kept)
+    one.start()
+    two.start()

@@ -80,7 +80,6 @@ def _elect(
     future = admin.elect_leaders(
         ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
         [TopicPartition(topic, number) for number in numbers],
-        operation_timeout=connection.timeout_s,
         request_timeout=connection.timeout_s,
     )
     try:
@@ -89,14 +88,12 @@ def _elect(
         what = f"cannot elect leaders of topic {topic!r}"
         raise connection.failure(exception, what, topic) from None
     outcomes: dict[str, CommandError | str | None] = {}
-    for each, exception in sorted(found.items(), key=lambda pair: pair[0].partition):
+    for each, failure in sorted(found.items(), key=lambda pair: pair[0].partition):
         name = f"{each.topic}-{each.partition}"
-        if exception is None:
+        if failure is None:
             outcomes[name] = None
-        elif exception.args[0].code() == KafkaError.ELECTION_NOT_NEEDED:
+        elif failure.args[0].code() == KafkaError.ELECTION_NOT_NEEDED:
             outcomes[name] = "not needed"
         else:
-            outcomes[name] = connection.failure(
-                exception, f"cannot elect a leader of {name}", topic
-            )
+            outcomes[name] = connection.failure(failure, f"cannot elect a leader of {name}", topic)
     return outcomes

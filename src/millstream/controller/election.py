@@ -85,10 +85,14 @@ def _best(
         candidates,
         key=lambda replica: (
             not in_sync.has_disk(record, replica, directories),
-            replica not in record.last_known_elr,
+            _rank(record.last_known_elr, replica),
         ),
     )
     return ranked[0] if ranked else NO_LEADER
+
+
+def _rank(replicas: tuple[int, ...], replica: int) -> int:
+    return replicas.index(replica) if replica in replicas else len(replicas)
 
 
 def _lead_uncleanly(record: PartitionRecord, leader: int, directory: str) -> PartitionRecord:

@@ -192,11 +192,18 @@ class LogDirectory:
         return self._logs.get(topic_partition)
 
     def log(
-        self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        *,
+        is_only_replica: bool = True,
     ) -> PartitionLog:
         """The partition's log, found or new. Makes nothing on disk.
 
-        A directory of that name that belongs to another topic id is set aside for removal.
+        A directory of that name that belongs to another topic id is set aside for removal. A log
+        whose directory is missing goes on where it ended if it is the only replica; otherwise it
+        begins anew, and gets all records from its leader.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -216,6 +223,8 @@ class LogDirectory:
             exists=exists,
             is_recovered=self.was_clean or not exists,
         )
+        if not exists and not is_only_replica:
+            self._forget(topic_partition)
         point = self._recovery_points.pop(topic_partition, 0)
         log.recovery_point = log.checkpointed_point = log.log_end_offset = point
         log.log_start_offset = self._log_starts.pop(topic_partition, 0)
