@@ -103,8 +103,7 @@ class Machine:
         self.node_id = node_id
         self.host = _host(node_id)
         self.clock = SimClock(cluster.loop)
-        self.volume = Volume(self.clock, cluster.random)
-        self.volume.prepare("data")
+        self.volume = self._new_volume()
         self.link = SimLink(cluster.random)
         self.process: Process | None = None
         self.server: SimServer | None = None
@@ -121,6 +120,17 @@ class Machine:
         #: All that ever ran here: what is dropped in the middle of a run is finalized then.
         self._past: list[object] = []
         cluster.wire.network(self.host, cluster.outside)
+
+    def _new_volume(self) -> Volume:
+        volume = Volume(self.clock, self._cluster.random)
+        volume.prepare("data")
+        return volume
+
+    def change_disk(self, volume: Volume | None = None) -> Volume:
+        """Give a dead machine another disk, by default an empty one; returns the one it had."""
+        assert not self.is_alive
+        before, self.volume = self.volume, volume or self._new_volume()
+        return before
 
     @property
     def is_alive(self) -> bool:

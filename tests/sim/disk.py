@@ -110,7 +110,7 @@ class _Directory:
 class Volume:
     """A machine's disk."""
 
-    __slots__ = ("clock", "errors", "random", "root", "slow_s")
+    __slots__ = ("clock", "errors", "power_failures", "random", "root", "slow_s", "unreadable")
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self.clock = clock
@@ -120,23 +120,45 @@ class Volume:
         self.errors = 0.0
         #: Longest time that a write or sync takes; the shortest is none.
         self.slow_s = 0.0
+        self.power_failures = 0
+        #: The name of a directory whose files can't be read; empty if all can.
+        self.unreadable = ""
 
     def prepare(self, name: str) -> None:
         """Have a directory at the root from the start, as an operator makes it."""
         self.root.entries[name] = _Directory()
         self.root.sync()
 
+    def directories(self, name: str) -> list[str]:
+        """The directories in a directory at the root."""
+        found = self.root.entries[name]
+        assert isinstance(found, _Directory)
+        return [each for each, entry in found.entries.items() if isinstance(entry, _Directory)]
+
+    def delete(self, name: str, directory: str) -> None:
+        """Have somebody delete a directory in a directory at the root, durably."""
+        found = self.root.entries[name]
+        assert isinstance(found, _Directory)
+        del found.entries[directory]
+        found.durable.pop(directory, None)
+
+    def check_readable(self, path: Path) -> None:
+        if self.unreadable and path.parent.name == self.unreadable:
+            raise OSError(errno.EIO, "simulated failure of the disk", str(path))
+
     def lose_power(self) -> None:
+        self.power_failures += 1
         self.root.lose_power(self.random)
 
 
 class SimFile:
     """An open file of one process."""
 
-    __slots__ = ("_disk", "_inode", "_is_readonly")
+    __slots__ = ("_disk", "_inode", "_is_readonly", "_path")
 
-    def __init__(self, disk: SimDisk, inode: _Inode, is_readonly: bool) -> None:
+    def __init__(self, disk: SimDisk, path: Path, inode: _Inode, is_readonly: bool) -> None:
         self._disk = disk
+        self._path = path
         self._inode: _Inode | None = inode
         self._is_readonly = is_readonly
 
@@ -165,6 +187,7 @@ class SimFile:
         self.write(b"".join(buffers), position)
 
     def pread(self, size: int, position: int) -> bytes:
+        self._disk.volume.check_readable(self._path)
         return bytes(memoryview(self._open_inode().data)[position : position + size])
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
@@ -238,9 +261,10 @@ class SimDisk:
             self.touch()
             parent = self._directory(path.parent)
             parent.entries[path.name] = _Inode(self.volume.clock.wall_ms())
-        return SimFile(self, self._inode(path), readonly)
+        return SimFile(self, path, self._inode(path), readonly)
 
     def read(self, path: Path) -> bytes:
+        self.volume.check_readable(path)
         return bytes(self._inode(path).data)
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
@@ -299,6 +323,9 @@ class SimDisk:
     def sync_dir(self, path: Path) -> None:
         self.touch()
         self._directory(path).sync()
+
+    def boot_id(self) -> str:
+        return f"boot-{self.volume.power_failures}"
 
     def space(self, path: Path) -> tuple[int, int]:
         return _SPACE_BYTES, _SPACE_BYTES

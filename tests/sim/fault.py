@@ -2,8 +2,8 @@
 
 Each fault begins, lasts a while and ends; several may be under way at once. Nothing limits how many
 brokers are killed, paused or cut off together: that may stop a cluster but must not harm it. Only
-power failures are kept to what the promise covers: somebody else in sync must be there all the time
-until the broker that lost its page cache is back in sync.
+power failures and lost disks are kept to what the promise covers: somebody else who has everything
+must be there all the time until the broker that lost its page cache or its disk is back in sync.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millstream.metadata.record import (
 )
 from sim.admin import Admin
 from sim.cluster import Cluster, Machine
+from sim.disk_fault import DiskFaults
 from sim.invariant import Monitor
 
 #: Mean time from one fault to the next.
@@ -45,6 +46,7 @@ class Nemesis:
         self._random = random
         self._clients = client_hosts
         self._admin = admin
+        self._disks = DiskFaults(cluster, monitor, random, self._target)
         #: How often each is drawn.
         self._faults: dict[Callable[[], Awaitable[None]], int] = {
             self._kill: 5,
@@ -67,6 +69,11 @@ class Nemesis:
             self._repeat: 4,
             self._reassign: 3,
             self._elect: 2,
+            self._disks.lose: 2,
+            self._disks.lose_last: 3,
+            self._disks.swap: 3,
+            self._disks.delete_log: 2,
+            self._disks.fail_reads: 2,
         }
 
     async def run(self) -> None:
@@ -90,7 +97,7 @@ class Nemesis:
         record = self._random.choice(records)
         if draw < 0.45 and record.leader in machines:
             return machines[record.leader]
-        if draw < 0.65:
+        if draw < 0.65 and record.isr:
             return machines[self._random.choice(record.isr)]
         if draw < 0.8:
             found = self._cluster.store.get(CONTROLLER_KEY)
@@ -116,7 +123,7 @@ class Nemesis:
     async def _impaired(self, machines: list[Machine]) -> AsyncIterator[bool]:
         """While brokers may be taken for dead; whether that is fair."""
         is_fair = all(map(self._monitor.may_leave, machines)) and (
-            len(machines) == 1 or not self._monitor.has_power_been_lost
+            len(machines) == 1 or not self._monitor.has_any_lost
         )
         for machine in machines:
             machine.impairments += is_fair
@@ -135,7 +142,7 @@ class Nemesis:
         if not self._monitor.may_leave(machine):
             return False
         self._note(f"kill {machine.host}")
-        self._monitor.stopped(machine, lost_power=False)
+        self._monitor.stopped(machine)
         machine.kill()
         return True
 
@@ -265,11 +272,11 @@ class Nemesis:
         self._note(f"disk of {machine.host} fails")
         # From now on nobody may rely on it: it does not use a log again whose disk failed under
         # it, and is started anew.
-        self._monitor.stopped(machine, lost_power=False)
+        self._monitor.stopped(machine)
         machine.volume.errors = 0.3
         await self._last(0.05, 0.8)
         machine.volume.errors = 0.0
-        self._monitor.stopped(machine, lost_power=False)
+        self._monitor.stopped(machine)
         machine.kill()
 
     async def _clock_jump(self) -> None:

@@ -1,7 +1,8 @@
 """What must hold at every instant of a run, looked at from outside of the brokers.
 
 one leader        in a leader epoch, one broker leads: in the store, and by what brokers think
-epochs            a partition's leader epoch never goes back, and its ISR is never empty
+epochs            a partition's leader epoch never goes back, and its record always names a replica
+                  that is in sync, eligible, or was last known to be
 equal logs        below any replica's high watermark, all replicas' logs hold the same batches, one
                   after the other
 never back        neither a leader's high watermark nor a group's committed offset moves back
@@ -45,7 +46,8 @@ class _Suspect:
     starts: int = 0
     #: Whether it left the ISR when it was started again.
     has_left: bool = False
-    lost_power: bool = False
+    #: Whether it may lack what was committed: it lost power or its disk.
+    has_lost: bool = False
 
 
 class Monitor:
@@ -80,12 +82,15 @@ class Monitor:
                     self._look_at_record(event.key, decode_partition(event.value))
 
     def _look_at_record(self, key: str, record: PartitionRecord) -> None:
-        self._cluster.loop.note(f"store {key} {record.leader} {record.leader_epoch} {record.isr}")
+        self._cluster.loop.note(
+            f"store {key} {record.leader} {record.leader_epoch} {record.isr}"
+            f" {record.elr} {record.last_known_elr} {record.replicas}"
+        )
         if record.leader_epoch < self._epochs.get(key, 0):
             self._violated(f"{key}: the leader epoch went back to {record.leader_epoch}")
         self._epochs[key] = record.leader_epoch
-        if not record.isr:
-            self._violated(f"{key}: nobody is in sync")
+        if not (record.isr or record.elr or record.last_known_elr):
+            self._violated(f"{key}: nobody is in sync, and nobody is known to have been")
         if record.leader != NO_LEADER:
             self._leads(key, record.leader_epoch, record.leader)
         before, self._isrs[key] = self._isrs.get(key, ()), record.isr
@@ -116,46 +121,67 @@ class Monitor:
         """Whether somebody else in sync has everything and stays in sync meanwhile.
 
         It does not matter where everything that was acknowledged is on disks."""
-        return self._cluster.flushes_before_ack or all(
-            self._has_sound_member(key, record, machine.node_id)
-            for key, record in self._cluster.records().items()
+        return self.may_leave(machine) and (
+            self._cluster.flushes_before_ack
+            or all(
+                self._has_sound_member(key, record.isr, machine.node_id)
+                for key, record in self._cluster.records().items()
+            )
+        )
+
+    def may_lose_disk(self, machine: Machine, key: str | None = None) -> bool:
+        """Whether somebody else who can be elected has everything, of one partition or of all."""
+        return self.may_leave(machine) and all(
+            self._has_sound_member(each, record.isr + record.elr, machine.node_id)
+            for each, record in self._cluster.records().items()
+            if key in (None, each)
+            and machine.node_id in record.isr + record.elr + record.last_known_elr
         )
 
     def may_leave(self, machine: Machine) -> bool:
-        """Whether it leaves no partition to those alone that have lost power.
+        """Whether it leaves no partition to those alone that have lost power or their disk.
 
         A broker that is killed has everything, but can't know that and leaves the ISR; one that
         is silent for long is taken out of it."""
         return all(
-            self._has_sound_member(key, record, machine.node_id)
+            self._has_sound_member(key, record.isr, machine.node_id)
             for key, record in self._cluster.records().items()
-            if any(self._has_lost_power(key, member) for member in record.isr)
+            if any(self._has_lost(key, member) for member in record.isr + record.elr)
         )
 
     @property
-    def has_power_been_lost(self) -> bool:
-        """Whether a broker that lost power is not back in sync everywhere."""
-        return any(suspect.lost_power for suspect in self._suspects.values())
+    def has_any_lost(self) -> bool:
+        """Whether a broker that lost power or its disk is not back in sync everywhere."""
+        return any(suspect.has_lost for suspect in self._suspects.values())
 
-    def _has_lost_power(self, key: str, broker_id: int) -> bool:
+    def _has_lost(self, key: str, broker_id: int) -> bool:
         suspect = self._suspects.get((key, broker_id))
-        return suspect is not None and suspect.lost_power
+        return suspect is not None and suspect.has_lost
 
-    def _has_sound_member(self, key: str, record: PartitionRecord, but: int) -> bool:
+    def _has_sound_member(self, key: str, members: tuple[int, ...], but: int) -> bool:
         return any(
             member != but
             and (key, member) not in self._suspects
             and not self._cluster.machines[member].impairments
-            for member in record.isr
+            and self._cluster.machines[member].is_ready
+            for member in members
         )
 
-    def stopped(self, machine: Machine, *, lost_power: bool) -> None:
+    def stopped(
+        self, machine: Machine, *, lost_power: bool = False, lost_disk: bool = False
+    ) -> None:
         """Take note of an unclean stop."""
         for key in self._cluster.records():
             suspect = self._suspects.setdefault((key, machine.node_id), _Suspect())
             suspect.starts = machine.starts
             suspect.has_left = False
-            suspect.lost_power |= lost_power and not self._cluster.flushes_before_ack
+            suspect.has_lost |= lost_disk or (lost_power and not self._cluster.flushes_before_ack)
+
+    def disk_returned(self, machine: Machine) -> None:
+        """Take note that a machine has the disk again that it had lost."""
+        for (_, broker_id), suspect in self._suspects.items():
+            if broker_id == machine.node_id:
+                suspect.has_lost = False
 
     # The brokers
 
@@ -172,6 +198,8 @@ class Monitor:
     def _check_machine(self, machine: Machine) -> None:
         assert machine.process is not None
         for partition in partitions_of(machine):
+            if partition.log.failure is not None or machine.volume.unreadable:
+                continue
             key = partition_key(partition.log.topic_id, partition.topic_partition.partition)
             self._check_leader(machine.process.name, key, partition)
             self._check_log(machine.process.name, key, partition)

@@ -5,7 +5,7 @@ Each takes one rule away that the design relies on, where the code has that rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from itertools import count
 from typing import Final
 
@@ -15,8 +15,10 @@ from millstream.broker.transaction_queue import (
     TransactionQueues,
 )
 from millstream.controller import departure
+from millstream.log.directory import LogDirectory
 from millstream.log.local_log import LocalLog
 from millstream.log.segment import Segment
+from millstream.metadata import in_sync
 from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import PartitionRecord
@@ -117,7 +119,7 @@ def lose_epoch_at_roll() -> None:
 def trust_unclean_restart() -> None:
     """A broker stays in the ISR after a stop in which it may have lost records."""
 
-    async def trust(catalog: Catalog, broker_id: int) -> int:
+    async def trust(catalog: Catalog, broker_id: int, directory: str = "") -> int:
         return 0
 
     departure.distrust = trust
@@ -135,6 +137,27 @@ def skip_transaction_queue() -> None:
     TransactionQueues.may_append = skip  # type: ignore[method-assign]
 
 
+def elect_the_empty_disk() -> None:
+    """A broker that comes back without its disk, or without a log, stays in the ISR."""
+
+    def has_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> bool:
+        return False
+
+    departure.has_lost = has_lost
+
+
+def forget_the_eligible() -> None:
+    """A replica that leaves an ISR below its minimum is as any other out of sync."""
+    with_isr = in_sync.with_isr
+
+    def forget(
+        record: PartitionRecord, isr: tuple[int, ...], min_isr: int, lost: Container[int] = ()
+    ) -> PartitionRecord:
+        return with_isr(record, isr, 0, lost)
+
+    in_sync.with_isr = forget
+
+
 PLANTED: Final[dict[str, Callable[[], None]]] = {
     "truncate-by-high-watermark": truncate_by_high_watermark,
     "acknowledge-early": acknowledge_early,
@@ -143,4 +166,6 @@ PLANTED: Final[dict[str, Callable[[], None]]] = {
     "lose-epoch-at-roll": lose_epoch_at_roll,
     "trust-unclean-restart": trust_unclean_restart,
     "skip-transaction-queue": skip_transaction_queue,
+    "elect-the-empty-disk": elect_the_empty_disk,
+    "forget-the-eligible": forget_the_eligible,
 }

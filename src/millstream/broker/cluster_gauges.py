@@ -41,6 +41,11 @@ _LED: Final[tuple[tuple[str, str, Callable[[Led], float]], ...]] = (
 _WHOLE: Final[tuple[tuple[str, str, Callable[[Whole], float]], ...]] = (
     ("cluster_partitions", "Partitions of the cluster.", lambda whole: whole.partitions),
     ("offline_partitions", "Partitions without a leader.", lambda whole: whole.offline),
+    (
+        "partitions_without_in_sync_replica",
+        "Partitions that wait for the disk of a replica to return, or for an unclean election.",
+        lambda whole: whole.abandoned,
+    ),
     ("reassigning_partitions", "Partitions being reassigned.", lambda whole: whole.reassigning),
     (
         "preferred_replica_imbalance",

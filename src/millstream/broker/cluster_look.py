@@ -45,6 +45,8 @@ class Whole:
 
     partitions: int = 0
     offline: int = 0
+    #: Of these, those without an in-sync replica: disks were lost, or stops were not clean.
+    abandoned: int = 0
     reassigning: int = 0
     not_preferred: int = 0
     #: By broker that is decommissioned: the replicas it still has.
@@ -122,5 +124,6 @@ def _count_whole(found: Whole, topic: TopicRecord) -> None:
     found.partitions += len(topic.partitions)
     for record in topic.partitions:
         found.offline += record.leader == NO_LEADER
+        found.abandoned += not record.isr
         found.reassigning += reassignment.is_under_way(record)
         found.not_preferred += record.leader != record.replicas[0]

@@ -196,13 +196,17 @@ class Server:
             # A number that another broker has is not written into the folder.
             await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
             catalog.check_free(config.node_id)
-        directory.identify(catalog.cluster_id, config.node_id)
-        self._is_identified = True
         config = config.with_dynamic(
             catalog.image.default_broker_configs,
             catalog.image.broker_configs.get(config.node_id, {}),
         )
         catalog.topic_defaults = config.topic_defaults()
+        if not directory.meta:
+            # Before the folder has an id: it must not be taken for a used one after a crash.
+            await self._leave_lost(config, directory, catalog)
+        directory.identify(catalog.cluster_id, config.node_id)
+        self._is_identified = True
+        await self._leave_lost(config, directory, catalog)
         flusher = Flusher(is_threaded=self._environment.has_threads)
         self._undo.push_async_callback(flusher.close)
         replicas = await self._open_replicas(config, directory, flusher, catalog)
@@ -264,6 +268,19 @@ class Server:
         high_watermarks = directory.high_watermarks
         await asyncio.to_thread(directory.close, self._is_recovered, high_watermarks)
 
+    async def _leave_lost(
+        self, config: BrokerConfig, directory: LogDirectory, catalog: Catalog
+    ) -> None:
+        """Leave the ISR of what the metadata say is on this broker's disk, and is not.
+
+        Refused with DUPLICATE_BROKER_REGISTRATION while another process is this broker: its disk
+        may be the right one."""
+        if not departure.has_lost(catalog, config.node_id, directory):
+            return
+        await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
+        catalog.check_free(config.node_id)
+        await departure.leave_lost(catalog, config.node_id, directory)
+
     async def _open_replicas(
         self,
         config: BrokerConfig,
@@ -284,7 +301,7 @@ class Server:
             replicas.open_logs(catalog.image)
             await self._recover(directory)
             await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
-            await departure.distrust(catalog, config.node_id)
+            await departure.distrust(catalog, config.node_id, directory.directory_id)
             await _raise_leader_epochs(config.node_id, directory, catalog)
         replicas.follow(catalog.image, difference(ClusterImage(), catalog.image))
         directory.delete_strays()
@@ -390,6 +407,7 @@ class Server:
             checkpoint=upkeep.checkpoint,
             telemetry=self._start_telemetry(config, catalog),
         )
+        directory.storage.on_failure = services.exchange.log_failed
         catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
         look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
@@ -515,6 +533,7 @@ class Server:
             rack=config.broker_rack,
             incarnation=f"{services.random.getrandbits(64):016x}",
             clean_start=services.directory.was_clean,
+            directory=services.directory.directory_id,
         )
         membership = Membership(
             services.catalog,

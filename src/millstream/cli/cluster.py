@@ -1,4 +1,5 @@
-"""`millstream cluster`: status, brokers, partitions. `up` is in `cli/cluster_up.py`.
+"""`millstream cluster`: status, brokers, partitions. `up` is in `cli/cluster_up.py`, `elect` in
+`cli/election.py`.
 
 The commands here are clients: they ask any broker, and show what the cluster says of itself.
 """
@@ -20,6 +21,7 @@ from millstream.cli.connection import (
     ServersOption,
     TimeoutOption,
 )
+from millstream.cli.election import elect
 from millstream.cli.failure import EXIT_CODES_HELP, ExitCode, guarded
 from millstream.cli.terminal import JsonOption, counted, note, print_json, print_table
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Start a cluster here, and look at one.")
 app.command("up", epilog=EXIT_CODES_HELP)(up)
+app.command("elect", epilog=EXIT_CODES_HELP)(elect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ def status(
         "topics": len(metadata.topics),
         "partitions": len(partitions),
         "without_leader": sum(row.leader is None for row in partitions),
+        "without_in_sync_replica": sum(not row.isr for row in partitions),
         "under_replicated": sum(row.is_under_replicated for row in partitions),
         "not_led_by_preferred": sum(not row.is_led_by_preferred for row in partitions),
     }
@@ -215,9 +219,16 @@ def _print_status(found: dict[str, Any], is_whole: bool) -> None:
     typer.echo(f"controller   {'none' if controller is None else f'broker {controller}'}")
     missing = ", ".join(map(str, found["missing_brokers"]))
     typer.echo(f"brokers      {found['brokers']} alive" + (f", missing: {missing}" * bool(missing)))
+    waiting = found["without_in_sync_replica"]
     typer.echo(
         f"partitions   {found['partitions']:,} in {counted(found['topics'], 'topic')}:"
         f" {found['without_leader']:,} without leader,"
         f" {found['under_replicated']:,} under-replicated,"
         f" {found['not_led_by_preferred']:,} not led by the preferred replica"
     )
+    if waiting:
+        typer.echo(
+            f"no replica   {counted(waiting, 'partition')} without any in-sync replica: bring the"
+            " disks back that had them,\n             or give up what is missing with"
+            " `millstream cluster elect TOPIC --unclean`"
+        )

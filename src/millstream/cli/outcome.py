@@ -28,18 +28,22 @@ def confirm_deletion(names: Sequence[str], of_one: str, of_many: str) -> None:
 
 def report(
     noun: str,
-    outcomes: Mapping[str, CommandError | None],
+    outcomes: Mapping[str, CommandError | str | None],
     done: str,
     fine: Mapping[ExitCode, str],
     *,
     as_json: bool,
 ) -> None:
-    """Tell the outcome for each name: `done` where nothing failed, or what `fine` calls it."""
+    """Tell the outcome for each name: `done` where nothing failed, or what `fine` calls it.
+
+    A text is an outcome of its own, and no failure."""
     rows: list[dict[str, str]] = []
     failures: list[CommandError] = []
     for name, failure in outcomes.items():
         if failure is None:
             rows.append({noun: name, "result": done})
+        elif isinstance(failure, str):
+            rows.append({noun: name, "result": failure})
         elif failure.code in fine:
             rows.append({noun: name, "result": fine[failure.code]})
         else:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +27,7 @@ from millstream.controller.decommission import Emptying
 from millstream.env.clock import Clock
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import (
     PartitionChange,
     become_controller,
@@ -230,10 +231,14 @@ class Controller:
         self._must_look_at_all = False
         self._to_look_at = set()
         changes: list[PartitionChange] = []
+        directories = image.directories
         async for topic in _in_turns(topics):
             unclean = self._is_unclean_allowed(topic)
+            configured = configured_min_isr(topic, self._catalog.topic_defaults)
             for number, record in enumerate(topic.partitions):
-                after = decide(record, image, unclean=unclean)
+                after = decide(
+                    record, image, unclean=unclean, min_isr=configured, directories=directories
+                )
                 if after is not None:
                     changes.append(PartitionChange(topic.topic_id, number, record, after))
         return changes
@@ -289,7 +294,7 @@ class Controller:
         before, after = change.before, change.after
         if after.leader not in (before.leader, NO_LEADER):
             self.stats.elections += 1
-            if after.leader not in before.isr:
+            if not election.is_clean(before, after.leader):
                 self.stats.unclean_elections += 1
                 _log.warning(
                     "unclean election: broker %d leads partition %d of topic id %s though it may"
@@ -311,11 +316,27 @@ async def _in_turns(topics: Iterable[TopicRecord]) -> AsyncIterator[TopicRecord]
 
 
 def decide(
-    record: PartitionRecord, image: ClusterImage, *, unclean: bool
+    record: PartitionRecord,
+    image: ClusterImage,
+    *,
+    unclean: bool,
+    min_isr: int | None,
+    directories: Mapping[int, str],
 ) -> PartitionRecord | None:
-    """What the controller would make of a partition's record, or None if it is right."""
+    """What the controller would make of a partition's record, or None if it is right.
+
+    `min_isr` is the topic's `min.insync.replicas`, None where nobody has set it; `directories` are
+    those of the image."""
     settled = (
-        election.settle(record, image.brokers, unclean=unclean, leaving=image.leaving) or record
+        election.settle(
+            record,
+            image.brokers,
+            unclean=unclean,
+            leaving=image.leaving,
+            min_isr=effective_min_isr(min_isr, record),
+            directories=directories,
+        )
+        or record
     )
     finished = reassignment.complete(settled, image.eligible) or settled
     return None if finished is record else finished

@@ -10,14 +10,19 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from millstream.controller import election
+from millstream.log.directory import LogDirectory
+from millstream.metadata import in_sync
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import PartitionChange, update_partitions
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.metadata.store import UncertainError
+from millstream.model.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-#: Decides about one partition as it is in the image.
-_Decide: TypeAlias = Callable[[PartitionRecord], PartitionRecord | None]
+#: Decides about partition `number` of a topic, given the effective `min.insync.replicas`.
+_Decide: TypeAlias = Callable[[TopicRecord, int, int], PartitionRecord | None]
 #: Looks at what was overtaken by somebody else's change.
 _ROUNDS: Final = 5
 
@@ -25,36 +30,102 @@ _ROUNDS: Final = 5
 async def hand_over(catalog: Catalog, broker_id: int) -> int:
     """Let others lead, before a stop, what they can lead; how many partitions were handed over."""
 
-    def decide(record: PartitionRecord) -> PartitionRecord | None:
-        return election.hand_over(record, broker_id, catalog.image.eligible)
+    def decide(topic: TopicRecord, number: int, min_isr: int) -> PartitionRecord | None:
+        record = topic.partitions[number]
+        return election.hand_over(record, broker_id, catalog.image.eligible, min_isr)
 
-    return await _change_all(catalog, decide)
+    return (await _change_all(catalog, decide))[0]
 
 
-async def distrust(catalog: Catalog, broker_id: int) -> int:
-    """After an unclean stop, leave every ISR that has another member; how many were left.
+async def distrust(catalog: Catalog, broker_id: int, directory: str = "") -> int:
+    """After an unclean stop, leave every ISR and ELR that has another member; how many were left.
 
     To be done before the broker is registered, as it could be elected from then on."""
 
-    def decide(record: PartitionRecord) -> PartitionRecord | None:
-        return election.distrust(record, broker_id)
+    def decide(topic: TopicRecord, number: int, min_isr: int) -> PartitionRecord | None:
+        return election.distrust(topic.partitions[number], broker_id, min_isr, directory)
 
-    count = await _change_all(catalog, decide)
+    count, _ = await _change_all(catalog, decide)
     if count:
         _log.info("left %d ISRs after an unclean stop, to catch up first", count)
     return count
 
 
-async def _change_all(catalog: Catalog, decide: _Decide) -> int:
+def has_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> bool:
+    """Whether `leave_lost` has something to change."""
+    return bool(_changes(catalog, _disk_decision(broker_id, folder)))
+
+
+async def leave_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> int:
+    """Leave every ISR, also as the last member, whose log the data folder does not have.
+
+    Returns the number of records changed. Also records the folder of replicas of which the
+    metadata name none yet, because an earlier release wrote them. To be done before the broker is
+    registered, while no other process of this broker is. Raises UncertainError if others keep
+    changing the same partitions."""
+
+    count, is_done = await _change_all(catalog, _disk_decision(broker_id, folder))
+    if not is_done:
+        raise UncertainError("partitions of this broker kept being changed by others")
+    if count:
+        _log.warning("%d partitions were changed to what is in the data folder", count)
+    return count
+
+
+def _disk_decision(broker_id: int, folder: LogDirectory) -> _Decide:
+    def decide(topic: TopicRecord, number: int, min_isr: int) -> PartitionRecord | None:
+        return settle_disk(topic, number, min_isr, broker_id, folder)
+
+    return decide
+
+
+def settle_disk(
+    topic: TopicRecord, number: int, min_isr: int, broker_id: int, folder: LogDirectory
+) -> PartitionRecord | None:
+    """Return the record as the broker's data folder makes it, or None if it is right.
+
+    A folder without a directory id is new, and has no log."""
+    record = topic.partitions[number]
+    if broker_id not in record.isr and broker_id not in record.elr:
+        return None
+    recorded = record.directory(broker_id)
+    topic_partition = TopicPartition(topic.name, number)
+    if recorded == in_sync.LOST and folder.has_found(topic_partition):
+        return in_sync.with_directory(record, broker_id, folder.directory_id)
+    if recorded and recorded != folder.directory_id:
+        return election.lose_directory(record, broker_id, min_isr)
+    if not folder.directory_id or folder.has_lost(topic_partition, topic.topic_id):
+        return election.lose_log(record, broker_id, min_isr)
+    if not recorded:
+        return in_sync.with_directory(record, broker_id, folder.directory_id)
+    return None
+
+
+async def _change_all(catalog: Catalog, decide: _Decide) -> tuple[int, bool]:
+    """Change all partitions as `decide` says: how many were changed, and whether none is left."""
     count = 0
     for _ in range(_ROUNDS):
-        changes = [
-            PartitionChange(topic.topic_id, number, record, after)
-            for topic in catalog.image.topics.values()
-            for number, record in enumerate(topic.partitions)
-            if (after := decide(record)) is not None
-        ]
+        changes = _changes(catalog, decide)
         if not changes:
-            break
+            return count, True
+        for change in changes:
+            if change.before.isr and not change.after.isr:
+                _log.error(
+                    "no in-sync replica is left of partition %d of %s: it waits for its disk to"
+                    " return, or for an unclean election (millstream cluster elect --unclean)",
+                    change.partition,
+                    catalog.image.topic_names.get(change.topic_id),
+                )
         count += sum(await update_partitions(catalog, changes))
-    return count
+    return count, False
+
+
+def _changes(catalog: Catalog, decide: _Decide) -> list[PartitionChange]:
+    changes = []
+    for topic in catalog.image.topics.values():
+        configured = configured_min_isr(topic, catalog.topic_defaults)
+        for number, record in enumerate(topic.partitions):
+            after = decide(topic, number, effective_min_isr(configured, record))
+            if after is not None:
+                changes.append(PartitionChange(topic.topic_id, number, record, after))
+    return changes

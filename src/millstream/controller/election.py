@@ -2,20 +2,29 @@
 
 Every function takes a partition's record and returns the record that should replace it, or None
 where it is right as it is. `leader_epoch` is raised with every change of the leader, also to none;
-`partition_epoch` is the store's to raise.
+`partition_epoch` is the store's to raise. `min_isr` is the effective `min.insync.replicas`, which
+the eligible leader replicas depend on (see `metadata.in_sync`).
 
-What always holds: the in-sync replicas are never emptied, as the last of them is the only one that
-is known to have everything; and a leader is elected from among them, or, only where a topic asks
-for it, from the other replicas, which can lose what was acknowledged.
+A leader is elected from the ISR. If no member of the ISR is alive, it is elected from the ELR: its
+members have every committed record too. Only where a topic or a person asks for it is a leader
+elected from the other replicas, which can lose what was acknowledged.
+
+Brokers that die stay in the ISR if they are its last members: they have everything. The last member
+leaves only if it lost its disk, or if it may have lost its page cache and another replica is
+eligible. The partition then has no leader until a replica that has everything is back. If all of
+them come back from an unclean stop, the one that was in the ISR last leads: nobody has more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
+from millstream.metadata import in_sync
 from millstream.metadata.record import NO_LEADER, PartitionRecord
+
+_NO_DIRECTORIES: Mapping[int, str] = {}
 
 
 def settle(
@@ -24,36 +33,98 @@ def settle(
     *,
     unclean: bool,
     leaving: Container[int] = (),
+    min_isr: int = 1,
+    directories: Mapping[int, str] = _NO_DIRECTORIES,
 ) -> PartitionRecord | None:
     """Take brokers that are gone out of the in-sync replicas, and find a leader if there is none.
 
-    Brokers that are leaving stay what they are and get nothing new. With `unclean` a replica that
-    is not in sync may lead where no other can.
+    Brokers that are leaving stay what they are and get nothing new. `directories` are the data
+    folders with which brokers are registered. With `unclean` a replica that is not in sync may lead
+    where no other can.
     """
     present = tuple(replica for replica in record.isr if replica in alive)
     isr = present or record.isr
     leader = record.leader
-    if leader not in alive or leader not in isr:
-        staying = tuple(replica for replica in record.replicas if replica not in leaving)
-        leader = _first(staying, present)
-        if unclean and not present:
-            leader = _first(staying, alive)
-            if leader != NO_LEADER:
-                # What the others have and it has not is given up.
-                isr = (leader,)
-    return _changed(record, leader, isr)
+    if leader in alive and leader in isr:
+        return _changed(record, leader, isr, min_isr)
+    staying = tuple(replica for replica in record.replicas if replica not in leaving)
+    if present:
+        return _changed(record, _first(staying, present), isr, min_isr)
+    eligible = [
+        replica
+        for replica in record.elr
+        if replica in alive and in_sync.has_disk(record, replica, directories)
+    ]
+    leader = _first(staying, eligible or _last_resort(record, alive, directories))
+    if leader != NO_LEADER:
+        return _changed(record, leader, (leader,), min_isr)
+    if unclean and not eligible:
+        candidates = [replica for replica in staying if replica in alive]
+        leader = _best(record, candidates, directories)
+        if leader != NO_LEADER:
+            return _lead_uncleanly(record, leader, directories.get(leader, ""))
+    return _changed(record, NO_LEADER, isr, min_isr)
+
+
+def _last_resort(
+    record: PartitionRecord, alive: Container[int], directories: Mapping[int, str]
+) -> tuple[int, ...]:
+    """Return the replica that was in the ISR last, where no other is known to have more."""
+    last = record.last_known_elr[:1]
+    if record.isr or record.elr or not last or last[0] not in alive:
+        return ()
+    return last if in_sync.has_disk(record, last[0], directories) else ()
+
+
+def _best(
+    record: PartitionRecord, candidates: Iterable[int], directories: Mapping[int, str]
+) -> int:
+    """Return the replica that is likely to lack least: one that still has its disk, and of those
+    one that was in sync last."""
+    ranked = sorted(
+        candidates,
+        key=lambda replica: (
+            not in_sync.has_disk(record, replica, directories),
+            _rank(record.last_known_elr, replica),
+        ),
+    )
+    return ranked[0] if ranked else NO_LEADER
+
+
+def _rank(replicas: tuple[int, ...], replica: int) -> int:
+    return replicas.index(replica) if replica in replicas else len(replicas)
+
+
+def _lead_uncleanly(record: PartitionRecord, leader: int, directory: str) -> PartitionRecord:
+    """What the others have and the new leader has not is given up."""
+    after = msgspec.structs.replace(
+        record,
+        leader=leader,
+        leader_epoch=record.leader_epoch + 1,
+        isr=(leader,),
+        elr=(),
+        last_known_elr=(),
+    )
+    return in_sync.with_directory(after, leader, directory)
+
+
+def is_clean(before: PartitionRecord, leader: int) -> bool:
+    """Whether a leader was elected for what it has, and not for want of a better one."""
+    if before.isr or before.elr:
+        return leader in before.isr or leader in before.elr
+    return before.last_known_elr[:1] == (leader,)
 
 
 def prefer(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:
     """Let the first replica lead, if it is in sync."""
     preferred = record.replicas[0]
-    if preferred not in record.isr or preferred not in eligible:
+    if preferred not in record.isr or preferred not in eligible or preferred == record.leader:
         return None
-    return _changed(record, preferred, record.isr)
+    return _led_by(record, preferred)
 
 
 def hand_over(
-    record: PartitionRecord, broker_id: int, eligible: Container[int]
+    record: PartitionRecord, broker_id: int, eligible: Container[int], min_isr: int = 1
 ) -> PartitionRecord | None:
     """Let a broker that is about to stop leave: another one in sync leads, if there is one.
 
@@ -66,20 +137,51 @@ def hand_over(
         return None
     isr = tuple(replica for replica in record.isr if replica != broker_id)
     leader = _first(record.replicas, others) if record.leader == broker_id else record.leader
-    return _changed(record, leader, isr)
+    return _changed(record, leader, isr, min_isr)
 
 
-def distrust(record: PartitionRecord, broker_id: int) -> PartitionRecord | None:
+def distrust(
+    record: PartitionRecord, broker_id: int, min_isr: int = 1, directory: str = ""
+) -> PartitionRecord | None:
     """Take a broker out that may have lost records: it stopped without flushing its logs.
 
-    Until it has caught up with a leader it is as good as empty. The last in-sync replica stays: its
-    log, cut or not, is the most complete one there is.
+    Until it has caught up with a leader it is as good as empty. It stays if it is the only replica
+    that the record knows of: its log, truncated or not, is the most complete one there is.
+    `directory` is the broker's data folder; what the record says of another folder is not touched.
     """
-    isr = tuple(replica for replica in record.isr if replica != broker_id)
-    if broker_id not in record.isr or not isr:
+    members = {*record.isr, *record.elr}
+    if broker_id not in members:
         return None
-    leader = NO_LEADER if record.leader == broker_id else record.leader
-    return _changed(record, leader, isr)
+    if len(members) == 1 and (record.isr or not record.last_known_elr):
+        return None
+    if directory and record.directory(broker_id) not in ("", directory):
+        return None
+    return _leave(record, broker_id, min_isr, lost=(broker_id,))
+
+
+def lose_directory(record: PartitionRecord, broker_id: int, min_isr: int) -> PartitionRecord | None:
+    """Take a broker out whose present data folder is not the one that the record names.
+
+    The replica in that folder stays eligible: it has what it had, should the folder come back."""
+    return _leave(record, broker_id, min_isr) if broker_id in record.isr else None
+
+
+def lose_log(record: PartitionRecord, broker_id: int, min_isr: int) -> PartitionRecord | None:
+    """Take a broker out whose log was deleted from the data folder that had it.
+
+    The replica stays eligible in no folder, so that no other replica is taken for complete."""
+    if broker_id not in record.isr and broker_id not in record.elr:
+        return None
+    after = in_sync.with_directory(record, broker_id, in_sync.LOST)
+    return _leave(after, broker_id, min_isr)
+
+
+def _leave(
+    record: PartitionRecord, broker_id: int, min_isr: int, lost: tuple[int, ...] = ()
+) -> PartitionRecord:
+    isr = tuple(replica for replica in record.isr if replica != broker_id)
+    after = in_sync.with_isr(record, isr, min_isr, lost)
+    return _led_by(after, NO_LEADER) if record.leader == broker_id else after
 
 
 def _first(replicas: tuple[int, ...], among: Container[int]) -> int:
@@ -87,8 +189,16 @@ def _first(replicas: tuple[int, ...], among: Container[int]) -> int:
     return next((replica for replica in replicas if replica in among), NO_LEADER)
 
 
-def _changed(record: PartitionRecord, leader: int, isr: tuple[int, ...]) -> PartitionRecord | None:
+def _changed(
+    record: PartitionRecord, leader: int, isr: tuple[int, ...], min_isr: int
+) -> PartitionRecord | None:
     if leader == record.leader and isr == record.isr:
         return None
-    epoch = record.leader_epoch + (leader != record.leader)
-    return msgspec.structs.replace(record, leader=leader, isr=isr, leader_epoch=epoch)
+    after = record if isr == record.isr else in_sync.with_isr(record, isr, min_isr)
+    return _led_by(after, leader)
+
+
+def _led_by(record: PartitionRecord, leader: int) -> PartitionRecord:
+    if leader == record.leader:
+        return record
+    return msgspec.structs.replace(record, leader=leader, leader_epoch=record.leader_epoch + 1)

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from millstream.metadata import in_sync
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 
@@ -36,12 +37,12 @@ def begin(
     kept = tuple(replica for replica in original if replica not in aim)
     # A replica that an earlier plan was adding and this one does not want has no claim to be here.
     isr = tuple(replica for replica in record.isr if replica in aim or replica in original)
-    if not isr:
+    if record.isr and not isr:
         raise _refused(_ONLY_NEW)
     changed = msgspec.structs.replace(
         record, replicas=aim + kept, adding=adding, removing=removing, isr=isr
     )
-    changed = _with_leader_inside(changed)
+    changed = _with_leader_inside(in_sync.within_replicas(changed))
     finished = complete(changed, eligible) or changed
     return None if finished == record else finished
 
@@ -60,7 +61,8 @@ def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionReco
         if leader == NO_LEADER:
             return None
         epoch += 1
-    return msgspec.structs.replace(
+    # All replicas are in sync, so none needs to be eligible besides.
+    finished = msgspec.structs.replace(
         record,
         replicas=wanted,
         adding=(),
@@ -68,7 +70,10 @@ def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionReco
         isr=isr,
         leader=leader,
         leader_epoch=epoch,
+        elr=(),
+        last_known_elr=(),
     )
+    return in_sync.within_replicas(finished)
 
 
 def cancel(record: PartitionRecord) -> PartitionRecord:
@@ -82,10 +87,10 @@ def cancel(record: PartitionRecord) -> PartitionRecord:
         )
     original = _original(record)
     isr = tuple(replica for replica in record.isr if replica in original)
-    if not isr:
+    if record.isr and not isr:
         raise _refused(_ONLY_NEW)
     changed = msgspec.structs.replace(record, replicas=original, adding=(), removing=(), isr=isr)
-    return _with_leader_inside(changed)
+    return _with_leader_inside(in_sync.within_replicas(changed))
 
 
 def target(record: PartitionRecord) -> tuple[int, ...]:

@@ -14,9 +14,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+#: Linux makes it up anew at every start of the machine.
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class File(Protocol):
@@ -92,6 +95,11 @@ class Disk(Protocol):
         ...
 
     def sync_dir(self, path: Path) -> None: ...
+
+    def boot_id(self) -> str:
+        """Return a text that differs after the machine lost what was not synced; empty if the
+        system does not tell."""
+        ...
 
     def space(self, path: Path) -> tuple[int, int]:
         """Bytes in all and bytes usable of the file system that holds `path`."""
@@ -214,6 +222,13 @@ class SystemDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def boot_id(self) -> str:
+        try:
+            with open(_BOOT_ID) as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            return ""
 
     def space(self, path: Path) -> tuple[int, int]:
         found = os.statvfs(path)

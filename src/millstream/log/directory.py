@@ -4,6 +4,7 @@
     meta.properties         whose folder it is: cluster.id, node.id, directory.id
     .kafka_cleanshutdown    there only between a clean stop and the next start
     <checkpoints>           see `checkpoint`
+    replica-folders         see `folder_ledger`
     <topic>-<partition>/    a log; made by its first append
     <topic>-<partition>.<32 hex digits>-delete/   a log that was deleted and is being removed
 
@@ -28,6 +29,7 @@ from millstream.env.random import Random
 from millstream.log import checkpoint
 from millstream.log.files import FileCache
 from millstream.log.flush import FlushTicket
+from millstream.log.folder_ledger import FolderLedger
 from millstream.log.log import PartitionLog
 from millstream.log.partition_metadata import read_topic_id
 from millstream.log.storage import LogOptions, Storage
@@ -114,7 +116,8 @@ class LogDirectory:
         disk.mkdir(path)
         lock_file = _lock(disk, path)
         files = FileCache(disk, options.open_files_max)
-        return cls(Storage(path, disk, clock, random, options, files), lock_file)
+        ledger = FolderLedger(disk, path)
+        return cls(Storage(path, disk, clock, random, options, files, ledger), lock_file)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -152,6 +155,29 @@ class LogDirectory:
         text = "".join(f"{name}={value}\n" for name, value in self.meta.items())
         self.storage.disk.write_atomic(self.storage.path / META, text.encode())
 
+    @property
+    def directory_id(self) -> str:
+        """The folder's random id, which it keeps for life; empty before `identify`."""
+        return self.meta.get("directory.id", "")
+
+    def has_lost(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
+        """Whether the folder of a log that had records is gone. To be asked before `log` is."""
+        name = str(topic_partition)
+        if name in self._names:
+            return False
+        ledger = self.storage.ledger
+        is_synced = topic_partition in self._recovery_points
+        if not ledger.is_missing:
+            return ledger.has(name, topic_id, durably=is_synced)
+        # An earlier release wrote no ledger: the checkpoints know of logs that had records.
+        return is_synced or self.high_watermarks.get(topic_partition, 0) > 0
+
+    def has_found(self, topic_partition: TopicPartition) -> bool:
+        """Whether somebody put the folder of a log here that was lost. To be asked before `log`."""
+        name = str(topic_partition)
+        ledger = self.storage.ledger
+        return name in self._names and not ledger.is_missing and not ledger.has_name(name)
+
     # Logs
 
     @property
@@ -166,11 +192,18 @@ class LogDirectory:
         return self._logs.get(topic_partition)
 
     def log(
-        self, topic_partition: TopicPartition, topic_id: TopicId, config: TopicConfig
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        *,
+        is_only_replica: bool = True,
     ) -> PartitionLog:
         """The partition's log, found or new. Makes nothing on disk.
 
-        A directory of that name that belongs to another topic id is set aside for removal.
+        A directory of that name that belongs to another topic id is set aside for removal. A log
+        whose directory is missing goes on where it ended if it is the only replica; otherwise it
+        begins anew, and gets all records from its leader.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -190,6 +223,8 @@ class LogDirectory:
             exists=exists,
             is_recovered=self.was_clean or not exists,
         )
+        if not exists and not is_only_replica:
+            self._forget(topic_partition)
         point = self._recovery_points.pop(topic_partition, 0)
         log.recovery_point = log.checkpointed_point = log.log_end_offset = point
         log.log_start_offset = self._log_starts.pop(topic_partition, 0)
@@ -235,6 +270,11 @@ class LogDirectory:
         self.storage.flush_due.pop(log, None)
         exists = self.storage.disk.exists(log.directory)
         log.retire()
+        try:
+            self.storage.ledger.deleted(str(topic_partition))
+        except OSError as error:
+            # At worst the log is reported as lost if the replica comes back and is still empty.
+            _log.warning("the deletion of %s was not noted: %s", topic_partition, error)
         return self._set_aside(str(topic_partition)) if exists else None
 
     def _set_aside(self, name: str) -> Path:
@@ -266,6 +306,10 @@ class LogDirectory:
         known = {*self._recovery_points, *self._log_starts, *self.high_watermarks}
         for topic_partition in known - self._logs.keys():
             self._forget(topic_partition)
+        # Logs that were lost are no longer claimed: this broker has left their ISRs by now.
+        self.storage.ledger.rewrite(
+            {str(log.topic_partition): log.topic_id for log in self._logs.values() if log.exists}
+        )
 
     # Checkpoints and closing
 

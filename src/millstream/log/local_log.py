@@ -18,6 +18,7 @@ All methods run on the event loop's thread, except `FlushTicket.run`.
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 from typing import Final
@@ -135,6 +136,11 @@ class LocalLog:
         return self._storage.path / str(self.topic_partition)
 
     @property
+    def exists(self) -> bool:
+        """Whether the folder is there: the first append makes it."""
+        return self._exists
+
+    @property
     def is_loaded(self) -> bool:
         return self._segments is not None
 
@@ -221,7 +227,7 @@ class LocalLog:
                 has_gaps="compact" in self.config.cleanup_policy,
             )
         except OSError as error:
-            raise self._storage_error("cannot be loaded", error) from error
+            raise self.read_failed(error) from error
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._producers = loaded.producers
@@ -283,7 +289,10 @@ class LocalLog:
 
     def _create_directory(self) -> None:
         disk, directory = self._storage.disk, self.directory
+        # From the first record on, a folder that is missing is a log that is lost.
+        self._storage.ledger.made(directory.name, self.topic_id)
         disk.mkdir(directory)
+        self._unsynced_paths.append(self._storage.ledger.path)
         self._write_file(directory / PARTITION_METADATA, encode_topic_id(self.topic_id))
         self._exists = True
 
@@ -430,7 +439,7 @@ class LocalLog:
         ticket.release()
         self._tickets -= 1
         if ticket.error is not None:
-            self.failure = f"{self.topic_partition} is offline, a flush failed: {ticket.error}"
+            self._fail(f"a flush failed: {ticket.error}")
             raise self._storage_error("cannot be flushed", ticket.error)
         if ticket.unwritten is not None:
             self._is_dirty = self.epochs.is_dirty = True
@@ -498,6 +507,21 @@ class LocalLog:
         self.close(clean=False)
         self._exists = False
         self.failure = f"{self.topic_partition} was deleted"
+
+    def read_failed(self, error: OSError) -> BrokerError:
+        """Take note that the files can't be read; returns what to raise.
+
+        After an error of the disk itself the log is offline on this broker until it restarts."""
+        if error.errno == errno.EIO:
+            self._fail(f"reading failed: {error}")
+        return self._storage_error("cannot be read", error)
+
+    def _fail(self, reason: str) -> None:
+        """Take no more appends, and have another replica lead."""
+        if self.failure is None:
+            self.failure = f"{self.topic_partition} is offline, {reason}"
+            _log.error("%s", self.failure)
+            self._storage.on_failure(self.topic_partition)
 
     def _storage_error(self, what: str, error: OSError) -> BrokerError:
         message = f"the log of {self.topic_partition} {what}: {error}"

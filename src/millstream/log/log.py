@@ -193,8 +193,7 @@ class PartitionLog(TransactionalLog):
         try:
             active.undo_append()
         except OSError as worse:
-            self.failure = f"{self.topic_partition} is offline: a failed write stayed ({worse})"
-            _log.error("%s", self.failure)
+            self._fail(f"a failed write stayed ({worse})")
         return self._storage_error("cannot be appended to", error)
 
     # Reading
@@ -227,10 +226,12 @@ class PartitionLog(TransactionalLog):
                     segments[number], offset, bounds, max_bytes, at_least_one, interval
                 )
                 if found is not None:
+                    if found is not EMPTY_SLICE:
+                        found.log = self
                     return found
                 number += 1
         except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
+            raise self.read_failed(error) from error
         return EMPTY_SLICE
 
     def _end_of(self, number: int) -> int:
@@ -314,7 +315,7 @@ class PartitionLog(TransactionalLog):
         try:
             self._truncate(offset)
         except OSError as error:
-            self.failure = f"{self.topic_partition} is offline, truncating failed: {error}"
+            self._fail(f"truncating failed: {error}")
             raise self._storage_error("cannot be truncated", error) from error
 
     def _vouch_below(self, offset: int) -> None:
@@ -380,7 +381,7 @@ class PartitionLog(TransactionalLog):
             self._snapshots = []
             self.segments.append(self._new_segment(offset))
         except OSError as error:
-            self.failure = f"{self.topic_partition} is offline, truncating failed: {error}"
+            self._fail(f"truncating failed: {error}")
             raise self._storage_error("cannot be truncated", error) from error
         self._active = self.segments[0]
         self.epochs.truncate_from(0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from millstream.env.disk import File
 from millstream.log.files import FileHandle
@@ -397,6 +397,14 @@ def resume(segment: Segment, interval: int) -> None:
         )
 
 
+class Readable(Protocol):
+    """A log, as far as those who read from its files need it."""
+
+    def read_failed(self, error: OSError) -> BrokerError:
+        """Take note that the disk failed; returns what to raise."""
+        ...
+
+
 class LogSlice:
     """Whole batches as a byte range of a segment's file. Nothing is read until asked for.
 
@@ -404,12 +412,14 @@ class LogSlice:
     over time takes `held`.
     """
 
-    __slots__ = ("_length", "_segment", "end_offset", "position")
+    __slots__ = ("_length", "_segment", "end_offset", "log", "position")
 
     def __init__(
         self, segment: Segment | None, position: int, length: int, end_offset: int = UNKNOWN
     ) -> None:
         self._segment = segment
+        #: Told when the file can't be read.
+        self.log: Readable | None = None
         self.position = position
         self._length = length
         #: The first offset after the range, or UNKNOWN.
@@ -419,16 +429,28 @@ class LogSlice:
         return self._length
 
     def read(self) -> bytes:
+        """Raises KAFKA_STORAGE_ERROR where the disk fails."""
         if self._segment is None:
             return b""
-        return read_exactly(self._segment.log.get(), self._length, self.position)
+        try:
+            return read_exactly(self._segment.log.get(), self._length, self.position)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def held(self) -> HeldSlice:
-        """The same bytes for as long as the result lives. Not for an empty slice."""
+        """The same bytes for as long as the result lives. Not for an empty slice.
+
+        Raises KAFKA_STORAGE_ERROR where the file can't be opened."""
         assert self._segment is not None
         handle = self._segment.log
-        handle.pin()
-        return HeldSlice(handle, self.position, self._length)
+        try:
+            handle.pin()
+        except OSError as error:
+            raise self._failed(error) from error
+        return HeldSlice(handle, self.position, self._length, self.log)
+
+    def _failed(self, error: OSError) -> Exception:
+        return error if self.log is None else self.log.read_failed(error)
 
 
 class HeldSlice:
@@ -437,10 +459,13 @@ class HeldSlice:
     Takes over one pin of the handle.
     """
 
-    __slots__ = ("_handle", "_length", "position")
+    __slots__ = ("_handle", "_length", "_log", "position")
 
-    def __init__(self, handle: FileHandle, position: int, length: int) -> None:
+    def __init__(
+        self, handle: FileHandle, position: int, length: int, log: Readable | None
+    ) -> None:
         self._handle = handle
+        self._log = log
         self.position = position
         self._length = length
 
@@ -451,7 +476,16 @@ class HeldSlice:
         return self._handle.get().fileno()
 
     def read(self) -> bytes:
-        return read_exactly(self._handle.get(), self._length, self.position)
+        try:
+            return read_exactly(self._handle.get(), self._length, self.position)
+        except OSError as error:
+            self.failed(error)
+            raise
+
+    def failed(self, error: OSError) -> None:
+        """The disk failed while the range was being sent."""
+        if self._log is not None:
+            self._log.read_failed(error)
 
     def __del__(self) -> None:
         self._handle.unpin()

@@ -15,6 +15,8 @@ from millstream.env.clock import Clock
 from millstream.env.disk import Disk
 from millstream.env.random import Random
 from millstream.log.files import FileCache
+from millstream.log.folder_ledger import FolderLedger
+from millstream.model.topic import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.log.local_log import LocalLog
@@ -42,6 +44,8 @@ class Storage:
     random: Random
     options: LogOptions
     files: FileCache
+    #: The folders of logs that were made.
+    ledger: FolderLedger
     #: Logs with appends that were not flushed.
     unflushed: dict[LocalLog, None] = field(default_factory=dict)
     #: Logs that have closed a segment, or whose files changed, since they were last flushed: due
@@ -50,5 +54,7 @@ class Storage:
     #: Writes the recovery points durably: called before a log may grow again after it was cut below
     #: its own.
     checkpoint_now: Callable[[], None] = lambda: None
+    #: Told when a log goes offline: it takes no more appends until the broker restarts.
+    on_failure: Callable[[TopicPartition], None] = lambda _: None
     #: Whether a recovery point or log start offset changed since the last checkpoint.
     is_checkpoint_stale: bool = False

@@ -91,7 +91,7 @@ class TransactionalLog(LocalLog):
                 if len(index) and not index.overlapping(from_offset, upper_offset, found):
                     break
         except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
+            raise self.read_failed(error) from error
         return found
 
     def _check_index(self, number: int) -> None:

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
 from immutables import Map
 
 from millstream.env.random import Random
@@ -239,15 +240,7 @@ class Catalog(ImageFollower):
             )
         present = records.decode_partition(found.value)
         if present.partition_epoch == expected_epoch:
-            record = PartitionRecord(
-                replicas=record.replicas,
-                leader=record.leader,
-                leader_epoch=record.leader_epoch,
-                isr=record.isr,
-                adding=record.adding,
-                removing=record.removing,
-                partition_epoch=expected_epoch + 1,
-            )
+            record = msgspec.structs.replace(record, partition_epoch=expected_epoch + 1)
             put = Put(key, records.encode_partition(record))
             brokers = [
                 compare

@@ -83,6 +83,11 @@ class ClusterImage:
         """Brokers that may be given something: alive, and not about to stop."""
         return frozenset(self.brokers) - self.leaving if self.leaving else self.brokers
 
+    @property
+    def directories(self) -> dict[int, str]:
+        """The id of the data folder with which each broker is registered."""
+        return {broker_id: broker.directory for broker_id, broker in self.brokers.items()}
+
     def topic(self, name: str) -> TopicRecord | None:
         return self.topics.get(name)
 

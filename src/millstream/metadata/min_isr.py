@@ -11,9 +11,13 @@ replicas at once, and rejects acks=all meanwhile. In-sync replicas count even if
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.metadata.record import PartitionRecord, TopicRecord
 from millstream.model import durability
 from millstream.model.config import TopicConfig
+
+MIN_ISR: Final = "min.insync.replicas"
 
 
 def replica_count(record: PartitionRecord) -> int:
@@ -21,9 +25,22 @@ def replica_count(record: PartitionRecord) -> int:
     return len(record.replicas) - len(record.adding)
 
 
+def configured_min_isr(topic: TopicRecord, defaults: TopicConfig) -> int | None:
+    """Return the topic's `min.insync.replicas`, None where nobody has set it.
+
+    Cheap, as the controller asks for every topic."""
+    text = topic.configs.get(MIN_ISR)
+    return defaults.min_insync_replicas if text is None else int(text)
+
+
+def effective_min_isr(configured: int | None, record: PartitionRecord) -> int:
+    """Return the number of in-sync replicas that a partition needs."""
+    return durability.effective_min_isr(configured, replica_count(record))
+
+
 def min_isr(record: PartitionRecord, config: TopicConfig) -> int:
     """Return the number of in-sync replicas below which acks=all is rejected."""
-    return durability.effective_min_isr(config.min_insync_replicas, replica_count(record))
+    return effective_min_isr(config.min_insync_replicas, record)
 
 
 def default_min_isr(topic: TopicRecord) -> int:

@@ -3,10 +3,11 @@
 Keys and values (JSON; fields at their defaults are left out, unknown ones are ignored):
     cluster                      {"id"}
     brokers/<id>                 {"endpoints": [{"listener_name", "host", "port"}], "rack",
-                                  "incarnation", "clean_start"}          leased
+                                  "incarnation", "clean_start", "directory"}   leased
     topics/<name>                {"id", "configs": {name: text}}
     partitions/<topic-id>/<n>    {"replicas", "leader", "leader_epoch", "isr", "adding",
-                                  "removing", "partition_epoch"}
+                                  "removing", "partition_epoch", "elr", "last_known_elr",
+                                  "directories": [[broker, directory id]]}
     configs/broker/<id>|default  {name: text}
     configs/group/<name>         {name: text}; absent where the group sets nothing
     configs/client-metrics/<name> {name: text}; a subscription to metrics of clients
@@ -73,6 +74,8 @@ class BrokerRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     incarnation: str = ""
     #: Whether the stop before was clean; if not it may have lost what was acknowledged.
     clean_start: bool = True
+    #: The id of its data folder; empty where an earlier release registered it.
+    directory: str = ""
     epoch: int = -1
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
@@ -93,6 +96,21 @@ class PartitionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
     removing: tuple[int, ...] = ()
     #: Counts every change of the record; what a change compares with.
     partition_epoch: int = 0
+    #: Eligible leader replicas (KIP-966): they left the ISR while it was below the minimum, and the
+    #: folder that `directories` names for them has every committed record.
+    elr: tuple[int, ...] = ()
+    #: Replicas that were in the ISR or the ELR since then, but may have lost records.
+    last_known_elr: tuple[int, ...] = ()
+    #: The data folder of each replica that is or was in sync: pairs of broker and directory id. A
+    #: record of an earlier release has none.
+    directories: tuple[tuple[int, str], ...] = ()
+
+    def directory(self, replica: int) -> str:
+        """Return the directory id recorded for a replica; empty if there is none."""
+        for broker_id, directory in self.directories:
+            if broker_id == replica:
+                return directory
+        return ""
 
 
 class TopicRecord(msgspec.Struct, frozen=True, gc=False):
@@ -122,6 +140,7 @@ class BrokerValue(msgspec.Struct, omit_defaults=True):
     rack: str | None = None
     incarnation: str = ""
     clean_start: bool = True
+    directory: str = ""
 
 
 class TopicValue(msgspec.Struct, omit_defaults=True):
@@ -173,7 +192,13 @@ def client_metrics_config_key(name: str) -> str:
 
 def encode_broker(record: BrokerRecord) -> bytes:
     return _encode(
-        BrokerValue(record.endpoints, record.rack, record.incarnation, record.clean_start)
+        BrokerValue(
+            record.endpoints,
+            record.rack,
+            record.incarnation,
+            record.clean_start,
+            record.directory,
+        )
     )
 
 
@@ -185,6 +210,7 @@ def decode_broker(node_id: int, value: bytes, revision: int) -> BrokerRecord:
         rack=found.rack,
         incarnation=found.incarnation,
         clean_start=found.clean_start,
+        directory=found.directory,
         epoch=revision,
     )
 

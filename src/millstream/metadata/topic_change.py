@@ -188,7 +188,17 @@ def _place_one(image: ClusterImage, replicas: tuple[int, ...], factor: int) -> P
     alive = tuple(node_id for node_id in replicas if node_id in image.eligible)
     if not alive:
         raise BrokerError(code, f"none of the replicas {list(replicas)} is on a live broker")
-    return PartitionRecord(replicas=replicas, leader=alive[0], leader_epoch=0, isr=alive)
+    return PartitionRecord(
+        replicas=replicas,
+        leader=alive[0],
+        leader_epoch=0,
+        isr=alive,
+        directories=tuple(
+            (node_id, image.brokers[node_id].directory)
+            for node_id in alive
+            if image.brokers[node_id].directory
+        ),
+    )
 
 
 def _too_many(count: int, count_max: int) -> BrokerError:

@@ -12,6 +12,7 @@ loop says when there is room again. A range holds its file open until it was sen
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections import deque
@@ -33,6 +34,10 @@ class FileRange(Protocol):
         ...
 
     def read(self) -> bytes: ...
+
+    def failed(self, error: OSError) -> None:
+        """Take note that the disk failed while the range was being sent."""
+        ...
 
 
 Item: TypeAlias = Buffer | FileRange
@@ -143,7 +148,12 @@ class _Part:
             assert self._range is not None
             part = self._range
             start = part.position + len(part) - self.left
-            sent = os.sendfile(target.fileno(), part.fileno(), start, self.left)
+            try:
+                sent = os.sendfile(target.fileno(), part.fileno(), start, self.left)
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    part.failed(error)
+                raise
             if sent == 0:
                 raise OSError(f"the file ends {self.left} bytes before what is to be sent")
         self.left -= sent

@@ -13,6 +13,7 @@ from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.random import Random
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.model.topic import TopicPartition
 from millstream.replication.fetcher import FetcherOptions, Follower
 from millstream.replication.follower_session import Leader
 from millstream.replication.follower_sessions import FollowerSessions
@@ -55,6 +56,7 @@ class ReplicaExchange:
         "_is_started",
         "_isr",
         "_leader_limit",
+        "_replicas",
         "sessions",
         "stats",
     )
@@ -71,6 +73,7 @@ class ReplicaExchange:
         random: Random,
     ) -> None:
         self.stats = ReplicationStats()
+        self._replicas = replicas
         self._leader_limit = ReplicaLimit()
         self._follower_limit = ReplicaLimit()
         self.set_rates(options.rates)
@@ -112,6 +115,13 @@ class ReplicaExchange:
         self._isr.follow(image, delta)
         self.sessions.follow(image, delta)
         self._following.follow(image, delta)
+
+    def log_failed(self, topic_partition: TopicPartition) -> None:
+        """A log went offline: let another replica lead, and do not follow with it."""
+        partition = self._replicas.get(*topic_partition)
+        if self._is_started and partition is not None:
+            self._isr.review_soon(partition)
+            self._following.reconsider_soon(partition)
 
     def lost_leaders(self) -> list[int]:
         """Leaders that have just hung up: dead, as likely as not."""

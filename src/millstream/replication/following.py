@@ -59,6 +59,10 @@ class Following:
         lost = (place[0] for place, fetcher in self._fetchers.items() if fetcher.is_lost)
         return list(dict.fromkeys(lost))
 
+    def reconsider_soon(self, partition: Partition) -> None:
+        """Look at a partition once the present call is over: its log went offline."""
+        asyncio.get_running_loop().call_soon(self._place, partition)
+
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
         self._image = image
@@ -104,7 +108,8 @@ class Following:
         key = (partition.log.topic_id, partition.topic_partition.partition)
         leader = partition.state.leader
         endpoint = None if leader == self._follower.broker_id else self._endpoint(leader)
-        if endpoint is None:
+        if endpoint is None or partition.log.failure is not None:
+            # A log that is offline would look in sync as long as nothing new is written.
             self._leave(key)
             return
         place = (leader, self._number_of(key))

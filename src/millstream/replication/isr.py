@@ -35,13 +35,24 @@ class LeaderView(NamedTuple):
     #: Monotonic seconds.
     now: float
     lag_s_max: float
+    #: The effective `min.insync.replicas`.
+    min_isr: int = 1
+    #: Whether the leader's log is offline, so that another replica should lead.
+    has_failed: bool = False
+    #: The data folders with which brokers are registered.
+    directories: Mapping[int, str] = {}
 
 
 def is_in_sync(follower: FollowerState, leader: LeaderView) -> bool:
     """Whether a member of the ISR may stay."""
-    if 0 <= follower.log_end_offset < leader.high_watermark:
+    if has_lost_records(follower, leader):
         return False
     return follower.is_caught_up(leader.log_end_offset, leader.now, leader.lag_s_max)
+
+
+def has_lost_records(follower: FollowerState, leader: LeaderView) -> bool:
+    """Whether a member of the ISR has told that it lacks committed records."""
+    return 0 <= follower.log_end_offset < leader.high_watermark
 
 
 def may_join(follower: FollowerState, leader: LeaderView) -> bool:

@@ -53,6 +53,7 @@ class IsrChanges:
         "_alive",
         "_at_work",
         "_clock",
+        "_directories",
         "_eligible",
         "_lag_s_max",
         "_partitions",
@@ -80,6 +81,8 @@ class IsrChanges:
         self._alive: dict[int, int] = {}
         #: Those of them that are not about to stop.
         self._eligible: dict[int, int] = {}
+        #: The data folders with which brokers are registered.
+        self._directories: dict[int, str] = {}
         #: Partitions with an attempt that has not ended.
         self._at_work: dict[Partition, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_ATTEMPTS_AT_ONCE)
@@ -110,10 +113,20 @@ class IsrChanges:
             self._know(image)
             for partition in list(self._partitions):
                 self._review(partition)
+        for old, new in delta.changed:
+            if old.configs != new.configs:
+                # A lower minimum may end what the eligible leader replicas hold up.
+                self._review_topic(new.name)
+
+    def _review_topic(self, name: str) -> None:
+        for partition in list(self._partitions):
+            if partition.topic_partition.topic == name and partition.state.elr:
+                self._review(partition)
 
     def _know(self, image: ClusterImage) -> None:
         self._alive = {broker_id: broker.epoch for broker_id, broker in image.brokers.items()}
         self._eligible = {each: self._alive[each] for each in image.eligible}
+        self._directories = image.directories
 
     def fetched(self, partition: Partition, fetch: FollowerFetch) -> None:
         """A follower proved that it has everything below an offset of its leader's log."""
@@ -141,6 +154,9 @@ class IsrChanges:
             self._eligible,
             now,
             self._lag_s_max,
+            partition.min_isr,
+            partition.log.failure is not None,
+            self._directories,
         )
 
     # Looking
@@ -152,6 +168,10 @@ class IsrChanges:
                 if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                     await asyncio.sleep(0)
                 self._review(partition)
+
+    def review_soon(self, partition: Partition) -> None:
+        """Look at a partition once the present call is over: its log went offline."""
+        asyncio.get_running_loop().call_soon(self._review, partition)
 
     def _review(self, partition: Partition) -> None:
         leadership = partition.leadership

@@ -14,10 +14,10 @@ in it. Without that it would chase a high watermark that moves with every append
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
+from millstream.metadata import in_sync
 from millstream.metadata.record import PartitionRecord
 from millstream.replication import isr
 from millstream.replication.follower_state import NEVER, FollowerFetch, FollowerState
@@ -130,24 +130,48 @@ class Leadership:
         """Whether there is something to propose, or a proposal whose end is not known."""
         if self.proposal is not None:
             return True
-        return isr.next_isr(self._state, self.followers, leader) != self._state.isr
+        state = self._state
+        if leader.has_failed and in_sync.resign(state, leader.min_isr) is not None:
+            return True
+        if (state.elr or state.last_known_elr) and len(state.isr) >= leader.min_isr:
+            return True
+        return isr.next_isr(state, self.followers, leader) != state.isr
 
     def propose(self, leader: LeaderView) -> IsrProposal | None:
         """What to put in the place of the present record; the same again until it is known what
         became of it."""
+        if self.proposal is None and leader.has_failed:
+            resigned = in_sync.resign(self._state, leader.min_isr)
+            if resigned is not None:
+                self.proposal = IsrProposal(resigned, {})
         if self.proposal is None:
             wanted = isr.next_isr(self._state, self.followers, leader)
-            if wanted == self._state.isr:
-                return None
             joining = {
                 replica: self.followers[replica].broker_epoch
                 for replica in wanted
                 if replica not in self._state.isr
             }
-            record = msgspec.structs.replace(self._state, isr=wanted)
+            record = self._record_with(wanted, joining, leader)
+            if record == self._state:
+                return None
             self.proposal = IsrProposal(record, joining)
             self._count()
         return self.proposal
+
+    def _record_with(
+        self, wanted: tuple[int, ...], joining: Iterable[int], leader: LeaderView
+    ) -> PartitionRecord:
+        """The record with this ISR. Who joins has earned it with the data folder that it has now;
+        who leaves although it had told less than what is committed has lost records."""
+        lost = [
+            replica
+            for replica in self._state.isr
+            if replica in self.followers and isr.has_lost_records(self.followers[replica], leader)
+        ]
+        record = in_sync.with_isr(self._state, wanted, leader.min_isr, lost)
+        for replica in joining:
+            record = in_sync.with_directory(record, replica, leader.directories.get(replica, ""))
+        return record
 
     def withdraw(self, proposal: IsrProposal) -> None:
         """The store will never take it: one of those who were to join is gone."""

@@ -224,6 +224,11 @@ class Partition:
         """Whether there are too few in-sync replicas for anything new to count as committed."""
         return min_isr.is_under_min_isr(self.state, self.log.config)
 
+    @property
+    def min_isr(self) -> int:
+        """The effective `min.insync.replicas`."""
+        return min_isr.min_isr(self.state, self.log.config)
+
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise unless this broker leads and the client's idea of the epoch is not another one."""
         if not self.is_leader:
@@ -258,7 +263,7 @@ class Partition:
                 raise BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{self.topic_partition} has {len(state.isr)} in-sync replicas; "
-                    f"min.insync.replicas asks for {min_isr.min_isr(state, log.config)}",
+                    f"min.insync.replicas asks for {self.min_isr}",
                 )
             if self._refusals:
                 self._refusals.check(header)
@@ -350,7 +355,8 @@ class Partition:
         """Move the high watermark to what every in-sync replica has; wake who waited for it."""
         offset = self.durable_offset
         if self.leadership is not None:
-            if self.is_under_min_isr:
+            if self.is_under_min_isr or self.state.elr:
+                # The eligible leader replicas have what is committed, and get nothing more.
                 return
             offset = self.leadership.committed_offset(offset)
         self._raise_high_watermark(offset)

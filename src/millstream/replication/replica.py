@@ -14,6 +14,7 @@ import msgspec
 
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
+from millstream.log.log import PartitionLog
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.config import TopicConfig
@@ -109,7 +110,15 @@ class Replicas:
             config = self.config(topic)
             for number, state in enumerate(topic.partitions):
                 if self._broker_id in state.replicas:
-                    self._directory.log(TopicPartition(topic.name, number), topic.topic_id, config)
+                    self._log(TopicPartition(topic.name, number), topic, config)
+
+    def _log(
+        self, topic_partition: TopicPartition, topic: TopicRecord, config: TopicConfig
+    ) -> PartitionLog:
+        state = topic.partitions[topic_partition.partition]
+        return self._directory.log(
+            topic_partition, topic.topic_id, config, is_only_replica=len(state.replicas) == 1
+        )
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Make what is here equal to what `image` says; `delta` is what differs from before."""
@@ -157,7 +166,7 @@ class Replicas:
     def _open_one(self, topic: TopicRecord, number: int, config: TopicConfig) -> None:
         state = self._role(topic.partitions[number])
         topic_partition = TopicPartition(topic.name, number)
-        log = self._directory.log(topic_partition, topic.topic_id, config)
+        log = self._log(topic_partition, topic, config)
         partition = Partition(
             self._broker_id, log, state, self, flushes_before_ack=self._flushes_before_ack
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from millstream.broker.context import Context
 from millstream.broker.topic import is_internal
+from millstream.metadata import in_sync
 from millstream.metadata.record import NO_LEADER, TopicRecord
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_topic_partitions import (
@@ -56,10 +57,14 @@ def _cursor(name: str, partition: int) -> DescribeTopicPartitionsResponse.Cursor
 
 
 def _describe(topic: TopicRecord, first: int, end: int, context: Context) -> _Topic:
-    alive = context.services.catalog.image.brokers
+    image = context.services.catalog.image
+    alive, directories = image.brokers, image.directories
     row = _Topic(name=topic.name, topic_id=topic.topic_id, is_internal=is_internal(topic.name))
     for number in range(first, end):
         state = topic.partitions[number]
+        # One whose disk is away had everything, but can't be elected with what it has now.
+        eligible = [each for each in state.elr if in_sync.has_disk(state, each, directories)]
+        away = [each for each in state.elr if each not in eligible]
         row.partitions.append(
             _Topic.Partition(
                 error_code=(
@@ -70,8 +75,8 @@ def _describe(topic: TopicRecord, first: int, end: int, context: Context) -> _To
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=eligible,
+                last_known_elr=[*away, *state.last_known_elr],
                 offline_replicas=[each for each in state.replicas if each not in alive],
             )
         )

@@ -13,6 +13,8 @@ from enum import IntEnum
 
 from millstream.broker.context import Context
 from millstream.controller import election
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import alter_partition
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
@@ -65,7 +67,14 @@ async def _elect(topic: str, number: int, kind: ElectionType, context: Context) 
             return _preferred(record, election.prefer(record, image.eligible))
         if record.leader != NO_LEADER:
             return None
-        after = election.settle(record, image.brokers, unclean=True, leaving=image.leaving)
+        after = election.settle(
+            record,
+            image.brokers,
+            unclean=True,
+            leaving=image.leaving,
+            min_isr=_min_isr(topic, record, catalog),
+            directories=image.directories,
+        )
         if after is None or after.leader == NO_LEADER:
             raise BrokerError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is alive"
@@ -79,6 +88,11 @@ async def _elect(topic: str, number: int, kind: ElectionType, context: Context) 
     except BrokerError as error:
         row.error_code, row.error_message = error.code, error.message
     return row
+
+
+def _min_isr(topic: str, record: PartitionRecord, catalog: Catalog) -> int:
+    found = catalog.image.topics[topic]
+    return effective_min_isr(configured_min_isr(found, catalog.topic_defaults), record)
 
 
 def _preferred(record: PartitionRecord, after: PartitionRecord | None) -> PartitionRecord | None:

@@ -1,0 +1,98 @@
+"""The replicas of a partition that have every committed record: ISR, ELR, and on which disk. Pure.
+
+Three lists of a `PartitionRecord` say what is known of a replica:
+
+    isr             has every committed record, and takes part in every commit
+    elr             has every committed record, as nothing was committed since it left the ISR
+    last_known_elr  was in one of the two since then, and may have lost records in an unclean stop.
+                    The one that was in the ISR last comes first.
+
+Nothing is committed while the ISR is below the effective `min.insync.replicas`, nor while the ELR
+is not empty: the leader's high watermark stands still. That is what keeps the promise of the ELR
+(KIP-966). A leader that finds the ISR at its minimum first empties the ELR, by compare-and-swap.
+Only then may its high watermark move.
+
+A replica is in `isr` or `elr` with the data folder that `directories` names for it. A broker that
+is registered with another folder does not have what the record says that it has. LOST is nobody's
+folder: the log was deleted from the folder that had it. Such a replica stays in `elr`, although it
+can't be elected, because the partition has to wait for its records, or for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from millstream.metadata.record import NO_LEADER, PartitionRecord
+
+#: In the place of a directory id.
+LOST: Final = "lost"
+
+
+def with_isr(
+    record: PartitionRecord, isr: tuple[int, ...], min_isr: int, lost: Container[int] = ()
+) -> PartitionRecord:
+    """Return the record with another ISR, and with the ELR that follows from it.
+
+    `lost` are replicas that leave the ISR, or the ELR, because they may lack committed records.
+    Those that leave the ISR then go before all others of `last_known_elr`.
+    """
+    if len(isr) >= min_isr:
+        return msgspec.structs.replace(record, isr=isr, elr=(), last_known_elr=())
+    left = tuple(
+        replica
+        for replica in _distinct((*record.elr, *record.isr))
+        if replica not in isr and replica in record.replicas
+    )
+    elr = tuple(replica for replica in left if replica not in lost)
+    newest = (replica for replica in record.isr if replica in lost)
+    last_known = tuple(
+        replica
+        for replica in _distinct((*newest, *record.last_known_elr, *left))
+        if replica not in isr and replica not in elr and replica in record.replicas
+    )
+    return msgspec.structs.replace(record, isr=isr, elr=elr, last_known_elr=last_known)
+
+
+def resign(record: PartitionRecord, min_isr: int) -> PartitionRecord | None:
+    """Return the record without its leader, whose log failed; None if no other can take over."""
+    leader = record.leader
+    isr = tuple(replica for replica in record.isr if replica != leader)
+    if leader == NO_LEADER or not (isr or any(each != leader for each in record.elr)):
+        return None
+    after = with_isr(record, isr, min_isr, lost=(leader,))
+    return msgspec.structs.replace(after, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1)
+
+
+def with_directory(record: PartitionRecord, replica: int, directory: str) -> PartitionRecord:
+    """Return the record with a replica's data folder; unchanged where the folder is not known."""
+    if not directory or record.directory(replica) == directory:
+        return record
+    others = (pair for pair in record.directories if pair[0] != replica)
+    return msgspec.structs.replace(
+        record, directories=tuple(sorted((*others, (replica, directory))))
+    )
+
+
+def within_replicas(record: PartitionRecord) -> PartitionRecord:
+    """Return the record without what it says of brokers that are no longer replicas."""
+    return msgspec.structs.replace(
+        record,
+        elr=tuple(replica for replica in record.elr if replica in record.replicas),
+        last_known_elr=tuple(each for each in record.last_known_elr if each in record.replicas),
+        directories=tuple(pair for pair in record.directories if pair[0] in record.replicas),
+    )
+
+
+def has_disk(record: PartitionRecord, replica: int, registered: Mapping[int, str]) -> bool:
+    """Whether a broker is registered with the data folder that the record names for its replica.
+
+    An unknown folder is no reason to doubt: a broker settles that before it registers."""
+    recorded, present = record.directory(replica), registered.get(replica, "")
+    return not recorded or recorded == present or (not present and recorded != LOST)
+
+
+def _distinct(replicas: Iterable[int]) -> Iterable[int]:
+    return dict.fromkeys(replicas)

@@ -1,0 +1,160 @@
+"""Faults of whole disks: lost, swapped for others, with a log deleted, or failing to read.
+
+A disk is lost only where another replica that can be elected has everything. One that is taken away
+and comes back may be anybody's: its partitions wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from millstream.metadata.record import TOPICS, PartitionRecord, decode_topic, partition_key
+from millstream.model.topic import parse_topic_id
+from sim.cluster import Cluster, Machine
+from sim.invariant import Monitor
+
+#: Until a replica that hears nothing of its leader has left the ISR.
+_OUT_OF_SYNC_S: Final = 1.2
+_LOOK_S: Final = 0.1
+#: Until a disk that was taken away may be put back.
+_LOOKS_MAX: Final = 200
+
+
+class DiskFaults:
+    def __init__(
+        self,
+        cluster: Cluster,
+        monitor: Monitor,
+        random: Random,
+        target: Callable[[], Machine],
+    ) -> None:
+        self._cluster = cluster
+        self._monitor = monitor
+        self._random = random
+        self._target = target
+
+    def _note(self, what: str) -> None:
+        self._cluster.loop.note(f"fault: {what}")
+
+    async def _rest(self, low_s: float, high_s: float) -> None:
+        await asyncio.sleep(low_s + self._random.random() * (high_s - low_s))
+
+    async def lose(self) -> None:
+        """A broker comes back with an empty disk."""
+        await self._lose(self._target())
+
+    async def _lose(self, machine: Machine) -> None:
+        if not self._monitor.may_lose_disk(machine):
+            return
+        self._note(f"{machine.host} loses its disk")
+        self._monitor.stopped(machine, lost_disk=True)
+        self._take_down(machine)
+        machine.change_disk()
+        await self._rest(0.0, 1.5)
+        machine.start()
+
+    def _take_down(self, machine: Machine) -> None:
+        machine.is_wanted = False
+        machine.kill()
+
+    async def lose_last(self) -> None:
+        """All followers of a leader are cut off until it is the last in-sync replica; then its
+        disk is lost."""
+        record = self._random.choice(list(self._cluster.records().values()))
+        machines = self._cluster.machines
+        if record.leader not in machines:
+            return
+        leader = machines[record.leader]
+        self._note(f"everybody falls behind {leader.host}")
+        others = [machines[each].host for each in record.replicas if each != record.leader]
+        ways = [way for host in others for way in ((host, leader.host), (leader.host, host))]
+        for way in ways:
+            self._cluster.wire.cut(*way)
+        await asyncio.sleep(_OUT_OF_SYNC_S)
+        lost = asyncio.ensure_future(self._lose(leader))
+        await asyncio.sleep(self._random.random() * 0.3)
+        for way in ways:
+            self._cluster.wire.heal(*way)
+        await lost
+
+    async def swap(self) -> None:
+        """A broker runs on another disk for a while, and then on its own again."""
+        machine = self._target()
+        if not self._monitor.may_leave(machine) or self._monitor.has_any_lost:
+            return
+        self._note(f"{machine.host} is started on another disk")
+        self._monitor.stopped(machine, lost_disk=True)
+        self._take_down(machine)
+        own = machine.change_disk()
+        await self._rest(0.0, 0.3)
+        machine.start()
+        await self._rest(0.1, 2.0)
+        for _ in range(_LOOKS_MAX):
+            if self._may_return(machine):
+                break
+            await asyncio.sleep(_LOOK_S)
+        self._note(f"{machine.host} gets its disk back")
+        self._monitor.stopped(machine)
+        self._monitor.disk_returned(machine)
+        self._take_down(machine)
+        machine.change_disk(own)
+        await self._rest(0.0, 0.3)
+        machine.start()
+
+    def _may_return(self, machine: Machine) -> bool:
+        """Whether the other disk is no longer needed: others have what was written to it."""
+        return all(
+            any(
+                self._cluster.machines[each].is_ready and each != machine.node_id
+                for each in record.isr
+            )
+            for record in self._cluster.records().values()
+            if machine.node_id in record.isr
+        )
+
+    async def delete_log(self) -> None:
+        """Somebody deletes the folder of one log while the broker is down."""
+        machine = self._target()
+        folders = [name for name in machine.volume.directories("data") if name in self._keys()]
+        if not folders:
+            return
+        folder = self._random.choice(folders)
+        if not self._monitor.may_lose_disk(machine, self._keys()[folder]):
+            return
+        self._note(f"{folder} of {machine.host} is deleted")
+        self._monitor.stopped(machine, lost_disk=True)
+        self._take_down(machine)
+        machine.volume.delete("data", folder)
+        await self._rest(0.0, 1.0)
+        machine.start()
+
+    async def fail_reads(self) -> None:
+        """One log can't be read, until the broker is restarted."""
+        machine = self._target()
+        folders = [name for name in machine.volume.directories("data") if name in self._keys()]
+        if not folders or not self._monitor.may_leave(machine):
+            return
+        folder = self._random.choice(folders)
+        self._note(f"{folder} of {machine.host} can't be read")
+        self._monitor.stopped(machine)
+        volume = machine.volume
+        volume.unreadable = folder
+        await self._rest(0.05, 1.5)
+        volume.unreadable = ""
+        self._monitor.stopped(machine)
+        machine.kill()
+
+    def _keys(self) -> dict[str, str]:
+        """The keys of all partitions' records, by the name of their folder."""
+        records: dict[str, PartitionRecord] = self._cluster.records()
+        found: dict[str, str] = {}
+        for item in self._cluster.store.range(TOPICS).items:
+            topic_id = parse_topic_id(decode_topic(item.value).id)
+            number = 0
+            while (key := partition_key(topic_id, number)) in records:
+                found[f"{item.key.removeprefix(TOPICS)}-{number}"] = key
+                number += 1
+        return found
