@@ -119,3 +119,88 @@ def test_a_broker_that_leaves_is_given_nothing(
     if not alive.isdisjoint(record.isr):
         # What it has, it keeps: nobody may lead uncleanly while it could be asked.
         assert after.isr == tuple(replica for replica in record.isr if replica in alive)
+
+
+# Eligible leader replicas and disks
+
+
+def waiting(**fields: object) -> PartitionRecord:
+    """Replicas 1, 2 and 3 with a minimum of two; nobody leads."""
+    names = {"isr": (1,), "elr": (2,), "directories": ((1, "a"), (2, "b"), (3, "c"))}
+    return PartitionRecord(
+        replicas=(1, 2, 3),
+        leader=NO_LEADER,
+        leader_epoch=4,
+        **(names | fields),  # type: ignore[arg-type]
+    )
+
+
+DISKS = {1: "a", 2: "b", 3: "c"}
+
+
+def test_an_eligible_replica_leads_where_no_member_of_the_isr_is_alive() -> None:
+    after = election.settle(waiting(), {2, 3}, unclean=False, min_isr=2, directories=DISKS)
+    assert after is not None
+    assert (after.leader, after.leader_epoch, after.isr, after.elr) == (2, 5, (2,), (1,))
+    assert election.is_clean(waiting(), after)
+    with_isr = election.settle(waiting(), {1, 2}, unclean=False, min_isr=2, directories=DISKS)
+    assert with_isr is not None
+    assert (with_isr.leader, with_isr.elr) == (1, (2,))
+
+
+def test_an_eligible_replica_on_another_disk_does_not_lead() -> None:
+    away = {**DISKS, 2: "new"}
+    assert election.settle(waiting(), {2, 3}, unclean=False, min_isr=2, directories=away) is None
+    lost = waiting(directories=((2, "lost"),))
+    assert election.settle(lost, {2, 3}, unclean=False, min_isr=2, directories=DISKS) is None
+
+
+def test_a_broker_without_its_disk_leaves_as_the_last_and_may_return() -> None:
+    record = PartitionRecord(
+        replicas=(1, 2), leader=1, leader_epoch=0, isr=(1,), directories=((1, "a"),)
+    )
+    gone = election.lose_directory(record, 1, 1)
+    assert gone is not None
+    assert (gone.leader, gone.leader_epoch, gone.isr, gone.elr) == (NO_LEADER, 1, (), (1,))
+    settled = election.settle(gone, {1, 2}, unclean=False, directories={1: "new", 2: "b"})
+    assert settled is None
+    back = election.settle(gone, {1, 2}, unclean=False, directories={1: "a", 2: "b"})
+    assert back is not None
+    assert (back.leader, back.isr, back.elr) == (1, (1,), ())
+
+
+def test_an_unclean_election_takes_a_replica_with_its_disk() -> None:
+    gone = waiting(isr=(), elr=(1,), last_known_elr=(3,))
+    after = election.settle(
+        gone, {1, 2, 3}, unclean=True, min_isr=2, directories={**DISKS, 1: "new"}
+    )
+    assert after is not None
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (3, (3,), (), ())
+    only = election.settle(gone, {1}, unclean=True, min_isr=2, directories={1: "new"})
+    assert only is not None
+    assert (only.leader, only.directory(1)) == (1, "new")
+    assert not election.is_clean(gone, only)
+
+
+def test_after_unclean_stops_the_last_of_the_isr_leads_once_all_are_back() -> None:
+    first = election.distrust(waiting(), 1, 2, "a")
+    assert first is not None
+    assert (first.isr, first.elr, first.last_known_elr) == ((), (2,), (1,))
+    assert election.settle(first, {1, 3}, unclean=False, min_isr=2, directories=DISKS) is None
+    second = election.distrust(first, 2, 2, "b")
+    assert second is not None
+    assert (second.isr, second.elr, second.last_known_elr) == ((), (), (1, 2))
+    led = election.settle(second, {1, 2, 3}, unclean=False, min_isr=2, directories=DISKS)
+    assert led is not None
+    assert (led.leader, led.isr) == (1, (1,))
+
+
+def test_an_unclean_stop_says_nothing_of_another_disk() -> None:
+    assert election.distrust(waiting(), 2, 2, "new") is None
+
+
+def test_a_deleted_log_keeps_others_from_being_taken_for_complete() -> None:
+    gone = election.lose_log(waiting(isr=(1,), elr=(), last_known_elr=(2,)), 1, 2)
+    assert gone is not None
+    assert (gone.isr, gone.elr, gone.last_known_elr) == ((), (1,), (2,))
+    assert election.settle(gone, {1, 2, 3}, unclean=False, min_isr=2, directories=DISKS) is None

@@ -80,10 +80,15 @@ def _elect(
     future = admin.elect_leaders(
         ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
         [TopicPartition(topic, number) for number in numbers],
-        request_timeout=connection.timeout_s,
     )
     try:
-        found = future.result()
+        # The library fails on every timeout that is passed to it here.
+        found = future.result(connection.timeout_s)
+    except TimeoutError:
+        raise CommandError(
+            ExitCode.NO_CONNECTION,
+            f"no election of topic {topic!r} within {connection.timeout_s:g} s.",
+        ) from None
     except KafkaException as exception:
         what = f"cannot elect leaders of topic {topic!r}"
         raise connection.failure(exception, what, topic) from None

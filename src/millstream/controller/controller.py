@@ -294,7 +294,7 @@ class Controller:
         before, after = change.before, change.after
         if after.leader not in (before.leader, NO_LEADER):
             self.stats.elections += 1
-            if not election.is_clean(before, after.leader):
+            if not election.is_clean(before, after):
                 self.stats.unclean_elections += 1
                 _log.warning(
                     "unclean election: broker %d leads partition %d of topic id %s though it may"

@@ -108,11 +108,13 @@ def _lead_uncleanly(record: PartitionRecord, leader: int, directory: str) -> Par
     return in_sync.with_directory(after, leader, directory)
 
 
-def is_clean(before: PartitionRecord, leader: int) -> bool:
+def is_clean(before: PartitionRecord, after: PartitionRecord) -> bool:
     """Whether a leader was elected for what it has, and not for want of a better one."""
-    if before.isr or before.elr:
-        return leader in before.isr or leader in before.elr
-    return before.last_known_elr[:1] == (leader,)
+    leader = after.leader
+    if not before.isr and not before.elr:
+        return before.last_known_elr[:1] == (leader,)
+    is_known = leader in before.isr or leader in before.elr
+    return is_known and after.directory(leader) == before.directory(leader)
 
 
 def prefer(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:

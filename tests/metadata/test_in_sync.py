@@ -1,0 +1,80 @@
+"""ISR and ELR of a partition's record, for any sequence of changes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.metadata import in_sync
+from millstream.metadata.record import (
+    NO_LEADER,
+    PartitionRecord,
+    decode_partition,
+    encode_partition,
+)
+
+REPLICAS = (1, 2, 3, 4)
+subsets = st.lists(st.sampled_from(REPLICAS), unique=True).map(tuple)
+
+
+def record(isr: tuple[int, ...] = REPLICAS, **fields: object) -> PartitionRecord:
+    return PartitionRecord(replicas=REPLICAS, leader=1, leader_epoch=3, isr=isr, **fields)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(subsets, subsets), max_size=6), st.integers(1, 4))
+def test_the_lists_never_share_a_replica_and_nobody_is_forgotten(
+    steps: list[tuple[tuple[int, ...], tuple[int, ...]]], min_isr: int
+) -> None:
+    now = record()
+    for isr, lost in steps:
+        before = {*now.isr, *now.elr, *now.last_known_elr}
+        now = in_sync.with_isr(now, isr, min_isr, lost)
+        lists = (*now.isr, *now.elr, *now.last_known_elr)
+        assert len(set(lists)) == len(lists)
+        assert set(lost).isdisjoint(now.elr)
+        if len(isr) >= min_isr:
+            assert now.elr == now.last_known_elr == ()
+        else:
+            assert set(lists) >= before
+
+
+def test_a_replica_that_leaves_below_the_minimum_stays_eligible() -> None:
+    two = in_sync.with_isr(record((1, 2)), (1,), 2)
+    assert (two.isr, two.elr, two.last_known_elr) == ((1,), (2,), ())
+    back = in_sync.with_isr(two, (1, 3), 2)
+    assert (back.elr, back.last_known_elr) == ((), ())
+
+
+def test_who_was_in_the_isr_last_comes_first() -> None:
+    waiting = in_sync.with_isr(record((1,), elr=(2,)), (), 2, lost=(1,))
+    assert (waiting.isr, waiting.elr, waiting.last_known_elr) == ((), (2,), (1,))
+    all_unclean = in_sync.with_isr(waiting, (), 2, lost=(2,))
+    assert (all_unclean.elr, all_unclean.last_known_elr) == ((), (1, 2))
+
+
+def test_a_disk_is_known_by_its_directory() -> None:
+    known = in_sync.with_directory(record(), 1, "a")
+    assert in_sync.has_disk(known, 1, {1: "a"})
+    assert not in_sync.has_disk(known, 1, {1: "b"})
+    assert in_sync.has_disk(known, 2, {2: "b"}), "nothing is recorded of it"
+    lost = in_sync.with_directory(known, 1, in_sync.LOST)
+    assert not in_sync.has_disk(lost, 1, {1: "a"})
+    assert not in_sync.has_disk(lost, 1, {})
+
+
+def test_a_leader_resigns_only_where_another_can_take_over() -> None:
+    resigned = in_sync.resign(record((1, 2)), 1)
+    assert resigned is not None
+    assert (resigned.leader, resigned.leader_epoch, resigned.isr) == (NO_LEADER, 4, (2,))
+    eligible = in_sync.resign(record((1,), elr=(2,)), 2)
+    assert eligible is not None
+    assert (eligible.isr, eligible.elr, eligible.last_known_elr) == ((), (2,), (1,))
+    assert in_sync.resign(record((1,)), 1) is None
+
+
+def test_records_of_an_earlier_release_are_read() -> None:
+    old = decode_partition(b'{"replicas":[1,2],"leader":1,"leader_epoch":0,"isr":[1]}')
+    assert (old.elr, old.last_known_elr, old.directories, old.directory(1)) == ((), (), (), "")
+    new = in_sync.with_directory(old, 2, "b")
+    assert decode_partition(encode_partition(new)) == new
+    assert encode_partition(old) == b'{"replicas":[1,2],"leader":1,"leader_epoch":0,"isr":[1]}'
