@@ -9,7 +9,8 @@ does in Kafka:
 
 Kafka's other features stand for formats and functions that do not exist here, so they have no
 level: `metadata.version` and `kraft.version` (metadata is in SQLite or etcd), `share.version`,
-`streams.version`. Pure.
+`streams.version`. Eligible leader replicas (`eligible.leader.replicas.version`) can't be switched
+off, so they have no level either. Pure.
 """
 
 from __future__ import annotations
