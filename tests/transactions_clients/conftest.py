@@ -1,12 +1,13 @@
-"""Client programs by name, compiled where they have to be."""
+"""Client programs by name, compiled where they have to be; brokers for tests that share them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.brokers import ONE, THREE, Brokers, started
 from transactions_clients.program import (
     MAY_BE_MISSING,
     Program,
@@ -16,6 +17,30 @@ from transactions_clients.program import (
     node_program,
     python_program,
 )
+from transactions_clients.stable import SETTINGS
+
+_FOLDER = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that share brokers together. The others start their own."""
+    for item in items:
+        if item.path.is_relative_to(_FOLDER) and "brokers" in getattr(item, "fixturenames", ()):
+            assert isinstance(item, pytest.Function)
+            count = item.callspec.params["brokers"]
+            item.add_marker(pytest.mark.xdist_group(f"transactions on {count}"))
+
+
+@pytest.fixture(scope="session", params=[ONE, THREE])
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    """Shared: whoever kills a broker starts it again. Topics, groups and ids have names of their
+    own in each test."""
+    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as running:
+        yield running
+        running.check_logs()
 
 
 @pytest.fixture(scope="session")

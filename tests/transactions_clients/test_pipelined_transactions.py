@@ -6,31 +6,22 @@ readers see exactly the committed records, in the order of sending.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.brokers import Brokers
 from transactions_clients.actor import reader_settings
 from transactions_clients.program import Program
 from transactions_clients.sender import Sending, run_sender
-from transactions_clients.stable import SETTINGS, quiet_end
+from transactions_clients.stable import quiet_end
 
 #: Each partition gets more than one batch of Java's default size in each transaction.
 SENDING = Sending(partitions=12, transactions=50, records=300, abort_every=5, value_bytes=1000)
 CLIENTS = ("confluent", "java", "aiokafka", "kafka-python", "kafkajs")
 READ_SECONDS_MAX = 60.0
-
-
-@pytest.fixture(scope="module", params=[ONE, THREE])
-def brokers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Brokers]:
-    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as brokers:
-        yield brokers
-        brokers.check_logs()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
