@@ -10,7 +10,12 @@ from typing import TypeVar
 
 from groups.coordinator_home import Answers, CoordinatorHome, commit_of
 from harness.log_home import make_batch
-from millstream.broker.lag import LagCollector, LagOptions, PartitionLag
+from millstream.broker.lag import LagCollector, LagOptions
+from millstream.broker.lag_sweep import LagSources, PartitionLag
+from millstream.broker.link import Links
+from millstream.broker.partition_backlog import PartitionBacklogs
+from millstream.broker.remote_backlog import Questions, RemoteBacklogs
+from millstream.env.network import SystemNetwork
 from millstream.records.batch import check_batch
 from millstream.replication.partition import Partition
 
@@ -27,7 +32,16 @@ class World(CoordinatorHome):
 
     def begin(self) -> None:
         self.open()
-        self.lag = LagCollector(self.replicas, self.shards, self.clock, self.lag_options)
+        links = Links(Questions(), SystemNetwork(), "PLAINTEXT", "broker-1", self.image)
+        sources = LagSources(
+            1,
+            lambda: self.image,
+            self.replicas,
+            PartitionBacklogs(self.replicas, self.clock),
+            RemoteBacklogs(links),
+            self.clock,
+        )
+        self.lag = LagCollector(sources, self.shards, self.lag_options)
 
     def configure(self, topic: str, **config: object) -> None:
         for partition in self.replicas:

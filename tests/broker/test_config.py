@@ -189,6 +189,32 @@ def test_run_time_settings_go_on_top_and_away_again() -> None:
     assert back.max_connections == 5
 
 
+def test_settings_in_other_units_are_shown_with_each_other() -> None:
+    hours = ("log.retention.hours", "168", ConfigSource.DEFAULT)
+    config = BrokerConfig.load()
+    assert config.values("log.retention.ms") == []
+    assert config.values("log.retention.hours") == [hours]
+    # As in Kafka, values of others are shown only behind one of the setting's own.
+    config = load(log_retention_hours="24")
+    assert config.values("log.retention.ms") == []
+    config = config.with_dynamic({"log.retention.ms": "7"}, {})
+    assert config.values("log.retention.ms") == [
+        ("log.retention.ms", "7", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("log.retention.hours", "24", ConfigSource.STATIC_BROKER),
+        hours,
+    ]
+
+
+def test_a_setting_that_falls_back_to_another_is_shown_with_it() -> None:
+    scheduler = ("log.flush.scheduler.interval.ms", str(2**63 - 1), ConfigSource.DEFAULT)
+    config = load(log_flush_interval_ms="5")
+    assert config.values("log.flush.interval.ms") == [
+        ("log.flush.interval.ms", "5", ConfigSource.STATIC_BROKER),
+        scheduler,
+    ]
+    assert config.values("log.flush.scheduler.interval.ms") == [scheduler]
+
+
 def test_run_time_settings_that_are_refused() -> None:
     config = BrokerConfig.load()
     for overrides, expected in [

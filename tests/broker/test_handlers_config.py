@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess
+from harness.broker_process import BrokerProcess, wait_until
 from harness.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.alter_configs import AlterConfigsRequest
@@ -90,6 +90,70 @@ def test_topics_are_described(client: RawClient, topic: str, version: int) -> No
     assert by_name["retention.ms"].config_source == 1
     assert by_name["segment.bytes"].value == "1073741824"
     assert by_name["segment.bytes"].config_source == 5
+
+
+def synonyms(client: RawClient, topic: str, name: str) -> list[tuple[str, str, int]]:
+    (row,) = describe(client, TOPIC, topic, name).configs
+    return [(each.name, each.value, int(each.source)) for each in row.synonyms]
+
+
+def test_synonyms_are_those_that_kafka_lists(client: RawClient, topic: str) -> None:
+    """Compared with Kafka itself by tests/conformance/test_config_parity.py."""
+    assert synonyms(client, topic, "retention.ms") == [("retention.ms", "1000", 1)]
+    assert synonyms(client, topic, "segment.bytes") == [("log.segment.bytes", "1073741824", 5)]
+    for name in (
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "remote.storage.enable",
+        "segment.jitter.ms",
+        "segment.ms",
+    ):
+        assert synonyms(client, topic, name) == []
+    change(client, topic, ("retention.ms", DELETE, None))
+    assert synonyms(client, topic, "retention.ms") == []
+    assert values(client, topic)["retention.ms"] == "604800000"
+
+
+def test_settings_that_kafka_no_longer_has(client: RawClient, topic: str) -> None:
+    assert "message.downconversion.enable" not in values(client, topic)
+    code = change(client, topic, ("message.downconversion.enable", SET, "true"))
+    assert code == ErrorCode.INVALID_CONFIG
+
+
+def test_illegal_names_of_topics(client: RawClient) -> None:
+    found = describe(client, TOPIC, "no topic!")
+    assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_advertised_listeners_are_what_clients_are_told(
+    client: RawClient, broker: BrokerProcess
+) -> None:
+    (row,) = describe(client, BROKER, "1", "advertised.listeners").configs
+    assert row.value == f"PLAINTEXT://{broker.host}:{broker.port}"
+
+
+def test_throttled_rates_are_shown_once_they_are_set(client: RawClient) -> None:
+    name = "leader.replication.throttled.rate"
+    assert describe(client, BROKER, "1", name).configs == []
+    change_broker(client, (name, SET, "12345"))
+    wait_until(lambda: describe(client, BROKER, "1", name).configs, "the rate")
+    (row,) = describe(client, BROKER, "1", name).configs
+    assert [(each.value, int(each.source)) for each in row.synonyms] == [("12345", 2)]
+    change_broker(client, (name, DELETE, None))
+
+
+def change_broker(client: RawClient, *changes: tuple[str, int, str | None]) -> None:
+    configs = [
+        IncrementalAlterConfigsRequest.Resource.Config(
+            name=name, config_operation=operation, value=value
+        )
+        for name, operation, value in changes
+    ]
+    resource = IncrementalAlterConfigsRequest.Resource(
+        resource_type=BROKER, resource_name="1", configs=configs
+    )
+    answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert answer.responses[0].error_code == 0, answer
 
 
 def test_only_the_keys_asked_for(client: RawClient, topic: str) -> None:

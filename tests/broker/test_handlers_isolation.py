@@ -17,7 +17,7 @@ import pytest
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import records_of
 from millstream.broker.config import BrokerConfig
-from millstream.broker.context import Context
+from millstream.broker.context import Context, Peer
 from millstream.broker.deferred import Deferred
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import describe_producers, fetch, list_offsets
@@ -56,7 +56,7 @@ class Broker:
             replicas=self,
             fetch_sessions=FetchSessions(8, clock, random.Random(1)),
         )
-        self.context = Context(services, "PLAINTEXT", 12, "test", "127.0.0.1", 0.0)
+        self.context = Context(services, "PLAINTEXT", 12, "test", Peer("127.0.0.1", 0), 0.0)
 
     # of `Replicas`
 

@@ -481,6 +481,16 @@ def test_transactions_are_described_and_listed(
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
+def test_ids_of_any_characters_are_listed_by_pattern(client: RawClient, name: str) -> None:
+    transactional_id = f"{name}: orders/ü"
+    RawProducer(client, transactional_id).init()
+    for pattern in (f"{name}: orders/.", f"{name}:\\s[a-z]+/[^a-z]", f"{name}.*"):
+        answer = client.call(ListTransactionsRequest(transactional_id_pattern=pattern))
+        assert [each.transactional_id for each in answer.transaction_states] == [transactional_id]
+    answer = client.call(ListTransactionsRequest(transactional_id_pattern=f"{name}:[a-z]*"))
+    assert answer.transaction_states == []
+
+
 def test_partitions_are_verified_in_batches(
     client: RawClient, producer: RawProducer, topic: str, name: str
 ) -> None:

@@ -21,6 +21,15 @@ def test_places_are_kept_while_their_owners_live() -> None:
     assert [budget.take(name) for name in "cab"] == [True, True, False]
 
 
+def test_a_place_may_be_given_up_at_once() -> None:
+    budget = LabelBudget(4)
+    assert budget.take("a", 3)
+    assert not budget.take("b", 2)
+    budget.release("a")
+    budget.release("nobody")
+    assert budget.take("b", 4)
+
+
 def test_rows_are_given_all_or_none() -> None:
     budget = LabelBudget(10)
     assert budget.take("a", 6)

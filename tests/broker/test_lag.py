@@ -10,8 +10,8 @@ import pytest
 from broker.lag_home import World, run
 from groups.coordinator_home import PARTITION_COUNT
 from harness.log_home import NOW_MS
-from millstream.broker import lag as lag_module
-from millstream.broker.lag import UNLIMITED
+from millstream.broker import partition_backlog
+from millstream.broker.partition_backlog import UNLIMITED
 from millstream.log import backlog
 from millstream.records.builder import build_batch
 
@@ -181,7 +181,7 @@ def test_a_round_looks_at_each_position_once(world: World, monkeypatch: pytest.M
 
 
 def test_others_get_their_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lag_module, "_OFFSETS_PER_TURN", 10)
+    monkeypatch.setattr(partition_backlog, "_OFFSETS_PER_TURN", 10)
     turns = 0
 
     async def count_turns() -> None:
@@ -236,7 +236,7 @@ def test_damage_costs_a_row_not_the_round(world: World, caplog: pytest.LogCaptur
         damaged, sound = found.partitions
         assert (damaged.records, damaged.seconds, damaged.headroom_seconds) == (6, None, None)
         assert sound.seconds == 5
-        assert world.lag.stats.failures == 1
+        assert world.lag.failures == 1
         await world.lag.collect()
         assert caplog.text.count("the lag in t-0 can't be found") == 1
 

@@ -217,10 +217,11 @@ def test_producer_ids_of_all_brokers_differ(scene: Scene) -> None:
     assert len({producer_id // 1000 for producer_id in given}) == 3
 
 
-def test_internal_topics_wait_for_brokers(tmp_path: Path) -> None:
+def test_internal_topics_wait_for_the_brokers_that_are_set(tmp_path: Path) -> None:
     """Made with fewer replicas, they would have them for good."""
     request = FindCoordinatorRequest(coordinator_keys=["x"], key_type=TRANSACTION)
-    with ServerSet(tmp_path, 2) as brokers, brokers.client(1) as client:
+    factor = {"transaction.state.log.replication.factor": "3"}
+    with ServerSet(tmp_path, 2, **factor) as brokers, brokers.client(1) as client:
         (row,) = client.call(request).coordinators
         assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "replication factor of 3" in row.error_message

@@ -72,10 +72,9 @@ def test_what_a_partition_row_says() -> None:
 
 
 def test_defaults_suit_the_number_of_brokers() -> None:
-    assert "min.insync.replicas=1" in _defaults(2)
     assert "default.replication.factor=2" in _defaults(2)
     assert _defaults(5) == _defaults(3)
-    assert "min.insync.replicas=2" in _defaults(3)
+    assert "default.replication.factor=3" in _defaults(3)
     assert _split(["a,b", " c "]) == ["a", "b", "c"]
 
 

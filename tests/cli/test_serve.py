@@ -28,6 +28,15 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+def test_defaults_that_only_a_running_cluster_knows(run: Run) -> None:
+    outcome = run("serve", "--check", "--json", "--set", "min.insync.replicas=2")
+    settings = json.loads(outcome.out)
+    unknown = {"value": None, "source": "number_of_brokers"}
+    assert settings["default.replication.factor"] == unknown
+    assert settings["offsets.topic.replication.factor"] == unknown
+    assert settings["min.insync.replicas"] == {"value": "2", "source": "static_broker"}
+
+
 def test_defaults(run: Run) -> None:
     settings = settings_of(run)
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:9092"

@@ -52,6 +52,32 @@ def test_brokers_of_a_large_rack_share_what_goes_there() -> None:
     assert max(held[:3]) - min(held[:3]) <= 2
 
 
+@given(
+    live=st.integers(1, 5),
+    absent=st.integers(0, 5),
+    partitions=st.integers(1, 30),
+    factor=st.integers(1, 10),
+    start=st.integers(0, 100),
+)
+def test_brokers_that_are_down_come_last_and_only_where_others_lack(
+    live: int, absent: int, partitions: int, factor: int, start: int
+) -> None:
+    factor = min(factor, live + absent)
+    places = [Place(broker, None) for broker in range(live)]
+    down = list(range(100, 100 + absent))
+    for replicas in place_partitions(places, partitions, factor, start, down):
+        assert len(set(replicas)) == factor
+        alive = min(factor, live)
+        assert all(broker < live for broker in replicas[:alive])
+        assert all(broker >= 100 for broker in replicas[alive:])
+
+
+def test_somebody_has_to_be_alive() -> None:
+    with pytest.raises(BrokerError) as caught:
+        place_partitions([], 1, 1, 0, [1, 2])
+    assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 @pytest.mark.parametrize("factor", [0, -1, 4])
 def test_an_impossible_replication_factor_is_refused(factor: int) -> None:
     with pytest.raises(BrokerError) as caught:

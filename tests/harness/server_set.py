@@ -39,8 +39,6 @@ CALL_S_MAX: Final = 60.0
 SETTINGS: Final = {
     "listeners": f"PLAINTEXT://{HOST}:0",
     "http.listen": "",
-    "default.replication.factor": "3",
-    "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "replica.fetch.wait.max.ms": "200",
@@ -65,7 +63,8 @@ class _Server(Server):
 
 
 class ServerSet:
-    """`count` brokers, numbered from 1."""
+    """`count` brokers, numbered from 1. Three have the defaults of a cluster: topics with three
+    replicas, of which two must be in sync."""
 
     def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
         self._folder = folder

@@ -220,17 +220,6 @@ def test_a_batch_over_the_limit_is_refused(new_home: NewHome) -> None:
     assert log.log_end_offset == 0
 
 
-@pytest.mark.parametrize("distance_ms", [-1001, 501])
-def test_timestamps_too_far_from_now_are_refused(new_home: NewHome, distance_ms: int) -> None:
-    config = TopicConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
-    log = new_home(config).open()
-    append(log, make_batch(timestamp=NOW_MS - 1000))
-    append(log, make_batch(timestamp=NOW_MS + 500))
-    with pytest.raises(BrokerError) as caught:
-        append(log, make_batch(timestamp=NOW_MS + distance_ms))
-    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
-
-
 def test_append_time_replaces_the_producers(new_home: NewHome) -> None:
     log = new_home(TopicConfig(message_timestamp_type="LogAppendTime")).open()
     assert append(log, make_batch(timestamp=5)).append_time_ms == NOW_MS
@@ -238,14 +227,6 @@ def test_append_time_replaces_the_producers(new_home: NewHome) -> None:
     assert header.is_append_time
     assert header.max_timestamp == NOW_MS
     assert log.find_by_timestamp(NOW_MS) == (NOW_MS, 0, 0)
-
-
-def test_a_compacted_topic_wants_keys(new_home: NewHome) -> None:
-    log = new_home(TopicConfig(cleanup_policy=frozenset({"compact"}))).open()
-    append(log)
-    with pytest.raises(BrokerError) as caught:
-        append(log, make_batch(key=None))
-    assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 def test_segments_roll_by_size_time_and_full_index(new_home: NewHome) -> None:

@@ -21,6 +21,7 @@ from millstream.metadata.record import (
     NO_CONFIGS,
     PartitionRecord,
     TopicRecord,
+    client_metrics_config_key,
     encode_topic,
     group_config_key,
 )
@@ -258,6 +259,17 @@ def test_topic_configs_change_incrementally(run: Run) -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
         assert dict(catalog.image.topics["a"].configs) == {"cleanup.policy": "delete,compact"}
+
+    run(scenario)
+
+
+def test_a_subscription_to_client_metrics_is_deleted_with_its_last_setting(run: Run) -> None:
+    async def scenario(store: SqliteStore, catalog: Catalog) -> None:
+        await catalog.alter_client_metrics_configs("s", lambda old: old.set("a", "1"))
+        assert dict(catalog.image.client_metrics["s"]) == {"a": "1"}
+        await catalog.alter_client_metrics_configs("s", lambda _: NO_CONFIGS)
+        assert "s" not in catalog.image.client_metrics
+        assert await store.get(client_metrics_config_key("s")) is None
 
     run(scenario)
 

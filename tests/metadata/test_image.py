@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.metadata import record as records
 from millstream.metadata.image import (
     EMPTY_IMAGE,
     BrokerRecord,
@@ -18,6 +19,7 @@ from millstream.metadata.image import (
 from millstream.metadata.record import (
     broker_config_key,
     broker_key,
+    client_metrics_config_key,
     encode_broker,
     encode_configs,
     encode_partition,
@@ -145,6 +147,25 @@ def test_brokers_come_change_and_go() -> None:
     assert delta.brokers == {7: None}
 
 
+def test_subscriptions_to_client_metrics() -> None:
+    def put(name: str, value: str) -> Event:
+        return Event(client_metrics_config_key(name), encode_configs({"a": value}), 1)
+
+    before, delta = apply(EMPTY_IMAGE, [put("s", "1"), put("a/b", "2")], 1)
+    assert delta
+    assert delta.client_metrics
+    assert {name: dict(own) for name, own in before.client_metrics.items()} == {
+        "s": {"a": "1"},
+        "a/b": {"a": "2"},
+    }
+    after, delta = apply(before, [Event(client_metrics_config_key("a/b"), None, 2)], 2)
+    assert delta.client_metrics
+    assert list(after.client_metrics) == ["s"]
+    assert difference(before, after).client_metrics
+    assert not difference(after, after)
+    assert not apply(after, [], 3)[1].client_metrics
+
+
 def test_group_configs() -> None:
     def put(name: str, value: str) -> Event:
         return Event(group_config_key(name), encode_configs({"a": value}), 1)
@@ -240,3 +261,43 @@ def test_the_pieces_do_not_matter(
     assert len(image.topic_names) == len(image.topics)
     live = {key for key, event in state.items() if event.value and key.startswith("topics/")}
     assert live == {topic_key(name) for name in image.topics}
+
+
+def test_settings_that_no_longer_exist_are_read_as_if_they_were_not_set() -> None:
+    topic_id = bytes(range(16))
+    retired = {"message.downconversion.enable": "true", "retention.ms": "1"}
+    events = [
+        Event(topic_key("t"), encode_topic(topic_id, retired), 1),
+        Event(
+            broker_config_key(None),
+            encode_configs({"log.message.downconversion.enable": "true"}),
+            2,
+        ),
+    ]
+    image, _ = apply(ClusterImage(), events, 2)
+    assert dict(image.topics["t"].configs) == {"retention.ms": "1"}
+    assert image.default_broker_configs == records.NO_CONFIGS
+
+
+def test_the_controller_s_epoch_is_the_revision_of_its_key() -> None:
+    def elected(node_id: int, revision: int) -> Event:
+        return Event(records.CONTROLLER_KEY, records.encode_controller(node_id), revision)
+
+    image, delta = apply(ClusterImage(), [elected(1, 5)], 5)
+    assert (image.controller, image.controller_epoch, delta.controller) == (1, 5, True)
+    # The same broker again: nothing differs for others, but it is another term.
+    gone = Event(records.CONTROLLER_KEY, None, 6)
+    image, delta = apply(image, [gone, elected(1, 7)], 7)
+    assert (image.controller, image.controller_epoch, delta.controller) == (1, 7, False)
+
+
+def test_levels_of_features_are_followed() -> None:
+    put = Event(records.FEATURES_KEY, records.encode_features({"f": 2}), 3)
+    image, delta = apply(ClusterImage(), [put], 3)
+    assert (dict(image.features.levels), image.features.revision) == ({"f": 2}, 3)
+    assert delta.features
+    assert bool(delta)
+    assert difference(ClusterImage(), image).features
+    same = Event(records.FEATURES_KEY, records.encode_features({"f": 2}), 4)
+    image, delta = apply(image, [same], 4)
+    assert (image.features.revision, delta.features) == (4, False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from millstream.controller.unregistration import unregister
 from millstream.env.clock import SystemClock
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.memory import DirectLink, MemoryConnection, MemoryStore
@@ -312,5 +314,46 @@ def test_leaving_is_told_and_ends_with_the_registration() -> None:
         await registration.close()
         assert await gone == [False]
         assert catalog.image.leaving == frozenset()
+
+    run_in_memory(scenario)
+
+
+class Heard(logging.Handler):
+    """Waits for a line in the log."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.event = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self.event.set()
+
+
+def test_a_process_that_was_unregistered_stays_out() -> None:
+    async def scenario(
+        data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
+    ) -> None:
+        await catalog.register_broker(BrokerRecord(node_id=2, endpoints=(), incarnation="o"))
+        registration = Registration(catalog, store, BROKER, 60_000, SystemClock())
+        await registration.start()
+        catalog.subscribe(
+            lambda image, _: registration.deleted() if 1 not in image.brokers else None
+        )
+        heard, logger = Heard("was unregistered"), logging.getLogger(Registration.__module__)
+        logger.addHandler(heard)
+        await unregister(catalog, 1)
+        await heard.event.wait()
+        logger.removeHandler(heard)
+        assert registration.is_fenced
+        assert 1 not in catalog.image.brokers
+        assert not registration.failed.done()
+        await registration.close()
+        # The next process of the same broker is let in.
+        again = Registration(catalog, store, OTHER, 60_000, SystemClock())
+        await again.start()
+        assert catalog.image.brokers[1].incarnation == "other"
+        await again.close()
 
     run_in_memory(scenario)

@@ -86,3 +86,32 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     for kind in ConfigType:
         with contextlib.suppress(ValueError):
             definition(kind).parse(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (0.5, "0.5"),
+        (0.001, "0.001"),
+        (0.0001, "1.0E-4"),
+        (9_999_999.0, "9999999.0"),
+        (1e7, "1.0E7"),
+        (2.5e7, "2.5E7"),
+        (-123456789.0, "-1.23456789E8"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_numbers_with_a_point_are_written_as_java_writes_them(value: float, text: str) -> None:
+    double = definition(ConfigType.DOUBLE)
+    assert double.format(value) == text
+    assert double.parse(text) == value
+
+
+def test_texts_are_shown_in_one_form() -> None:
+    assert definition(ConfigType.DOUBLE).normalize("25000000") == "2.5E7"
+    assert definition(ConfigType.INT).normalize("+07") == "7"
+    assert definition(ConfigType.BOOLEAN).normalize("TRUE") == "true"
+    # A list keeps the order that somebody gave it.
+    assert definition(ConfigType.LIST, container=frozenset).normalize("b, a") == "b,a"
+    assert definition(ConfigType.LIST).normalize("") == ""

@@ -18,12 +18,7 @@ SIZE = 3
 START_S_MAX = 120.0
 _LOOK_S = 0.2
 _SETTINGS = {
-    "default.replication.factor": SIZE,
-    "min.insync.replicas": 2,
-    "offsets.topic.replication.factor": SIZE,
     "offsets.topic.num.partitions": 6,
-    "transaction.state.log.replication.factor": SIZE,
-    "transaction.state.log.min.isr": 2,
     "transaction.state.log.num.partitions": 6,
     "auto.create.topics.enable": "false",
 }

@@ -20,7 +20,7 @@ from types import ModuleType
 import pytest
 
 import millstream.records
-from millstream.records import builder, encoded, fetched, record
+from millstream.records import builder, encoded, fetched, record, validation
 from millstream.spark import arrow
 
 _SOURCE = Path(millstream.records.__file__).parent
@@ -109,7 +109,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> M
     """One of the two kernels, in place of whichever the package has loaded."""
     module: ModuleType = request.getfixturevalue(f"{request.param}_kernel")
     monkeypatch.setattr(record, "decode", module.decode)
-    monkeypatch.setattr(record, "find_flaw", module.find_flaw)
+    monkeypatch.setattr(validation, "find_rejected", module.find_rejected)
     monkeypatch.setattr(builder, "encode", module.encode)
     return module
 

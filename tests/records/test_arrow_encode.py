@@ -14,13 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.client.partitioner import by_key
+from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
 from millstream.records.column import Columns
 from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
 from millstream.records.fetched import FetchDecoder
-from millstream.records.record import Record, decode_records, validate_records
+from millstream.records.record import Record, decode_records
+from millstream.records.validation import RecordRules, validate_records
 from millstream.spark.arrow import (
     HEADER_TYPE,
     arrow_schema,
@@ -113,7 +115,9 @@ def _encode(
 def _checked(batch: EncodedBatch) -> tuple[BatchHeader, list[Record]]:
     """The batch as a broker checks it and a reader reads it."""
     header = check_produced(batch.data)
-    validate_records(batch.data, header, _SIZE_MAX)
+    rules, place = RecordRules(), TopicPartition("t", 0)
+    latest = validate_records(batch.data, header, _SIZE_MAX, rules, place)
+    assert latest == max(header.max_timestamp, -1)
     assert header.count == batch.record_count
     return header, decode_records(batch.data, _SIZE_MAX)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from millstream.records.batch import CorruptBatch
 from millstream.records.record import Record
 
-_INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_INT64 = st.integers(_INT64_MIN, _INT64_MAX)
 _both = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
@@ -123,8 +124,8 @@ def _assert_alike(
 ) -> None:
     for call in (
         lambda module: module.decode(tuple, data, count, 0, base, None),
-        lambda module: module.find_flaw(data, count, True),
-        lambda module: module.find_flaw(data, count, False),
+        lambda module: module.find_rejected(data, count, base, _INT64_MIN, _INT64_MAX, True, 2),
+        lambda module: module.find_rejected(data, count, base, -1000, 1000, False, 100),
     ):
         outcomes = []
         for module in (plain, compiled):

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
-from millstream.records.record import Record, decode_records, validate_records
+from millstream.records.record import Record, decode_records
+from millstream.records.validation import RecordRules, validate_records
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas with calls that Python has deprecated.
@@ -104,5 +106,7 @@ def test_we_read_what_they_build(
     assert header.last_offset_delta == len(records) - 1
     assert header.is_transactional
     assert header.max_timestamp == max(record.timestamp for record in records)
-    validate_records(batch, header, _SIZE_MAX)
+    rules, place = RecordRules(), TopicPartition("t", 0)
+    latest = validate_records(batch, header, _SIZE_MAX, rules, place)
+    assert latest == max(header.max_timestamp, -1)
     assert decode_records(batch, _SIZE_MAX) == records

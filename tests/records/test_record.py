@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.model.error import BrokerError, ErrorCode
-from millstream.records.batch import CorruptBatch, check_produced, read_header, stamp_crc
+from millstream.records.batch import CorruptBatch
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
-from millstream.records.record import Record, decode_records, validate_records
+from millstream.records.record import Record, decode_records
 
 _both = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
@@ -90,33 +89,3 @@ def test_damage_raises_only_corrupt_batch(
         batch[position % len(batch)] ^= flip
     with contextlib.suppress(CorruptBatch):
         decode_records(batch, 10_000)
-
-
-@pytest.mark.parametrize("codec", Codec)
-def test_compacted_topics_need_keys(kernel: ModuleType, codec: Codec) -> None:
-    records = [*_records(3), Record(3, 0, None, b"v", [])]
-    batch = build_batch(records, codec=codec)
-    header = check_produced(batch)
-    validate_records(batch, header, 1000)
-    with pytest.raises(BrokerError, match="record 3 has no key") as caught:
-        validate_records(batch, header, 1000, is_key_required=True)
-    assert caught.value.code == ErrorCode.INVALID_RECORD
-    keyed = build_batch([*_records(3), Record(3, 0, b"", None, [])], codec=codec)
-    validate_records(keyed, check_produced(keyed), 1000, is_key_required=True)
-
-
-def test_deep_flaws_are_invalid_records(kernel: ModuleType) -> None:
-    gap = build_batch([Record(0, 0, b"k", b"", []), Record(2, 0, b"k", b"", [])])
-    fewer = build_batch(_records(3))
-    struct.pack_into(">i", fewer, 57, 2)
-    more = build_batch(_records(3))
-    struct.pack_into(">i", more, 57, 4)
-    broken = build_batch(_records(3))
-    broken[61] = 0x7E
-    compressed = build_batch(_records(3), codec=Codec.ZSTD)
-    compressed[70] ^= 0xFF
-    for batch in (gap, fewer, more, broken, compressed):
-        stamp_crc(batch, 0, len(batch))
-        with pytest.raises(BrokerError) as caught:
-            validate_records(batch, read_header(batch), 1000)
-        assert caught.value.code == ErrorCode.INVALID_RECORD

@@ -123,7 +123,7 @@ class Scene:
 @asynccontextmanager
 async def scene(folder: Path, isr: tuple[int, ...] = (1,)) -> AsyncIterator[Scene]:
     directory = LogDirectory.open(folder, UnsyncedDisk(), SystemClock(), random.Random(1))
-    log = directory.log(TopicPartition("t", 0), b"i" * 16, TopicConfig())
+    log = directory.log(TopicPartition("t", 0), b"i" * 16, TopicConfig(min_insync_replicas=1))
     store = Store()
     store.record = msgspec.structs.replace(RECORD, isr=isr)
     partition = Partition(1, log, store.record, Host(), flushes_before_ack=False)

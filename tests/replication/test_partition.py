@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
@@ -23,6 +24,7 @@ from millstream.replication.partition import Partition
 
 ALONE = PartitionRecord(replicas=(1,), leader=1, leader_epoch=3, isr=(1,))
 PAIR = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=3, isr=(1, 2))
+HALF = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=3, isr=(1,))
 
 
 class Counters:
@@ -120,12 +122,70 @@ def test_with_a_follower_only_acks_one_is_satisfied(directory: LogDirectory, hos
 def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(
     directory: LogDirectory, host: Host
 ) -> None:
-    partition = make(directory, host, config=TopicConfig(min_insync_replicas=2))
+    partition = make(directory, host, HALF, TopicConfig(min_insync_replicas=3))
     with pytest.raises(BrokerError) as caught:
         append(partition, b"a")
     assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "has 1 in-sync replicas; min.insync.replicas asks for 2" in (caught.value.message or "")
     assert partition.log.log_end_offset == 0
     assert append(partition, b"a", acks_all=False) == 0
+
+
+def test_a_batch_with_bad_records_behind_one_that_is_to_be_repeated(
+    directory: LogDirectory, host: Host
+) -> None:
+    """The client repeats both in order; only then does it hear of the bad records. What follows
+    those is out of order, and has to be numbered anew."""
+    config = TopicConfig(min_insync_replicas=2, cleanup_policy=frozenset({"compact"}))
+    partition = make(directory, host, PAIR, config)
+
+    def send(sequence: int, key: bytes | None = b"k") -> ErrorCode:
+        record = Record(0, NOW_MS, key, b"v", [])
+        batch = memoryview(
+            build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        )
+        try:
+            partition.append(batch, check_produced(batch), acks_all=True)
+        except BrokerError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    assert send(0) == ErrorCode.NONE
+    partition.become(msgspec.structs.replace(PAIR, isr=(1,)), 0)
+    assert send(1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    partition.become(PAIR, 0)
+    assert send(2, key=None) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert send(1) == ErrorCode.NONE
+    assert send(2, key=None) == ErrorCode.INVALID_RECORD
+    assert send(3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(2) == ErrorCode.NONE
+
+
+def test_the_minimum_is_never_more_than_the_replicas(directory: LogDirectory, host: Host) -> None:
+    partition = make(directory, host, ALONE, TopicConfig(min_insync_replicas=2))
+    assert append(partition, b"a") == 0
+    assert partition.is_acknowledged(1, acks_all=True)
+    appended = partition.append_marker(7, 0, commit=True, coordinator_epoch=0)
+    assert partition.high_watermark == appended.last_offset + 1
+
+
+def test_replicas_that_are_being_added_do_not_raise_the_minimum(
+    directory: LogDirectory, host: Host
+) -> None:
+    partition = make(directory, host, ALONE, TopicConfig(min_insync_replicas=2))
+    growing = PartitionRecord(
+        replicas=(1, 2, 3), leader=1, leader_epoch=3, isr=(1,), adding=(2, 3), partition_epoch=1
+    )
+    partition.become(growing, partition.high_watermark)
+    assert append(partition, b"a") == 0
+    assert partition.is_acknowledged(1, acks_all=True)
+    grown = PartitionRecord(
+        replicas=(1, 2, 3), leader=1, leader_epoch=3, isr=(1,), partition_epoch=2
+    )
+    partition.become(grown, partition.high_watermark)
+    with pytest.raises(BrokerError) as caught:
+        append(partition, b"b")
+    assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 @pytest.mark.parametrize(
@@ -308,7 +368,7 @@ def test_a_repeated_marker_is_answered_and_not_written(directory: LogDirectory, 
             TopicConfig(),
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ),
-        (ALONE, TopicConfig(min_insync_replicas=2), ErrorCode.NOT_ENOUGH_REPLICAS),
+        (HALF, TopicConfig(min_insync_replicas=2), ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
 def test_a_marker_needs_what_an_append_with_all_acks_needs(

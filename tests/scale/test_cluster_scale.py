@@ -33,7 +33,6 @@ REPLICAS = 3
 SAMPLE = 200
 IDLE_SECONDS = 20.0
 SECONDS_MAX = 600.0
-SETTINGS = {"default.replication.factor": 3, "min.insync.replicas": 2}
 #: Of one broker: 10,000 replicas on each.
 MEMORY_BYTES_MAX = 1 << 29
 
@@ -190,7 +189,7 @@ def test_ten_thousand_partitions_on_three_brokers(tmp_path: Path) -> None:
         for number in range(1, REPLICAS + 1):
             folder = tmp_path / f"broker-{number}"
             folder.mkdir()
-            settings = {**SETTINGS, "node.id": number, "metadata.store": etcd.address()}
+            settings = {"node.id": number, "metadata.store": etcd.address()}
             brokers[number] = BrokerProcess(folder, settings, start_seconds_max=SECONDS_MAX)
         try:
             walk_through(brokers)

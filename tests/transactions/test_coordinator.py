@@ -151,6 +151,24 @@ def test_a_timeout_aborts_also_after_a_restart(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+def test_another_transaction_version_counts_for_open_transactions(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        await begin(home, "x", A)
+        home.shards.set_version(1)
+        await begin(home, "y", B)
+        home.pass_time(TIMEOUT_MS + 1)
+        await turns()
+        versions = {partition: marker.version for marker, _, partition, _ in home.markers.sent}
+        assert versions == {A: 1, B: 1}
+        home.shards.set_version(2)
+        await begin(home, "x", A)
+        home.pass_time(TIMEOUT_MS + 1)
+        await turns()
+        assert home.markers.sent[-1][0].version == 2
+
+    run(tmp_path, body)
+
+
 @pytest.mark.parametrize(
     ("code", "is_done"),
     [

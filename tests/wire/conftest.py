@@ -1,7 +1,8 @@
 """All message classes, and values for any of them built from its schema.
 
 A test that takes the argument `shape` and `version` runs once for each version of each message.
-Versioned data inside messages is among them.
+Versioned data inside messages is among them. A module with `IS_OF_KAFKA = True` is about Kafka's
+own messages only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from hypothesis.strategies import SearchStrategy
 
 import millstream.wire.messages
 from harness.schema_values import full_message_of, values_of
-from millstream.wire.schema import Versioned
+from millstream.wire.api import PRIVATE_FROM
+from millstream.wire.schema import Message, Versioned
 
 
 def _message_classes() -> Iterator[type[Versioned]]:
@@ -31,16 +33,22 @@ def _message_classes() -> Iterator[type[Versioned]]:
 MESSAGES = sorted(_message_classes(), key=lambda shape: shape.__name__)
 
 
+def _is_private(shape: type[Versioned]) -> bool:
+    return issubclass(shape, Message) and shape.api_key >= PRIVATE_FROM
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    is_of_kafka = getattr(metafunc.module, "IS_OF_KAFKA", False)
+    shapes = [shape for shape in MESSAGES if not (is_of_kafka and _is_private(shape))]
     if {"shape", "version"} <= set(metafunc.fixturenames):
         pairs = [
             pytest.param(shape, version, id=f"{shape.__name__}-v{version}")
-            for shape in MESSAGES
+            for shape in shapes
             for version in range(shape.versions[0], shape.versions[1] + 1)
         ]
         metafunc.parametrize(("shape", "version"), pairs)
     elif "shape" in metafunc.fixturenames:
-        metafunc.parametrize("shape", MESSAGES, ids=lambda shape: shape.__name__)
+        metafunc.parametrize("shape", shapes, ids=lambda shape: shape.__name__)
 
 
 @pytest.fixture(scope="session")

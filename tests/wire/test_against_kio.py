@@ -25,6 +25,8 @@ from kio.serial import entity_reader, entity_writer
 from millstream.wire.field import Fixed, Spec, Struct, specs_of
 from millstream.wire.schema import Message, Versioned, codec
 
+IS_OF_KAFKA = True
+
 quick = settings(
     max_examples=5,
     deadline=None,

@@ -14,6 +14,7 @@ from typing import Final
 from millstream.controller import decommission, reassignment
 from millstream.env.clock import Clock
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.min_isr import is_at_min_isr
 from millstream.metadata.record import NO_LEADER, TopicRecord
 from millstream.replication.follower_state import NEVER
 from millstream.replication.partition import Partition
@@ -102,8 +103,7 @@ def _count_led(found: Led, partition: Partition, now: float) -> None:
         return
     found.under_replicated += len(state.isr) < len(reassignment.target(state))
     found.under_min_isr += partition.is_under_min_isr
-    wanted = min(partition.log.config.min_insync_replicas, len(state.replicas))
-    found.at_min_isr += len(state.isr) == wanted
+    found.at_min_isr += is_at_min_isr(state, partition.log.config)
     end_offset = partition.log.log_end_offset
     for follower in leadership.followers.values():
         broker_id = follower.broker_id

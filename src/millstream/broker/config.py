@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,11 @@ from millstream.broker.config_source import (
     from_flags,
 )
 from millstream.broker.replication_config import ReplicationConfig
-from millstream.broker.topic_default import gather_topic_defaults, synonym_definitions
+from millstream.broker.topic_default import (
+    gather_topic_defaults,
+    synonym_definitions,
+    synonym_names,
+)
 from millstream.env.disk import Disk
 from millstream.metadata.record import Endpoint
 from millstream.model.config import TopicConfig
@@ -74,7 +79,7 @@ class BrokerConfig(ReplicationConfig):
         " the metadata store can't be reached or its number is taken.",
         minimum=0,
     )
-    log_dir: str = setting(_STRING, "./millstream-data", "Directory of all data.")
+    log_dir: str = setting(_STRING, "./millstream-data", "Directory of all data.", shown_kind=_LIST)
     log_dirs: tuple[str, ...] | None = setting(
         _LIST, None, "The same under its other name, which wins; only one directory is allowed."
     )
@@ -117,6 +122,7 @@ class BrokerConfig(ReplicationConfig):
         ("PLAINTEXT:PLAINTEXT",),
         "Security protocol of each listener name, as NAME:PROTOCOL.",
         check=listener.check_protocols,
+        shown_kind=_STRING,
     )
     http_listen: str = setting(
         _STRING,
@@ -157,6 +163,7 @@ class BrokerConfig(ReplicationConfig):
         (),
         "The same for particular addresses, as address:count.",
         check=listener.check_overrides,
+        shown_kind=_STRING,
         scope=Scope.CLUSTER_WIDE,
     )
     connections_max_idle_ms: int = setting(
@@ -194,10 +201,11 @@ class BrokerConfig(ReplicationConfig):
     num_partitions: int = setting(
         _INT, 1, "Partitions of a topic created without a number.", minimum=1
     )
-    default_replication_factor: int = setting(
+    default_replication_factor: int | None = setting(
         _INT,
-        1,
-        "Replicas of a topic created without a number.",
+        None,
+        "Replicas of a topic created without a number. By default 3, or as many as there are"
+        " brokers.",
         minimum=1,
         scope=Scope.CLUSTER_WIDE,
     )
@@ -299,6 +307,12 @@ class BrokerConfig(ReplicationConfig):
     metrics_partition_labels_max: int = setting(
         _INT, 1000, "Partitions with metrics of their own; the rest are added up.", minimum=0
     )
+    metrics_client_labels_max: int = setting(
+        _INT, 10_000, "Series pushed by clients that are shown, over all clients.", minimum=0
+    )
+    telemetry_max_bytes: int = setting(
+        _INT, _MIB, "Largest payload of metrics that a client may push.", minimum=1
+    )
 
     #: What was given, by source, the strongest first; `ConfigSource.DEFAULT` is not among them.
     layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()
@@ -352,17 +366,22 @@ class BrokerConfig(ReplicationConfig):
         return ConfigSource.DEFAULT
 
     def values(self, name: str) -> list[SettingValue]:
-        """Every layer's value of a setting, the one in force first and the default last."""
+        """Every layer's value of a setting, the one in force first and the default last.
+
+        Settings that stand for the same are among them, but the first is `name`'s own: as in Kafka
+        there is none as long as only the others have values."""
+        names = _SYNONYMS.get(name, (name,))
         found = [
-            SettingValue(name, given[name].text, source)
+            SettingValue(each, given[each].text, source)
             for source, given in self.layers
-            if name in given
+            for each in names
+            if each in given
         ]
-        definition = definitions[name]
-        default = definition.format(definition.default)
-        if default is not None:
-            found.append(SettingValue(name, default, ConfigSource.DEFAULT))
-        return found
+        for each in names:
+            default = definitions[each].format(definitions[each].default)
+            if default is not None and not definitions[each].is_shown_if_set:
+                found.append(SettingValue(each, default, ConfigSource.DEFAULT))
+        return list(dropwhile(lambda value: value.name != name, found))
 
     def topic_defaults(self) -> TopicConfig:
         """What topics are without overrides of their own."""
@@ -415,6 +434,9 @@ _OWN: Final = definitions_of(BrokerConfig)
 definitions: Final[Mapping[str, Definition]] = dict(
     sorted({**synonym_definitions(), **_OWN}.items())
 )
+
+
+_SYNONYMS: Final = synonym_names()
 
 
 def _dynamic(overrides: Mapping[str, str], origin: str) -> dict[str, Given]:

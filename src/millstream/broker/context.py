@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.broker.config import BrokerConfig
 from millstream.broker.metrics import Metrics
 from millstream.env.clock import Clock
+from millstream.env.network import Network
 from millstream.env.random import Random
 from millstream.groups.coordinator import Coordinator
 from millstream.log.directory import LogDirectory
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
     from millstream.broker.marker import LocalMarkers
+    from millstream.broker.partition_backlog import PartitionBacklogs
     from millstream.broker.producer_id import ProducerIds
     from millstream.broker.remote_admission import Desks
+    from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction_queue import TransactionQueues
+
+#: Bad records that one response names, of all partitions together.
+RECORD_ERRORS_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -35,6 +41,7 @@ class Services:
     #: Replaced when settings are changed at run time; read it anew for each request.
     config: BrokerConfig
     clock: Clock
+    network: Network
     random: Random
     metrics: Metrics
     catalog: Catalog
@@ -53,8 +60,12 @@ class Services:
     transaction_queues: TransactionQueues
     #: Ends transactions in the partitions that this broker leads.
     markers: LocalMarkers
+    #: What the partitions led here hold for readers.
+    backlogs: PartitionBacklogs
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
+    #: Metrics of clients; None where this broker serves no metrics.
+    telemetry: Telemetry | None = None
     #: Stops this broker from leading anything if others may have replaced it; cheap.
     check_lease: Callable[[], None] = lambda: None
     #: As this broker registers, from when its ports are known.
@@ -80,14 +91,30 @@ class CloseConnectionError(Exception):
     """Raised by a handler where the protocol's only answer is to hang up; the text says why."""
 
 
+class Peer:
+    """The client at the other end of one connection, for as long as the connection lives."""
+
+    __slots__ = ("address", "client_instance_id", "port", "software_name", "software_version")
+
+    def __init__(self, address: str, port: int) -> None:
+        self.address = address
+        self.port = port
+        #: From its ApiVersions request; None if it sent none, or none that says so.
+        self.software_name: str | None = None
+        self.software_version: str | None = None
+        #: The last id under which it asked for subscriptions to its metrics, or pushed them.
+        self.client_instance_id: bytes | None = None
+
+
 class Context:
     """One request's circumstances. Valid for as long as its handler needs it."""
 
     __slots__ = (
-        "client_address",
         "client_id",
         "listener",
+        "peer",
         "received_at",
+        "record_errors_left",
         "services",
         "version",
     )
@@ -98,7 +125,7 @@ class Context:
         listener: str,
         version: int,
         client_id: str | None,
-        client_address: str,
+        peer: Peer,
         received_at: float,
     ) -> None:
         self.services = services
@@ -106,6 +133,12 @@ class Context:
         self.listener = listener
         self.version = version
         self.client_id = client_id
-        self.client_address = client_address
+        self.peer = peer
         #: Monotonic time at which the request's last byte was read.
         self.received_at = received_at
+        #: How many more bad records the response may name.
+        self.record_errors_left = RECORD_ERRORS_MAX
+
+    @property
+    def client_address(self) -> str:
+        return self.peer.address

@@ -6,7 +6,7 @@ depend on each other and on nothing else of the broker but its partitions and me
 
 from __future__ import annotations
 
-from millstream.broker import group_override, options
+from millstream.broker import feature, group_override, options
 from millstream.broker.config import BrokerConfig
 from millstream.broker.link import Links
 from millstream.broker.marker import LocalMarkers
@@ -19,6 +19,7 @@ from millstream.groups.coordinator import Coordinator as GroupCoordinator
 from millstream.groups.shards import Shards as GroupShards
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.model.feature import TRANSACTION_VERSION
 from millstream.replication.replica import Replicas
 from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
 from millstream.transactions.shards import Shards as TransactionShards
@@ -67,6 +68,7 @@ class Coordinators:
         shards, configs = self.groups.shards, image.group_configs
         shards.configure(group_override.changes(configs, configs, config, shards.options.groups))
         shards.start(image)
+        self._set_transaction_version(config, image)
         self.transactions.shards.start(image)
 
     def follow(self, config: BrokerConfig, image: ClusterImage, delta: ImageDelta) -> None:
@@ -82,6 +84,21 @@ class Coordinators:
                     image.group_configs, delta.group_configs, config, shards.options.groups
                 )
             )
+        if delta.features:
+            self._set_transaction_version(config, image)
+
+    def reconfigure(self, config: BrokerConfig, image: ClusterImage) -> None:
+        """The broker's settings changed at run time."""
+        shards, configs = self.groups.shards, image.group_configs
+        consumer = options.coordinator_options(config).groups.consumer
+        if consumer != shards.options.groups.consumer:
+            shards.set_consumer(consumer)
+            shards.configure(
+                group_override.changes(configs, configs, config, shards.options.groups)
+            )
+
+    def _set_transaction_version(self, config: BrokerConfig, image: ClusterImage) -> None:
+        self.transactions.shards.set_version(feature.level(TRANSACTION_VERSION, image, config))
 
     async def stop(self) -> None:
         """Whoever waits for a coordinator is told to look elsewhere. May be called twice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from millstream.model.definition import INT_MAX, ConfigType, setting
+from millstream.model.definition import INT_MAX, ConfigType, Scope, setting
 
 _STRING, _INT, _SHORT = ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
 _LONG, _LIST = ConfigType.LONG, ConfigType.LIST
@@ -61,7 +61,11 @@ class GroupConfig:
         _INT, 15_000, "Longest heartbeat interval that a group's own config may set.", minimum=1
     )
     group_consumer_assignment_interval_ms: int = setting(
-        _INT, 1000, "Least time between two assignments of a group of 100 or more.", minimum=0
+        _INT,
+        1000,
+        "Least time between two assignments of a group of 100 or more.",
+        minimum=0,
+        scope=Scope.CLUSTER_WIDE,
     )
     group_consumer_min_assignment_interval_ms: int = setting(
         _INT, 0, "Shortest such time that a group's own config may set, at any size.", minimum=0
@@ -104,11 +108,11 @@ class GroupConfig:
     offsets_topic_num_partitions: int = setting(
         _INT, 50, "Partitions of the offsets topic when it is made.", minimum=1
     )
-    offsets_topic_replication_factor: int = setting(
+    offsets_topic_replication_factor: int | None = setting(
         _SHORT,
-        3,
-        "Replicas of it. It is made once there are as many brokers; with the embedded metadata "
-        "store there is one.",
+        None,
+        "Replicas of it; by default 3, or as many as there are brokers. If set, it is made once "
+        "there are as many brokers; with the embedded metadata store there is one.",
         minimum=1,
     )
     offsets_topic_segment_bytes: int = setting(_INT, 100 * _MIB, "Size of its segments.", minimum=1)

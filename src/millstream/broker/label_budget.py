@@ -36,6 +36,11 @@ class LabelBudget:
         self._seen.add(group_id)
         return True
 
+    def release(self, group_id: str) -> None:
+        """Give up one place at once, where there are no rounds."""
+        self._used -= self._taken.pop(group_id, 0)
+        self._seen.discard(group_id)
+
     def end_round(self) -> None:
         """Give the places of groups that were not seen to others."""
         for group_id in self._taken.keys() - self._seen:

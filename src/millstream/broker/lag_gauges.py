@@ -1,13 +1,18 @@
-"""What the metrics show of groups and their lag: the last round of `LagCollector`."""
+"""What the metrics show of groups and their lag: the last round of `LagCollector`.
+
+Each partition has a row in each gauge. A value that is not known is NaN.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from millstream.broker.dead_letter import show_dead_letters
 from millstream.broker.exposition import LabelValues
-from millstream.broker.lag import GroupLag, LagCollector, PartitionLag
+from millstream.broker.lag import GroupLag, LagCollector
+from millstream.broker.lag_sweep import PartitionLag
 from millstream.broker.metrics import Metrics, RowSource
 
 #: Partitions shown as the ones that grow fastest.
@@ -31,6 +36,11 @@ _GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[GroupLag], float]], ...]] =
         "Headroom in the worst partition.",
         lambda lag: lag.headroom_seconds_min,
     ),
+    (
+        "lag_unknown_partitions",
+        "Partitions whose leader did not say how far the group is behind.",
+        lambda lag: lag.unknown_partitions,
+    ),
     ("members", "Members of a group.", lambda lag: lag.members),
 )
 
@@ -53,7 +63,7 @@ def show_lag(metrics: Metrics, lag: LagCollector) -> None:
         "gauge",
         "Always 1; the label says in which state a group is.",
         ("group", "state"),
-        lambda: (((each.group_id, each.state), 1) for each in lag.last.groups),
+        lambda: (((each.group_id, each.state), 1) for each in lag.shown()),
     )
     metrics.add_rows(
         "consumer_groups",
@@ -81,7 +91,7 @@ def _show_rounds(metrics: Metrics, lag: LagCollector) -> None:
     metrics.add_counter(
         "lag_failures_total",
         "Partitions or looks that failed.",
-        lambda: lag.stats.failures + lag.dead_letters.failures,
+        lambda: lag.failures + lag.dead_letters.failures,
     )
     metrics.add_gauge(
         "lag_round_seconds", "Duration of the last look.", lambda: lag.stats.duration_seconds
@@ -100,18 +110,18 @@ def _show_rounds(metrics: Metrics, lag: LagCollector) -> None:
 
 def _partition_rows(lag: LagCollector, read: Callable[[PartitionLag], float | None]) -> RowSource:
     def rows() -> Iterator[tuple[LabelValues, float]]:
-        for group in lag.last.groups:
+        for group in lag.shown():
             for row in group.partitions:
                 value = read(row)
-                if value is not None:
-                    yield (group.group_id, row.topic, str(row.partition)), value
+                shown = math.nan if value is None else value
+                yield (group.group_id, row.topic, str(row.partition)), shown
 
     return rows
 
 
 def _group_rows(lag: LagCollector, read: Callable[[GroupLag], float]) -> RowSource:
     def rows() -> Iterator[tuple[LabelValues, float]]:
-        for group in lag.last.groups:
+        for group in lag.shown():
             yield (group.group_id,), read(group)
         if lag.last.folded is not None:
             yield (lag.last.folded.group_id,), read(lag.last.folded)

@@ -49,6 +49,12 @@ def parse_listeners(items: Iterable[str]) -> tuple[Endpoint, ...]:
     return tuple(endpoints)
 
 
+def format_endpoint(endpoint: Endpoint) -> str:
+    """Return `NAME://host:port`, with an IPv6 host in brackets."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener_name}://{host}:{endpoint.port}"
+
+
 def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
     """`key:value` each; the value is what follows the last colon, as keys may be IPv6."""
     pairs: dict[str, str] = {}

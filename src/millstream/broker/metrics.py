@@ -175,6 +175,7 @@ class Metrics:
         "_acks_folded",
         "_apis",
         "_extra",
+        "_families",
         "_partition_labels_max",
         "_process",
         "_topic_labels_max",
@@ -208,6 +209,7 @@ class Metrics:
         self._acks: dict[tuple[str, int], Histogram] = {}
         self._acks_folded: set[tuple[str, int]] = set()
         self._extra: list[tuple[str, Kind, str, tuple[str, ...], RowSource]] = []
+        self._families: list[Callable[[], Iterable[Family]]] = []
         #: Renders what prometheus_client knows of every process; made at the first scrape.
         self._process: Callable[[], bytes] | None = None
 
@@ -284,6 +286,10 @@ class Metrics:
         """Show the rows of `read()` at each scrape; the caller keeps the label set small."""
         self._extra.append((f"millstream_{name}", kind, description, label_names, read))
 
+    def add_families(self, read: Callable[[], Iterable[Family]]) -> None:
+        """Show whole families at each scrape, under names that nobody else uses."""
+        self._families.append(read)
+
     async def render(self) -> bytes:
         """All of it as Prometheus text, giving way to other work in between."""
         if self._process is None:
@@ -307,6 +313,8 @@ class Metrics:
         yield from self._connection_families()
         for name, kind, description, label_names, read in self._extra:
             yield Family(name, kind, description, label_names, list(read()))
+        for families in self._families:
+            yield from families()
 
     def _api_families(self) -> Iterator[Family]:
         apis = list(self._apis.values())

@@ -6,6 +6,7 @@ from typing import Final
 
 from millstream.broker.config import BrokerConfig
 from millstream.broker.lag import LagOptions
+from millstream.broker.telemetry.telemetry import TelemetryOptions
 from millstream.controller.controller import ControllerOptions
 from millstream.coordination.journal import JournalOptions
 from millstream.groups.classic import ClassicSettings
@@ -144,6 +145,12 @@ def lag_options(config: BrokerConfig) -> LagOptions:
         interval_ms=config.metrics_lag_interval_ms,
         groups_max=config.metrics_group_labels_max,
         partitions_max=config.metrics_group_partition_labels_max,
+    )
+
+
+def telemetry_options(config: BrokerConfig) -> TelemetryOptions:
+    return TelemetryOptions(
+        bytes_max=config.telemetry_max_bytes, series_max=config.metrics_client_labels_max
     )
 
 

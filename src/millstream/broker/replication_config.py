@@ -47,6 +47,14 @@ class ReplicationConfig(TransactionConfig):
         minimum=1,
         maximum=FETCHERS_MAX,
     )
+    cluster_settle_ms: int = setting(
+        _INT,
+        10_000,
+        "Time to wait for more brokers, where fewer than three are known, before a topic is created"
+        " with a default number of replicas: counted from this broker's start, or from when it last"
+        " saw a new broker.",
+        minimum=0,
+    )
     replica_lag_time_max_ms: int = setting(
         _LONG, 30_000, "Time behind its leader after which a replica is not in sync.", minimum=1
     )
@@ -88,6 +96,7 @@ class ReplicationConfig(TransactionConfig):
         "replicas.",
         minimum=1,
         scope=Scope.PER_BROKER,
+        is_shown_if_set=True,
     )
     follower_replication_throttled_rate: int = setting(
         _LONG,
@@ -96,6 +105,7 @@ class ReplicationConfig(TransactionConfig):
         "throttled.replicas.",
         minimum=1,
         scope=Scope.PER_BROKER,
+        is_shown_if_set=True,
     )
 
     leader_reassignment_throttled_rate: int = setting(

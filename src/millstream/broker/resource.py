@@ -1,19 +1,23 @@
 """Config resources: what DescribeConfigs, AlterConfigs and IncrementalAlterConfigs speak of.
 
-A resource is a topic (type 2), a broker (type 4; the empty name is the default for all brokers) or
-a group (type 32; it need not exist). Brokers' loggers and client metrics have no configs here.
+A resource is a topic (type 2), a broker (type 4; the empty name is the default for all brokers), a
+subscription to client metrics (type 16, in `client_metrics_resource`) or a group (type 32; it need
+not exist). A broker's loggers (type 8) are in `logger_resource`: their levels are not stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from millstream.broker import group_override
-from millstream.broker.config import BrokerConfig, ConfigError, SettingValue
+from millstream.broker import client_metrics_resource, group_override, replication_default
+from millstream.broker.client_metrics_resource import CLIENT_METRICS
+from millstream.broker.config import ConfigError, SettingValue
 from millstream.broker.config import definitions as broker_definitions
 from millstream.broker.context import Context
+from millstream.broker.listener_config import format_endpoint
 from millstream.controller import decommission
+from millstream.metadata.min_isr import default_min_isr
 from millstream.metadata.record import NO_CONFIGS, Configs, TopicRecord
 from millstream.metadata.store import StoreError
 from millstream.metadata.topic_change import Edit, find_topic
@@ -29,6 +33,8 @@ GROUP: Final = 32
 _DEFINITIONS: Final = {
     TOPIC: topic_definitions,
     BROKER: broker_definitions,
+    # None: like Kafka, APPEND and SUBTRACT are rejected for lists of a subscription.
+    CLIENT_METRICS: {},
     GROUP: group_definitions,
 }
 
@@ -57,7 +63,8 @@ def unknown_type(resource_type: int) -> BrokerError:
     return BrokerError(
         ErrorCode.INVALID_REQUEST,
         f"resources of type {resource_type} have no configs here: "
-        f"expected {TOPIC} (topic), {BROKER} (broker) or {GROUP} (group)",
+        f"expected {TOPIC} (topic), {BROKER} (broker), {CLIENT_METRICS} (client metrics) or"
+        f" {GROUP} (group)",
     )
 
 
@@ -68,20 +75,56 @@ def group_overrides(name: str, context: Context) -> Configs:
     return context.services.catalog.image.group_configs.get(name, NO_CONFIGS)
 
 
-def topic_values(topic: TopicRecord, name: str, config: BrokerConfig) -> list[SettingValue]:
-    """Every layer's value of a topic setting, the one in force first."""
-    found: list[SettingValue] = []
-    definition = topic_definitions[name]
+class Description(NamedTuple):
+    """One setting of a resource, as DescribeConfigs shows it."""
+
+    definition: Definition
+    #: The value in force.
+    text: str | None
+    #: Every layer's value, the strongest first; none where no layer has one, or only of synonyms.
+    layers: list[SettingValue]
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.layers[0].source if self.layers else ConfigSource.DEFAULT
+
+
+def describe_topic(topic: TopicRecord, definition: Definition, context: Context) -> Description:
+    """A topic's setting. Its layers are its own override, then those of the broker's setting."""
+    services, name = context.services, definition.name
+    layers: list[SettingValue] = []
+    if definition.synonyms:
+        layers = services.config.values(definition.synonyms[0].name)
+    default = services.catalog.topic_defaults.text(name)
+    if name == replication_default.MIN_ISR:
+        derived = str(default_min_isr(topic))
+        layers.append(SettingValue(name, derived, ConfigSource.DEFAULT))
+        default = layers[0].text
     override = topic.configs.get(name)
-    if override is not None:
-        found.append(SettingValue(name, override, ConfigSource.DYNAMIC_TOPIC))
-    for synonym in definition.synonyms:
-        values = config.values(synonym.name)
-        found.extend(value for value in values if value.source != ConfigSource.DEFAULT)
-    default = definition.format(definition.default)
-    default_name = definition.synonyms[-1].name if definition.synonyms else name
-    found.append(SettingValue(default_name, default, ConfigSource.DEFAULT))
-    return found
+    if override is None:
+        return Description(definition, default, layers)
+    own = SettingValue(name, override, ConfigSource.DYNAMIC_TOPIC)
+    return Description(definition, definition.normalize(override), [own, *layers])
+
+
+def describe_group(overrides: Configs, definition: Definition, context: Context) -> Description:
+    layers = group_override.layers(overrides, definition.name, context.services.config)
+    return Description(definition, layers[0].text, layers)
+
+
+def describe_broker(definition: Definition, context: Context) -> Description:
+    """This broker's setting. `advertised.listeners` is what clients are told, also where it is not
+    set and follows from the listeners."""
+    services, record = context.services, context.services.record
+    layers = replication_default.values(
+        services.config, definition.name, services.topics.size.count
+    )
+    text = None
+    if layers and layers[0].text is not None:
+        text = definition.normalize(layers[0].text)
+    if definition.name == "advertised.listeners" and record is not None:
+        text = ",".join(map(format_endpoint, record.endpoints))
+    return Description(definition, text, layers)
 
 
 async def alter(
@@ -95,6 +138,8 @@ async def alter(
             await _alter_broker(broker_id(name, context), edit, context, validate_only)
         elif resource_type == GROUP:
             await _alter_group(name, edit, context, validate_only)
+        elif resource_type == CLIENT_METRICS:
+            await client_metrics_resource.alter(name, edit, context, validate_only=validate_only)
         else:
             raise unknown_type(resource_type)
     except StoreError as error:

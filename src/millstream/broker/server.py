@@ -24,20 +24,26 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from millstream.broker import cluster_gauges, gauges, lag_gauges, options
+from millstream.broker import cluster_gauges, gauges, lag_gauges, options, telemetry_gauges
 from millstream.broker.cluster_look import ClusterLook
+from millstream.broker.cluster_size import ClusterSize
 from millstream.broker.config import BrokerConfig, ConfigError
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.lag import LagCollector
+from millstream.broker.lag_sweep import LagSources
+from millstream.broker.link import Links
 from millstream.broker.listener_config import EMBEDDED_STORE
 from millstream.broker.membership import Membership
 from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
+from millstream.broker.partition_backlog import PartitionBacklogs
 from millstream.broker.producer_id import ProducerIds
+from millstream.broker.remote_backlog import Question, Questions, RemoteBacklogs
 from millstream.broker.session import Session
+from millstream.broker.telemetry.telemetry import Telemetry
 from millstream.broker.topic import TopicAdmin
 from millstream.broker.transaction_queue import TransactionQueues
 from millstream.controller import departure
@@ -220,6 +226,7 @@ class Server:
             len(replicas),
             ", ".join(f"{name} port {port}" for name, port in self.ports.items()),
         )
+        services.topics.announce_defaults()
 
     async def _start_http(self, config: BrokerConfig) -> None:
         if config.http_address is None or self._http is not None:
@@ -341,6 +348,7 @@ class Server:
         services = Services(
             config=config,
             clock=environment.clock,
+            network=environment.network,
             random=environment.random,
             metrics=self._metrics,
             catalog=catalog,
@@ -355,7 +363,7 @@ class Server:
                 network=environment.network,
                 random=environment.random,
             ),
-            apis=api_table(self._metrics),
+            apis=api_table(self._metrics, has_telemetry=config.http_address is not None),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 environment.clock,
@@ -366,32 +374,72 @@ class Server:
                 catalog,
                 config,
                 environment.random,
-                is_alone=self._is_alone,
+                ClusterSize(
+                    catalog,
+                    environment.clock,
+                    config.cluster_settle_ms,
+                    is_alone=self._is_alone,
+                ),
             ),
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             desks=coordinators.desks,
             transaction_queues=TransactionQueues(config.queued_max_request_bytes),
             markers=coordinators.markers,
+            backlogs=PartitionBacklogs(replicas, environment.clock),
             checkpoint=upkeep.checkpoint,
+            telemetry=self._start_telemetry(config, catalog),
         )
         catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
         look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
         cluster_gauges.show_replication(self._metrics, services.exchange.stats, look)
         cluster_gauges.show_transactions(self._metrics, services.transactions.shards)
-        if config.http_address is not None and config.metrics_lag_interval_ms:
+        if config.metrics_lag_interval_ms:
             self._start_lag(services)
         return services
 
-    def _start_lag(self, services: Services) -> None:
-        """Keep an eye on how far groups are behind, for the metrics."""
-        lag = LagCollector(
-            services.replicas,
-            services.groups.shards,
-            self._environment.clock,
-            options.lag_options(services.config),
+    def _start_telemetry(self, config: BrokerConfig, catalog: Catalog) -> Telemetry | None:
+        """Take metrics of clients in, if there is somewhere to show them."""
+        if config.http_address is None:
+            return None
+        telemetry = Telemetry(
+            self._environment.clock, self._environment.random, options.telemetry_options(config)
         )
+        telemetry.follow(catalog.image)
+        telemetry.start()
+        self._undo.callback(telemetry.stop)
+        telemetry_gauges.show_telemetry(self._metrics, telemetry)
+        return telemetry
+
+    def _start_lag(self, services: Services) -> None:
+        """Keep an eye on how far groups are behind, for the metrics of this broker or of others."""
+        config = services.config
+        if config.http_address is None:
+            if not self._is_alone:
+                services.backlogs.start(config.metrics_lag_interval_ms)
+                self._undo.push_async_callback(services.backlogs.stop)
+            return
+        catalog, environment = services.catalog, self._environment
+        links: Links[Question] = Links(
+            Questions(),
+            environment.network,
+            config.inter_broker_listener,
+            f"broker-{config.node_id}",
+            catalog.image,
+        )
+        self._undo.callback(links.close)
+        self._undo.callback(catalog.subscribe(links.follow))
+        sources = LagSources(
+            config.node_id,
+            lambda: catalog.image,
+            services.replicas,
+            services.backlogs,
+            RemoteBacklogs(links),
+            environment.clock,
+        )
+        lag = LagCollector(sources, services.groups.shards, options.lag_options(config))
+        lag.check_lease = lambda: services.check_lease()
         lag.start()
         self._undo.push_async_callback(lag.stop)
         lag_gauges.show_lag(self._metrics, lag)
@@ -421,8 +469,11 @@ class Server:
         coordinators.follow(services.config, image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
+        if delta.client_metrics and services.telemetry is not None:
+            services.telemetry.follow(image)
         if delta.broker_configs:
             self._reconfigure(services, image)
+        services.topics.follow(image, delta)
 
     def _fence(self, services: Services, is_fenced: bool) -> None:
         """The broker may have been replaced, or is sure again that it was not."""
@@ -443,6 +494,8 @@ class Server:
         services.topics.config = config
         services.catalog.topic_defaults = config.topic_defaults()
         services.replicas.set_defaults(config.topic_defaults())
+        if self._coordinators is not None:
+            self._coordinators.reconfigure(config, image)
         services.exchange.set_rates(options.replication_rates(config))
         self._gate.limits = options.limits(config)
 
@@ -502,6 +555,8 @@ class Server:
         if self._membership is not None:
             await self._membership.hand_over()
         await self._acceptor.stop_accepting()
+        if self.services is not None:
+            self.services.topics.close()
         if self._requests:
             drain_s_max = self._static_config.shutdown_drain_timeout_ms / 1000
             await asyncio.wait(self._requests, timeout=drain_s_max)

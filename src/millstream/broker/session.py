@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from millstream.broker.context import CloseConnectionError, Context, Services
+from millstream.broker.context import CloseConnectionError, Context, Peer, Services
 from millstream.broker.deferred import Deferred
 from millstream.broker.dispatch import Api, ApiTable
 from millstream.net.connection import Connection
@@ -60,6 +60,7 @@ class Session:
         "_kept_bytes",
         "_limits",
         "_listener",
+        "_peer",
         "_services",
         "_slots",
         "_tasks",
@@ -74,6 +75,7 @@ class Session:
         tasks: set[asyncio.Task[None]],
     ) -> None:
         self._connection = connection
+        self._peer = Peer(connection.address, connection.port)
         self._services = services
         self._apis: ApiTable = services.apis
         self._clock = services.clock
@@ -109,7 +111,7 @@ class Session:
             self._listener,
             version,
             header.client_id,
-            self._connection.address,
+            self._peer,
             slot.received_at,
         )
         self._handle(slot, request, context)
@@ -227,6 +229,10 @@ class Session:
             if slot.deferred is not None:
                 slot.deferred.cancel()
         self._slots.clear()
+        if self._peer.client_instance_id is not None:
+            telemetry = self._services.telemetry
+            assert telemetry is not None, "it has given the client its id"
+            telemetry.disconnect(self._peer)
 
 
 def _encode(slot: _Slot, response: Any) -> list[Item]:

@@ -6,19 +6,26 @@ are the broker's own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from millstream.broker import replication_default
+from millstream.broker.cluster_size import ClusterSize
 from millstream.broker.config import BrokerConfig
 from millstream.controller import decommission
 from millstream.controller.placement import Place, place_partitions
 from millstream.env.random import Random
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog, TopicResult
+from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.topic_change import NewPartitions, NewTopic
+from millstream.model.durability import effective_min_isr
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import validate_topic_name
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
+
+_log = logging.getLogger(__name__)
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
@@ -33,34 +40,65 @@ def is_internal(name: str) -> bool:
 class TopicAdmin:
     """Creates topics and partitions. `config` is replaced when settings change at run time."""
 
-    __slots__ = ("_catalog", "_is_alone", "_random", "config")
+    __slots__ = ("_announced", "_catalog", "_random", "config", "size")
 
     def __init__(
-        self, catalog: Catalog, config: BrokerConfig, random: Random, *, is_alone: bool
+        self, catalog: Catalog, config: BrokerConfig, random: Random, size: ClusterSize
     ) -> None:
         self._catalog = catalog
-        #: Whether there can't be other brokers, and so no more than one replica.
-        self._is_alone = is_alone
         self.config = config
         self._random = random
+        #: How many brokers there are, which default numbers of replicas depend on.
+        self.size = size
+        #: The defaults that the log has named last; empty before the broker is ready.
+        self._announced: list[int] = []
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """The metadata changed: count brokers anew, and log it if that changes the defaults."""
+        self.size.follow(image, delta)
+        if self._announced and (delta.brokers or delta.broker_configs):
+            self.announce_defaults()
+
+    def announce_defaults(self) -> None:
+        """Log the defaults for replicas, unless they are those that the log has named last."""
+        brokers = self.size.count
+        defaults = replication_default.all_values(self.config, brokers)
+        if defaults != self._announced:
+            self._announced = defaults
+            _log.info("%s", replication_default.describe(self.config, brokers))
+
+    def close(self) -> None:
+        """Reject what waits for brokers to join: this broker stops."""
+        self.size.close()
 
     def validate_name(self, name: str) -> None:
         validate_topic_name(name)
 
-    def plan(
+    async def plan(
         self,
         name: str,
         partitions: int,
         replication_factor: int,
         configs: Mapping[str, str],
     ) -> NewTopic:
-        """A new topic with replicas placed by the broker."""
+        """A new topic with replicas placed by the broker. May wait where the factor is DEFAULT."""
         if partitions == DEFAULT:
             partitions = self.config.num_partitions
         if replication_factor == DEFAULT:
-            replication_factor = self.config.default_replication_factor
+            replication_factor = await self._default(replication_default.FACTOR)
         self._check_count(partitions)
         return NewTopic(name, self._place(partitions, replication_factor), configs)
+
+    def check_brokers(self, assignment: Sequence[Sequence[int]]) -> None:
+        """INVALID_REPLICA_ASSIGNMENT if replicas are assigned to a broker that is not of this
+        cluster. It would count as one that is down from then on."""
+        alive = self._catalog.image.brokers
+        unknown = {each for replicas in assignment for each in replicas if each not in alive}
+        if unknown and (unknown := unknown.difference(self.size.absent())):
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"there is no broker {min(unknown)}: it is not alive and has no replicas",
+            )
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -75,7 +113,7 @@ class TopicAdmin:
         planned: list[NewTopic] = []
         for name in dict.fromkeys(names):
             try:
-                planned.append(self._plan_default(name))
+                planned.append(await self._plan_default(name))
             except BrokerError as error:
                 failures[name] = error
         for new, result in zip(planned, await self.create(planned), strict=True):
@@ -83,19 +121,19 @@ class TopicAdmin:
                 failures[new.name] = result
         return failures
 
-    def _plan_default(self, name: str) -> NewTopic:
+    async def _plan_default(self, name: str) -> NewTopic:
         if name == OFFSETS_TOPIC:
-            return self._plan_offsets()
+            return await self._plan_offsets()
         if name == TRANSACTIONS_TOPIC:
-            return self._plan_transactions()
-        return self.plan(name, DEFAULT, DEFAULT, {})
+            return await self._plan_transactions()
+        return await self.plan(name, DEFAULT, DEFAULT, {})
 
-    def _plan_offsets(self) -> NewTopic:
+    async def _plan_offsets(self) -> NewTopic:
         config = self.config
-        return self.plan(
+        return await self.plan(
             OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
-            self._replicas_within(config.offsets_topic_replication_factor),
+            await self._internal_replicas(replication_default.OFFSETS_FACTOR),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
@@ -103,26 +141,35 @@ class TopicAdmin:
             },
         )
 
-    def _plan_transactions(self) -> NewTopic:
+    async def _plan_transactions(self) -> NewTopic:
         config = self.config
-        replicas = self._replicas_within(config.transaction_state_log_replication_factor)
-        return self.plan(
+        replicas = await self._internal_replicas(replication_default.TRANSACTIONS_FACTOR)
+        return await self.plan(
             TRANSACTIONS_TOPIC,
             config.transaction_state_log_num_partitions,
             replicas,
             {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
+                "min.insync.replicas": str(
+                    effective_min_isr(config.transaction_state_log_min_isr, replicas)
+                ),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
         )
 
-    def _replicas_within(self, wanted: int) -> int:
-        """As many replicas as are wanted. Among several brokers never fewer: the topic would keep
-        them for good, because some brokers were not up yet when somebody first asked."""
-        return 1 if self._is_alone else wanted
+    async def _internal_replicas(self, setting: str) -> int:
+        """The replicas of an internal topic. A number that is set is never lowered among several
+        brokers: the topic would keep fewer replicas for good, because some brokers were not up yet
+        when somebody first asked."""
+        return 1 if self.size.is_alone else await self._default(setting)
+
+    async def _default(self, setting: str) -> int:
+        """The value in force of a setting for replicas, once no more brokers are about to join."""
+        if replication_default.is_derived(self.config, setting):
+            await self.size.settled()
+        return replication_default.value(self.config, setting, self.size.count)
 
     def plan_growth(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None
@@ -138,6 +185,8 @@ class TopicAdmin:
         if assignment is None:
             factor = len(topic.partitions[0].replicas)
             assignment = self._place(max(count - present, 0), factor)
+        else:
+            self.check_brokers(assignment)
         return NewPartitions(name, count, assignment)
 
     async def grow(
@@ -157,10 +206,11 @@ class TopicAdmin:
     def _place(self, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
         brokers = self._places(replication_factor)
         start = self._random.randrange(max(len(brokers), 1))
-        return place_partitions(brokers, partitions, replication_factor, start)
+        absent = self.size.absent() if len(brokers) < replication_factor else ()
+        return place_partitions(brokers, partitions, replication_factor, start, absent)
 
     def _places(self, replication_factor: int) -> list[Place]:
-        """Brokers that new replicas may go to; those that are about to stop only if need be."""
+        """Live brokers that new replicas may go to; those about to stop only if need be."""
         image = self._catalog.image
         emptied = decommission.named(image.default_broker_configs)
         places = [

@@ -33,6 +33,21 @@ def synonym_definitions() -> dict[str, Definition]:
     return found
 
 
+def synonym_names() -> dict[str, tuple[str, ...]]:
+    """The broker settings whose values are shown with one of them, where there are several.
+
+    Settings that are the same in other units (`log.retention.ms`, `.minutes`, `.hours`) are shown
+    with each other. One that only falls back to another (`log.flush.interval.ms`) is shown with
+    that, and the other is shown alone."""
+    found: dict[str, tuple[str, ...]] = {}
+    for topic_definition in definitions.values():
+        names = tuple(synonym.name for synonym in topic_definition.synonyms)
+        is_one_setting = any(synonym.factor != 1 for synonym in topic_definition.synonyms)
+        for name in names if is_one_setting else names[:1]:
+            found[name] = names
+    return found
+
+
 def gather_topic_defaults(value: Callable[[str], Any]) -> TopicConfig:
     """What topics are without overrides of their own, given each broker setting's value."""
     gathered: dict[str, Any] = {}

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from millstream.broker.group_config import GroupConfig
-from millstream.model.definition import ConfigType, setting
+from millstream.model.definition import ConfigType, Scope, setting
 
 _INT, _SHORT, _BOOLEAN = ConfigType.INT, ConfigType.SHORT, ConfigType.BOOLEAN
 _MIB: Final = 1024 * 1024
@@ -20,7 +20,7 @@ class TransactionConfig(GroupConfig):
         _SHORT,
         2,
         "Transaction version that clients are told: 2 raises the epoch at every end (KIP-890), 0 "
-        "and 1 are the classic protocol.",
+        "and 1 are the classic protocol. It counts until UpdateFeatures finalizes a version.",
         minimum=0,
         maximum=2,
     )
@@ -37,6 +37,7 @@ class TransactionConfig(GroupConfig):
         _BOOLEAN,
         True,
         "Whether a partition takes a batch of a transaction only if its coordinator knows of it.",
+        scope=Scope.CLUSTER_WIDE,
     )
     transactional_id_expiration_ms: int = setting(
         _INT, 604_800_000, "Time after which an unused transactional id is forgotten.", minimum=1
@@ -47,15 +48,19 @@ class TransactionConfig(GroupConfig):
     transaction_state_log_num_partitions: int = setting(
         _INT, 50, "Partitions of the transactions topic when it is made.", minimum=1
     )
-    transaction_state_log_replication_factor: int = setting(
+    transaction_state_log_replication_factor: int | None = setting(
         _SHORT,
-        3,
-        "Replicas of it. It is made once there are as many brokers; with the embedded metadata "
-        "store there is one.",
+        None,
+        "Replicas of it; by default 3, or as many as there are brokers. If set, it is made once "
+        "there are as many brokers; with the embedded metadata store there is one.",
         minimum=1,
     )
-    transaction_state_log_min_isr: int = setting(
-        _INT, 2, "In-sync replicas that it needs, or as many as it has.", minimum=1
+    transaction_state_log_min_isr: int | None = setting(
+        _INT,
+        None,
+        "In-sync replicas that it needs, or as many as it has; by default 2 with three replicas, "
+        "else 1.",
+        minimum=1,
     )
     transaction_state_log_segment_bytes: int = setting(
         _INT, 100 * _MIB, "Size of its segments.", minimum=1

@@ -26,13 +26,13 @@ import typer
 from millstream.cli.connection import parse_pairs
 from millstream.cli.failure import CommandError, ExitCode, guarded
 from millstream.cli.terminal import note, print_table
+from millstream.model.durability import default_replicas
 
 HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
 _LOOK_S: Final = 0.2
 _TAIL_BYTES: Final = 2000
-_REPLICAS: Final = 3
 
 
 @guarded
@@ -252,13 +252,13 @@ def _split(racks: Sequence[str]) -> list[str]:
 
 
 def _defaults(brokers: int) -> list[str]:
-    """Settings that make the cluster keep what it has acknowledged when a broker is lost."""
-    replicas = min(_REPLICAS, brokers)
+    """The numbers of replicas that brokers would find for themselves, once all of them have
+    started. Here it is known before how many there are, so nobody waits."""
+    replicas = default_replicas(brokers)
     return [
         f"default.replication.factor={replicas}",
         f"offsets.topic.replication.factor={replicas}",
         f"transaction.state.log.replication.factor={replicas}",
-        f"min.insync.replicas={2 if replicas > 2 else 1}",
     ]
 
 

@@ -3,7 +3,8 @@
 Lag is in records' offsets: the end of a partition less what is committed. Compaction and
 transactions leave gaps between offsets, so it is an upper bound there, and zero at the end. Seconds
 behind are the age of the first unread record. Headroom is the time until `retention.ms` deletes
-that record, at the earliest; for what `retention.bytes` will do, a client knows too little.
+that record, at the earliest; for what `retention.bytes` will do, a client knows too little. The lag
+in a partition without a leader that responds is not known, and said to be so.
 """
 
 from __future__ import annotations
@@ -133,6 +134,9 @@ def _look(admin: GroupAdmin, unread: UnreadReader, group: str) -> dict[str, Any]
         "lag": sum(row["lag"] or 0 for row in partitions),
         "lag_seconds": max(_known(partitions, "lag_seconds"), default=None),
         "headroom_seconds": min(_known(partitions, "headroom_seconds"), default=None),
+        "unknown_partitions": sum(
+            row["committed_offset"] is not None and row["lag"] is None for row in partitions
+        ),
         "partitions": partitions,
         "limited_by_size": sorted(
             topic for topic, retention in retentions.items() if retention.size_bytes is not None
@@ -196,6 +200,11 @@ def _show(row: dict[str, Any], as_json: bool) -> None:
         f"  {row['state']}, {row['type'].lower()} protocol{assignor},"
         f" {counted(row['members'], 'member')}, {counted(row['lag'], 'record')} behind{age}"
     )
+    if row["unknown_partitions"]:
+        note(
+            f"The lag in {counted(row['unknown_partitions'], 'partition')} is not known: no leader"
+            " responds. See `millstream cluster partitions --troubled`."
+        )
     if not row["partitions"]:
         return
     typer.echo()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _OWN_VARIABLES: Final = frozenset({"MILLSTREAM_BOOTSTRAP_SERVERS", "MILLSTREAM_CONFIG"})
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"
+#: Where defaults for replicas come from.
+_FROM_BROKERS: Final = "number_of_brokers"
 
 
 class LogLevel(StrEnum):
@@ -188,10 +190,19 @@ def _load(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
 
 
 def _print_settings(config: BrokerConfig, as_json: bool) -> None:
+    from millstream.broker import replication_default
     from millstream.broker.config import definitions
 
     rows = [
-        (name, config.text(name), config.source(name).name.lower()) for name in sorted(definitions)
+        (
+            name,
+            config.text(name),
+            # Only the running cluster can tell these values.
+            _FROM_BROKERS
+            if replication_default.is_derived(config, name)
+            else config.source(name).name.lower(),
+        )
+        for name in sorted(definitions)
     ]
     if as_json:
         print_json({name: {"value": text, "source": source} for name, text, source in rows})

@@ -18,7 +18,11 @@ class Place(NamedTuple):
 
 
 def place_partitions(
-    brokers: Sequence[Place], partitions: int, replication_factor: int, start: int
+    brokers: Sequence[Place],
+    partitions: int,
+    replication_factor: int,
+    start: int,
+    absent: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
     """Replica lists for new partitions, the preferred leader first.
 
@@ -26,13 +30,35 @@ def place_partitions(
     small topics do not pile up on one broker. Replicas of a partition are on as many racks as
     possible: where racks are equally large, they are neighbours in a circle in which racks
     alternate; otherwise each is looked for.
+
+    `absent` are brokers of the cluster that are down. They get replicas only where there are too
+    few live brokers, and never come before those. As in Kafka, a broker that is down does not keep
+    people from creating topics.
     """
-    if replication_factor < 1 or replication_factor > len(brokers):
+    count = len(brokers) + len(absent)
+    if replication_factor < 1 or replication_factor > count:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"a replication factor of {replication_factor} was asked for; "
-            f"it must be between 1 and the number of brokers alive, {len(brokers)}",
+            f"it must be between 1 and the number of brokers, {count}",
         )
+    if not brokers:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is alive that may hold new replicas"
+        )
+    lacking = replication_factor - len(brokers)
+    if lacking > 0:
+        placed = _place_live(brokers, partitions, len(brokers), start)
+        return [
+            (*live, *(absent[(index + hop) % len(absent)] for hop in range(lacking)))
+            for index, live in enumerate(placed)
+        ]
+    return _place_live(brokers, partitions, replication_factor, start)
+
+
+def _place_live(
+    brokers: Sequence[Place], partitions: int, replication_factor: int, start: int
+) -> list[tuple[int, ...]]:
     circle = _interleave_racks(brokers)
     if len(set(Counter(place.rack for place in brokers).values())) > 1:
         racks = {place.broker_id: place.rack for place in brokers}

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from millstream.groups.pattern_syntax import (
+    ALPHABET,
     Begin,
     Chars,
     Choice,
@@ -42,17 +43,17 @@ _END: Final = "end"
 _States = frozenset[int]
 
 
-def compile_pattern(text: str) -> TopicPattern:
-    """The pattern of a text; raises INVALID_REGULAR_EXPRESSION."""
+def compile_pattern(text: str, alphabet: frozenset[str] = ALPHABET) -> TopicPattern:
+    """The pattern of a text, by default for topic names; raises INVALID_REGULAR_EXPRESSION."""
     if len(text.encode()) > PATTERN_BYTES_MAX:
         raise _invalid(text, f"it has more than {PATTERN_BYTES_MAX} bytes")
-    return _compile(text)
+    return _compile(text, alphabet)
 
 
 @lru_cache(maxsize=256)
-def _compile(text: str) -> TopicPattern:
+def _compile(text: str, alphabet: frozenset[str]) -> TopicPattern:
     try:
-        return TopicPattern(text)
+        return TopicPattern(text, alphabet)
     except PatternError as error:
         raise _invalid(text, str(error)) from None
 
@@ -69,9 +70,9 @@ class TopicPattern:
 
     __slots__ = ("_accepting", "_moves", "_program", "_start", "_steps", "prefix", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, alphabet: frozenset[str] = ALPHABET) -> None:
         self.text = text
-        self._program = _Program(parse(text))
+        self._program = _Program(parse(text, alphabet))
         self._steps = 0
         self._moves: dict[_States, dict[str, _States]] = {}
         self._accepting: dict[tuple[_States, bool], bool] = {}

@@ -1,19 +1,25 @@
-"""The syntax of topic patterns: RE2's, as far as it can say something about topic names.
+"""The syntax of patterns: RE2's, as far as it can say something about topic names, or other texts.
 
-A pattern is parsed into a tree of the tuples below. Characters that no topic name can hold vanish
-from sets: `.` is the 65 legal characters. What cannot be matched in one pass over the name (back
-references, looking around) is refused, as RE2 does; so are word boundaries and Unicode classes,
-which RE2 has and topic names do not need. Laziness, captures and the flags m, s and U are accepted
-and change nothing, because a name matches as a whole or not at all.
+A pattern is parsed into a tree of the tuples below, over an alphabet: the 65 legal characters of
+topic names (`ALPHABET`), or printable ASCII and one character for all others (`TEXT_ALPHABET`).
+Characters outside of the alphabet vanish from sets, and `.` is the whole alphabet. What cannot be
+matched in one pass over the name (back references, looking around) is rejected, as RE2 does; so are
+word boundaries and Unicode classes, which RE2 has and names do not need. Laziness, captures and the
+flags m, s and U are accepted and change nothing, because a name matches as a whole or not at all.
 """
 
 from __future__ import annotations
 
 import string
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 #: Every character of legal topic names.
 ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
+#: Stands for every character that is not printable ASCII; see `as_text`.
+_OTHER: Final = "\x7f"
+#: Characters of any text, such as a client id.
+TEXT_ALPHABET: Final = frozenset(map(chr, range(0x20, 0x7F))) | {_OTHER}
 #: RE2's own bound.
 REPEAT_MAX: Final = 1000
 #: Groups within groups.
@@ -21,33 +27,52 @@ DEPTH_MAX: Final = 100
 
 _DIGIT: Final = frozenset(string.digits)
 _WORD: Final = frozenset(string.ascii_letters + string.digits + "_")
+_SPACE: Final = frozenset(" ")
 _NONE: Final[frozenset[str]] = frozenset()
-_PERL_CLASSES: Final = {
-    "d": _DIGIT,
-    "D": ALPHABET - _DIGIT,
-    "w": _WORD,
-    "W": ALPHABET - _WORD,
-    "s": _NONE,
-    "S": ALPHABET,
-}
-_POSIX_CLASSES: Final = {
-    "alnum": frozenset(string.ascii_letters + string.digits),
-    "alpha": frozenset(string.ascii_letters),
-    "ascii": ALPHABET,
-    "blank": _NONE,
-    "cntrl": _NONE,
-    "digit": _DIGIT,
-    "graph": ALPHABET,
-    "lower": frozenset(string.ascii_lowercase),
-    "print": ALPHABET,
-    "punct": frozenset("._-"),
-    "space": _NONE,
-    "upper": frozenset(string.ascii_uppercase),
-    "word": _WORD,
-    "xdigit": frozenset(string.hexdigits),
-}
+_Classes: TypeAlias = dict[str, frozenset[str]]
 _CONTROL: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _FLAGS: Final = frozenset("imsU")
+
+
+@lru_cache(maxsize=2)
+def _perl_classes(alphabet: frozenset[str]) -> _Classes:
+    return {
+        "d": _DIGIT,
+        "D": alphabet - _DIGIT,
+        "w": _WORD,
+        "W": alphabet - _WORD,
+        "s": alphabet & _SPACE,
+        "S": alphabet - _SPACE,
+    }
+
+
+@lru_cache(maxsize=2)
+def _posix_classes(alphabet: frozenset[str]) -> _Classes:
+    ascii_only = alphabet - {_OTHER}
+    return {
+        "alnum": frozenset(string.ascii_letters + string.digits),
+        "alpha": frozenset(string.ascii_letters),
+        "ascii": ascii_only,
+        "blank": alphabet & _SPACE,
+        "cntrl": _NONE,
+        "digit": _DIGIT,
+        "graph": ascii_only - _SPACE,
+        "lower": frozenset(string.ascii_lowercase),
+        "print": ascii_only,
+        "punct": alphabet & frozenset(string.punctuation),
+        "space": alphabet & _SPACE,
+        "upper": frozenset(string.ascii_uppercase),
+        "word": _WORD,
+        "xdigit": frozenset(string.hexdigits),
+    }
+
+
+def as_text(value: str) -> str:
+    """Return `value` as patterns over TEXT_ALPHABET match it: each character outside of printable
+    ASCII becomes the one that stands for all of them."""
+    if value.isascii() and value.isprintable():
+        return value
+    return "".join(each if " " <= each <= "~" else _OTHER for each in value)
 
 
 class PatternError(ValueError):
@@ -84,9 +109,9 @@ class Repeat(NamedTuple):
 Node: TypeAlias = Chars | Begin | End | Sequence | Choice | Repeat
 
 
-def parse(pattern: str) -> Node:
-    """The tree of a pattern; raises PatternError."""
-    parser = _Parser(pattern)
+def parse(pattern: str, alphabet: frozenset[str] = ALPHABET) -> Node:
+    """The tree of a pattern over the characters of `alphabet`; raises PatternError."""
+    parser = _Parser(pattern, alphabet)
     node = parser.choice()
     if parser.position < len(pattern):
         raise PatternError("unexpected )")
@@ -96,10 +121,11 @@ def parse(pattern: str) -> Node:
 class _Parser:
     """Recursive descent; `position` is the next character's."""
 
-    __slots__ = ("depth", "ignore_case", "pattern", "position")
+    __slots__ = ("alphabet", "depth", "ignore_case", "pattern", "position")
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, alphabet: frozenset[str]) -> None:
         self.pattern = pattern
+        self.alphabet = alphabet
         self.position = 0
         self.depth = 0
         self.ignore_case = False
@@ -185,7 +211,7 @@ class _Parser:
             case "[":
                 return Chars(self._fold(self._set()))
             case ".":
-                return Chars(ALPHABET)
+                return Chars(self.alphabet)
             case "^":
                 return Begin()
             case "$":
@@ -198,7 +224,7 @@ class _Parser:
                 return self._literal(char)
 
     def _literal(self, char: str) -> Node:
-        return Chars(self._fold(frozenset(char) & ALPHABET))
+        return Chars(self._fold(frozenset(char) & self.alphabet))
 
     def _fold(self, chars: frozenset[str]) -> frozenset[str]:
         if not self.ignore_case:
@@ -242,8 +268,9 @@ class _Parser:
 
     def _escape(self) -> Node:
         char = self._take()
-        if char in _PERL_CLASSES and char:
-            return Chars(_PERL_CLASSES[char])
+        classes = _perl_classes(self.alphabet)
+        if char in classes and char:
+            return Chars(classes[char])
         if char == "A":
             return Begin()
         if char == "z":
@@ -281,34 +308,35 @@ class _Parser:
                 chars |= self._range()
         self.position += 1
         found = self._fold(frozenset(chars))
-        return ALPHABET - found if negated else found
+        return self.alphabet - found if negated else found
 
     def _posix(self) -> frozenset[str]:
         name = self._until(":]", "[:")
         negated = name.startswith("^")
-        found = _POSIX_CLASSES.get(name[negated:])
+        found = _posix_classes(self.alphabet).get(name[negated:])
         if found is None:
             raise PatternError(f"[:{name[:20]}:] is not a class")
-        return ALPHABET - found if negated else found
+        return self.alphabet - found if negated else found
 
     def _range(self) -> frozenset[str]:
         """One entry of a set: a class, a character, or a range of them."""
         low = self._take()
         if low == "\\":
             low = self._take()
-            if low in _PERL_CLASSES and low:
-                return _PERL_CLASSES[low]
+            classes = _perl_classes(self.alphabet)
+            if low in classes and low:
+                return classes[low]
             low = self._escaped(low)
         after = self.pattern[self.position + 1 : self.position + 2]
         if self._peek() != "-" or after in ("]", ""):
-            return frozenset(low) & ALPHABET
+            return frozenset(low) & self.alphabet
         self.position += 1
         high = self._take()
         if high == "\\":
             high = self._escaped(self._take())
         if high < low:
             raise PatternError(f"{low}-{high} is not a range")
-        return frozenset(each for each in ALPHABET if low <= each <= high)
+        return frozenset(each for each in self.alphabet if low <= each <= high)
 
 
 def _is_number(text: str) -> bool:

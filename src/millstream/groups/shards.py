@@ -98,6 +98,13 @@ class Shards(shards.Shards[Shard]):
         for shard in self._shards.values():
             shard.configure(groups, changes)
 
+    def set_consumer(self, settings: ConsumerSettings) -> None:
+        """Run consumer groups that set nothing for themselves with these settings from now on."""
+        groups = replace(self.options.groups, consumer=settings)
+        self.options = replace(self.options, groups=groups)
+        for shard in self._shards.values():
+            shard.configure(groups, shard.groups)
+
     def _make(self, index: int, leader_epoch: int, journal: Journal) -> Shard:
         return Shard(
             index, leader_epoch, journal, self._set_timer, self.options.groups, self._random
@@ -140,3 +147,8 @@ class Shards(shards.Shards[Shard]):
     def serving(self) -> list[Shard]:
         """Those whose groups are served now."""
         return [shard for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
+
+    def is_serving(self, index: int) -> bool:
+        """Whether the groups of one partition of the offsets topic are served here now."""
+        shard = self._shards.get(index)
+        return shard is not None and shard.state is ShardState.ACTIVE

@@ -21,10 +21,11 @@ from millstream.log.retention import SegmentFacts
 from millstream.log.segment import DELETED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from millstream.log.timestamp import TimeSearch, TimestampOffset
 from millstream.log.transactional_log import TransactionalLog
+from millstream.log.validation import check_records
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import (
-    NO_TIMESTAMP,
+    CONTROL_FLAG,
     BatchHeader,
     CorruptBatch,
     scan,
@@ -32,7 +33,6 @@ from millstream.records.batch import (
     stamp_append_time,
 )
 from millstream.records.control import read_marker
-from millstream.records.record import validate_records
 
 _log = logging.getLogger(__name__)
 
@@ -81,16 +81,16 @@ class PartitionLog(TransactionalLog):
             earlier = self._producers.check(header, base_offset)
             if earlier is not None:
                 return self._repeated(earlier)
-        if "compact" in config.cleanup_policy and not header.is_control:
-            validate_records(
-                batch, header, self._storage.options.decompressed_bytes_max, is_key_required=True
-            )
         append_time_ms = -1
         max_timestamp = header.max_timestamp
-        if config.message_timestamp_type == "CreateTime":
-            self._check_timestamps(header, config)
-        else:
-            append_time_ms = max_timestamp = self._storage.clock.wall_ms()
+        now_ms = self._storage.clock.wall_ms()
+        if not header.attributes & CONTROL_FLAG:
+            size_max = self._storage.options.decompressed_bytes_max
+            max_timestamp = check_records(
+                batch, header, config, self.topic_partition, now_ms, size_max
+            )
+        if config.message_timestamp_type != "CreateTime":
+            append_time_ms = max_timestamp = now_ms
             stamp_append_time(batch, 0, append_time_ms)
         last_offset = base_offset + header.last_offset_delta
         stamp(batch, 0, base_offset, leader_epoch)
@@ -166,21 +166,6 @@ class PartitionLog(TransactionalLog):
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a batch of {size} bytes exceeds max.message.bytes,"
                 f" {self.config.max_message_bytes}",
-            )
-
-    def _check_timestamps(self, header: BatchHeader, config: TopicConfig) -> None:
-        latest = header.max_timestamp
-        if latest == NO_TIMESTAMP:
-            return
-        now_ms = self._storage.clock.wall_ms()
-        if (
-            latest - now_ms > config.message_timestamp_after_max_ms
-            or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
-        ):
-            raise BrokerError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamps {header.base_timestamp} to {latest} are too far from the broker's"
-                f" time, {now_ms}, for this topic",
             )
 
     def _must_roll(self, active: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:

@@ -202,6 +202,10 @@ class Catalog(ImageFollower):
         """Change what a group sets for itself, be it known or not; `edit` validates."""
         return await self._alter_configs(records.group_config_key(group_id), edit)
 
+    async def alter_client_metrics_configs(self, name: str, edit: Edit) -> Configs:
+        """Create, change or delete a subscription to client metrics; `edit` validates."""
+        return await self._alter_configs(records.client_metrics_config_key(name), edit)
+
     async def _alter_configs(self, key: str, edit: Edit) -> Configs:
         for _ in range(_ATTEMPTS_MAX):
             found = await self._store.get(key)

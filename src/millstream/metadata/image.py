@@ -24,6 +24,7 @@ from millstream.metadata.record import (
     BrokerRecord,
     Configs,
     Endpoint,
+    FeatureLevels,
     PartitionRecord,
     TopicRecord,
 )
@@ -65,8 +66,14 @@ class ClusterImage:
     default_broker_configs: Configs = NO_CONFIGS
     #: What groups set for themselves; only those that set something.
     group_configs: Map[str, Configs] = field(default_factory=Map)
+    #: Subscriptions to metrics of clients, by name.
+    client_metrics: Map[str, Configs] = field(default_factory=Map)
     #: The broker that is the controller, or NO_LEADER.
     controller: int = NO_LEADER
+    #: The store's revision of the controller's key: it differs between two terms of one broker.
+    controller_epoch: int = 0
+    #: Levels that were finalized at run time.
+    features: FeatureLevels = records.NO_FEATURES
     #: Brokers that are about to stop.
     leaving: frozenset[int] = frozenset()
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
@@ -107,10 +114,14 @@ class ImageDelta:
     broker_configs: bool = False
     #: Groups whose settings differ.
     group_configs: set[str] = field(default_factory=set)
+    #: Whether any subscription to client metrics differs.
+    client_metrics: bool = False
     #: Whether another broker, or none, is the controller.
     controller: bool = False
     #: Whether brokers began, or ceased, to leave.
     leaving: bool = False
+    #: Whether levels of features differ.
+    features: bool = False
 
     def __bool__(self) -> bool:
         return bool(
@@ -120,8 +131,10 @@ class ImageDelta:
             or self.brokers
             or self.broker_configs
             or self.group_configs
+            or self.client_metrics
             or self.controller
             or self.leaving
+            or self.features
         )
 
 
@@ -160,8 +173,10 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
         for group_id in {*old.group_configs, *new.group_configs}
         if old.group_configs.get(group_id) != new.group_configs.get(group_id)
     }
+    delta.client_metrics = old.client_metrics != new.client_metrics
     delta.controller = old.controller != new.controller
     delta.leaving = old.leaving != new.leaving
+    delta.features = old.features.levels != new.features.levels
     return delta
 
 
@@ -181,9 +196,12 @@ class _Step:
     __slots__ = (
         "_broker_configs",
         "_brokers",
+        "_client_metrics",
         "_configs",
         "_controller",
+        "_controller_epoch",
         "_default_configs",
+        "_features",
         "_group_configs",
         "_ids",
         "_image",
@@ -199,7 +217,10 @@ class _Step:
         self._broker_configs: dict[int, Configs | None] = {}
         self._default_configs: Configs = image.default_broker_configs
         self._group_configs: dict[str, Configs | None] = {}
+        self._client_metrics: dict[str, Configs | None] = {}
         self._controller = image.controller
+        self._controller_epoch = image.controller_epoch
+        self._features = image.features
         self._leaving: dict[int, bool] = {}
         #: The last state of each topic that was put or deleted; partitions still missing.
         self._topics: dict[str, TopicRecord | None] = {}
@@ -225,18 +246,24 @@ class _Step:
         elif key.startswith(records.BROKER_CONFIGS):
             self._take_broker_configs(event)
         elif key.startswith(records.GROUP_CONFIGS):
-            group_id = key.removeprefix(records.GROUP_CONFIGS)
-            self._group_configs[group_id] = (
-                None if event.value is None else records.decode_configs(event.value)
-            )
+            self._group_configs[key.removeprefix(records.GROUP_CONFIGS)] = _configs(event)
+        elif key.startswith(records.CLIENT_METRICS_CONFIGS):
+            self._client_metrics[key.removeprefix(records.CLIENT_METRICS_CONFIGS)] = _configs(event)
         elif key.startswith(records.LEAVING):
             self._leaving[int(key.removeprefix(records.LEAVING))] = event.value is not None
         elif key == records.CONTROLLER_KEY:
             value = event.value
             self._controller = NO_LEADER if value is None else records.decode_controller(value)
+            self._controller_epoch = event.revision
+        elif key == records.FEATURES_KEY:
+            self._features = (
+                records.NO_FEATURES
+                if event.value is None
+                else records.decode_features(event.value, event.revision)
+            )
 
     def _take_broker_configs(self, event: Event) -> None:
-        configs = None if event.value is None else records.decode_configs(event.value)
+        configs = _configs(event)
         owner = event.key.removeprefix(records.BROKER_CONFIGS)
         if owner == records.DEFAULT_BROKER:
             self._default_configs = configs or NO_CONFIGS
@@ -290,9 +317,18 @@ class _Step:
             delta.group_configs = set(self._group_configs)
             groups = _updated(image.group_configs, self._group_configs)
             image = replace(image, group_configs=groups)
+        if self._client_metrics:
+            delta.client_metrics = True
+            subscriptions = _updated(image.client_metrics, self._client_metrics)
+            image = replace(image, client_metrics=subscriptions)
         delta.controller = self._controller != image.controller
-        if delta.controller:
-            image = replace(image, controller=self._controller)
+        if self._controller_epoch != image.controller_epoch:
+            image = replace(
+                image, controller=self._controller, controller_epoch=self._controller_epoch
+            )
+        if self._features != image.features:
+            delta.features = self._features.levels != image.features.levels
+            image = replace(image, features=self._features)
         if self._leaving:
             begun = {node_id for node_id, is_leaving in self._leaving.items() if is_leaving}
             leaving = (image.leaving - self._leaving.keys()) | begun
@@ -346,6 +382,10 @@ class _Step:
         if known:
             _hold(waiting, topic_id, known)
         return tuple(partitions)
+
+
+def _configs(event: Event) -> Configs | None:
+    return None if event.value is None else records.decode_configs(event.value)
 
 
 def _hold(

@@ -9,7 +9,10 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
                                   "removing", "partition_epoch"}
     configs/broker/<id>|default  {name: text}
     configs/group/<name>         {name: text}; absent where the group sets nothing
+    configs/client-metrics/<name> {name: text}; a subscription to metrics of clients
     producer-ids                 {"next"}
+    features                     {name: level}; absent while nobody has changed a level
+    unregistered/<id>            {"incarnation"}: of the process that was unregistered
     controller                   {"id"}                                        leased
     leaving/<id>                 {}: the broker is about to stop               leased
     pending/<topic-id>           a large topic in the middle of a change; see `large_change`
@@ -28,17 +31,21 @@ from typing import Final
 import msgspec
 from immutables import Map
 
+from millstream.model.config import RETIRED
 from millstream.model.topic import TopicId, format_topic_id
 
 CLUSTER_KEY: Final = "cluster"
 PRODUCER_IDS_KEY: Final = "producer-ids"
 CONTROLLER_KEY: Final = "controller"
+FEATURES_KEY: Final = "features"
 BROKERS: Final = "brokers/"
 LEAVING: Final = "leaving/"
+UNREGISTERED: Final = "unregistered/"
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
 BROKER_CONFIGS: Final = "configs/broker/"
 GROUP_CONFIGS: Final = "configs/group/"
+CLIENT_METRICS_CONFIGS: Final = "configs/client-metrics/"
 DEFAULT_BROKER: Final = "default"
 
 #: The leader of a partition that has none.
@@ -100,6 +107,16 @@ class TopicRecord(msgspec.Struct, frozen=True, gc=False):
     revision: int = 0
 
 
+class FeatureLevels(msgspec.Struct, frozen=True, gc=False):
+    """The levels that were finalized, by feature. `revision` is the store's, of the key."""
+
+    levels: Map[str, int] = Map()
+    revision: int = 0
+
+
+NO_FEATURES: Final = FeatureLevels()
+
+
 class BrokerValue(msgspec.Struct, omit_defaults=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
@@ -117,7 +134,7 @@ _decode_broker = msgspec.json.Decoder(BrokerValue).decode
 _decode_configs = msgspec.json.Decoder(dict[str, str]).decode
 _decode_number = msgspec.json.Decoder(dict[str, int]).decode
 _decode_text = msgspec.json.Decoder(dict[str, str]).decode
-decode_topic = msgspec.json.Decoder(TopicValue).decode
+_decode_topic = msgspec.json.Decoder(TopicValue).decode
 decode_partition = msgspec.json.Decoder(PartitionRecord).decode
 
 
@@ -127,6 +144,10 @@ def broker_key(node_id: int) -> str:
 
 def leaving_key(node_id: int) -> str:
     return f"{LEAVING}{node_id}"
+
+
+def unregistered_key(node_id: int) -> str:
+    return f"{UNREGISTERED}{node_id}"
 
 
 def topic_key(name: str) -> str:
@@ -144,6 +165,10 @@ def broker_config_key(node_id: int | None) -> str:
 
 def group_config_key(group_id: str) -> str:
     return GROUP_CONFIGS + group_id
+
+
+def client_metrics_config_key(name: str) -> str:
+    return CLIENT_METRICS_CONFIGS + name
 
 
 def encode_broker(record: BrokerRecord) -> bytes:
@@ -168,6 +193,13 @@ def encode_topic(topic_id: TopicId, configs: Mapping[str, str]) -> bytes:
     return _encode(TopicValue(format_topic_id(topic_id), dict(configs)))
 
 
+def decode_topic(value: bytes) -> TopicValue:
+    found = _decode_topic(value)
+    for name in RETIRED & found.configs.keys():
+        del found.configs[name]
+    return found
+
+
 def encode_partition(record: PartitionRecord) -> bytes:
     return _encode(record)
 
@@ -177,7 +209,10 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 
 
 def decode_configs(value: bytes) -> Configs:
-    return Map(_decode_configs(value)) or NO_CONFIGS
+    found = _decode_configs(value)
+    for name in RETIRED & found.keys():
+        del found[name]
+    return Map(found) or NO_CONFIGS
 
 
 def encode_next_producer_id(number: int) -> bytes:
@@ -186,6 +221,22 @@ def encode_next_producer_id(number: int) -> bytes:
 
 def decode_next_producer_id(value: bytes) -> int:
     return _decode_number(value)["next"]
+
+
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    return _encode(dict(levels))
+
+
+def decode_features(value: bytes, revision: int) -> FeatureLevels:
+    return FeatureLevels(Map(_decode_number(value)), revision)
+
+
+def encode_unregistered(incarnation: str) -> bytes:
+    return _encode({"incarnation": incarnation})
+
+
+def decode_unregistered(value: bytes) -> str:
+    return _decode_text(value)["incarnation"]
 
 
 def encode_controller(node_id: int) -> bytes:

@@ -12,6 +12,9 @@ broker's behalf calls `check` first.
 
 Two processes with one broker id would write over each other's work, so the second one is refused.
 The first may also be a dead one whose lease has not run out yet: a start waits for that.
+
+A process that was unregistered (`controller/unregistration`) does not register anew: it stays
+fenced until it is stopped.
 """
 
 from __future__ import annotations
@@ -58,6 +61,10 @@ class LeaseStats:
     #: Renewals that failed, and times the broker had to register anew.
     renewal_failures: int = 0
     losses: int = 0
+
+
+class _UnregisteredError(Exception):
+    """This process was unregistered."""
 
 
 class Registration:
@@ -175,6 +182,11 @@ class Registration:
                     _logger.warning("the broker's lease was not renewed: %s", error)
                     self.check()
                     await asyncio.sleep(_RETRY_S)
+        except _UnregisteredError:
+            _logger.critical(
+                "broker %d was unregistered: it serves nobody until it is started again",
+                self._record.node_id,
+            )
         except Exception as error:
             _logger.exception("the broker's registration is no longer kept alive")
             self.failed.set_result(error)
@@ -219,6 +231,12 @@ class Registration:
 
     async def _register_anew(self) -> None:
         self._fence(True)
+        found = await self._store.get(records.unregistered_key(self._record.node_id))
+        if (
+            found is not None
+            and records.decode_unregistered(found.value) == self._record.incarnation
+        ):
+            raise _UnregisteredError
         await self._register()
         self.stats.losses += 1
 

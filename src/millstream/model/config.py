@@ -2,9 +2,8 @@
 
 `TopicConfig` holds one topic's values in force, typed. What is stored and sent is text and only
 what differs from the defaults; `TopicConfig.from_strings` is the one way from there to here.
-Accepted for the sake of existing tools, and without effect: `preallocate`,
-`message.downconversion.enable`, the replication throttles, and the settings of tiered storage,
-which cannot be switched on.
+Accepted for the sake of existing tools, and without effect: `preallocate` and the settings of
+tiered storage, which cannot be switched on.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from millstream.model.definition import (
 )
 from millstream.model.error import BrokerError, ErrorCode
 
+#: Settings that existed once and had no effect. Metadata that still has them is read without them.
+RETIRED: Final = frozenset({"message.downconversion.enable", "log.message.downconversion.enable"})
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -57,7 +58,8 @@ def _from(*names: str | Synonym) -> tuple[Synonym, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The values in force for one topic. `TopicConfig()` is what Kafka does when nothing is set.
+    """The values in force for one topic. `TopicConfig()` is what Kafka does when nothing is set,
+    but for `min_insync_replicas`: None lets each partition derive it from its replicas.
 
     Equal configs are shared: 100,000 topics without overrides hold one object.
     """
@@ -176,12 +178,6 @@ class TopicConfig:
         minimum=0,
         synonyms=_from("message.max.bytes"),
     )
-    message_downconversion_enable: bool = setting(
-        _BOOLEAN,
-        True,
-        "No effect: formats older than v2 are never served.",
-        synonyms=_from("log.message.downconversion.enable"),
-    )
     message_timestamp_after_max_ms: int = setting(
         _LONG,
         HOUR_MS,
@@ -218,10 +214,11 @@ class TopicConfig:
         minimum=0,
         synonyms=_from("log.cleaner.min.compaction.lag.ms"),
     )
-    min_insync_replicas: int = setting(
+    min_insync_replicas: int | None = setting(
         _INT,
-        1,
-        "In-sync replicas below which acks=all is refused.",
+        None,
+        "In-sync replicas below which acks=all is rejected, or the number of replicas if that is"
+        " less. By default 2 for three replicas and more, else 1.",
         minimum=1,
         synonyms=_from("min.insync.replicas"),
     )
@@ -297,12 +294,11 @@ class TopicConfig:
             return defaults
         return _overridden(tuple(sorted(overrides.items())), defaults)
 
-    def text(self, name: str) -> str:
-        """The value in force of the setting `name`, as the protocol carries it."""
+    def text(self, name: str) -> str | None:
+        """The value in force of the setting `name`, as the protocol carries it; None where each
+        partition derives it."""
         definition = definitions[name]
-        text = definition.format(getattr(self, definition.attribute))
-        assert text is not None
-        return text
+        return definition.format(getattr(self, definition.attribute))
 
 
 #: Every topic setting by name, in alphabetical order.

@@ -13,11 +13,16 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+
+#: Between them a number is written without an exponent.
+_PLAIN_FLOAT_MIN: Final = 1e-3
+_PLAIN_FLOAT_MAX: Final = 1e7
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z")
 
@@ -42,6 +47,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    DYNAMIC_CLIENT_METRICS = 7
     DYNAMIC_GROUP = 8
 
 
@@ -82,6 +89,10 @@ class Definition:
     #: Broker settings that give the default, the first one set wins.
     synonyms: tuple[Synonym, ...] = ()
     scope: Scope = Scope.READ_ONLY
+    #: The type that DescribeConfigs tells, where Kafka's is another one.
+    shown_kind: ConfigType | None = None
+    #: Whether DescribeConfigs leaves it out while nobody has set it, as Kafka does.
+    is_shown_if_set: bool = False
     #: Builds the field's own type from a LIST's elements.
     container: Callable[[Iterable[str]], Any] = tuple
     #: Raises ValueError with what is allowed, for what ranges and choices cannot say.
@@ -136,7 +147,15 @@ class Definition:
             return "true" if value else "false"
         if self.kind is ConfigType.LIST:
             return ",".join(sorted(value) if isinstance(value, frozenset) else value)
+        if self.kind is ConfigType.DOUBLE:
+            return _format_float(float(value))
         return str(value)
+
+    def normalize(self, text: str) -> str:
+        """Return a text that `parse` takes as `format` writes it; lists keep their order."""
+        if self.kind is ConfigType.LIST:
+            return ",".join(element.strip() for element in text.split(","))
+        return self.format(self.parse(text)) or ""
 
     def _parse_list(self, text: str) -> Any:
         elements = [element.strip() for element in text.split(",")] if text else []
@@ -168,6 +187,17 @@ def _parse_float(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def _format_float(value: float) -> str:
+    """As Java writes it: 0.5, and 1.0E10 from ten million on."""
+    if value == 0 or _PLAIN_FLOAT_MIN <= abs(value) < _PLAIN_FLOAT_MAX:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first, *rest = map(str, digits)
+    power = exponent + len(rest)
+    return f"{'-' if sign else ''}{first}.{''.join(rest) or '0'}E{power}"
 
 
 def setting(kind: ConfigType, default: Any, doc: str, **options: Any) -> Any:

@@ -90,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unread_bytes",
         "_wants_sender",
         "address",
+        "port",
         "received_at",
     )
 
@@ -106,7 +107,9 @@ class Connection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._handler: Handler | None = None
         self._transport: asyncio.Transport | None = None
+        #: Where the client comes from; the port is 0 where the network has none.
         self.address = ""
+        self.port = 0
         #: Buffer of the frame that is being received, with its length prefix; None when the next
         #: byte goes to the shared receive buffer.
         self._frame: bytearray | None = None
@@ -146,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self.address = address
+        self.port = int(peer[1]) if isinstance(peer, tuple) else 0
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._handler = self._make_handler(self)
 

@@ -336,6 +336,13 @@ def stamp_append_time(buffer: bytearray | memoryview, position: int, timestamp_m
     stamp_crc(buffer, position, length + LOG_OVERHEAD)
 
 
+def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
+    """Correct what the header says of its records' latest timestamp, and recompute the CRC."""
+    (length,) = _INT32.unpack_from(buffer, position + 8)
+    _INT64.pack_into(buffer, position + 35, max_timestamp)
+    stamp_crc(buffer, position, length + LOG_OVERHEAD)
+
+
 def stamp_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
     """Recompute the CRC of the batch of `size` bytes at `position`."""
     crc = crc32c(memoryview(buffer)[position + CRC_START : position + size])

@@ -40,10 +40,15 @@ cpdef list decode(
 )
 
 @cython.locals(
-    end=Py_ssize_t, position=Py_ssize_t, record_end=Py_ssize_t, size="long long",
-    offset_delta="long long", header_count="long long", index=Py_ssize_t, _="long long",
+    listed=list, without_key=Py_ssize_t, untimely=Py_ssize_t, max_timestamp="long long",
+    end=Py_ssize_t, source="const unsigned char *", position=Py_ssize_t, record_end=Py_ssize_t,
+    size="long long", delta="long long", timestamp="long long", header_count="long long",
+    index=Py_ssize_t,
 )
-cpdef find_flaw(bytes data, Py_ssize_t count, bint is_key_required)
+cpdef tuple find_rejected(
+    bytes data, Py_ssize_t count, long long base_timestamp, long long earliest, long long latest,
+    bint is_key_required, Py_ssize_t listed_max
+)
 
 @cython.locals(size="long long", _=Py_ssize_t)
 cdef int _skip_headers(

@@ -161,33 +161,59 @@ def decode(
     return records
 
 
-def find_flaw(data: bytes, count: int, is_key_required: bool) -> str | None:
-    """What a leader refuses in the records of a produced batch; None where all is well.
+def find_rejected(
+    data: bytes,
+    count: int,
+    base_timestamp: int,
+    earliest: int,
+    latest: int,
+    is_key_required: bool,
+    listed_max: int,
+) -> tuple[list[tuple[int, int | None]], int, int, int]:
+    """Check the `count` records of a produced batch that fill `data`; builds no records.
 
-    Checks structure, that offset deltas count up from 0 and, where asked, that every record has
-    a key. Builds no records.
+    Returns (listed, without_key, untimely, max_timestamp). `listed` has the first `listed_max` bad
+    records: (index, None) of one without a key where `is_key_required`, else (index, timestamp) of
+    one outside of [earliest, latest]. The two numbers count all of each kind; a record that is both
+    counts as one without a key. A record without a timestamp (-1) is never untimely, and
+    `max_timestamp` is -1 where no record has one. Raises CorruptBatch where the structure is
+    broken or the offset deltas do not count up from 0.
     """
+    listed: list[tuple[int, int | None]] = []
+    without_key = 0
+    untimely = 0
+    max_timestamp = -1
     end = len(data)
+    source = data
     position = 0
     for index in range(count):
-        size, position = _read_size(data, position, end)
+        size, position = _read_size(source, position, end)
         record_end = position + size
-        _, position = _read_varlong(data, position + 1, record_end)
-        offset_delta, position = _read_varint(data, position, record_end)
-        if offset_delta != index:
-            return f"record {index} has offset delta {offset_delta}"
-        size, position = _read_size(data, position, record_end)
+        delta, position = _read_varlong(source, position + 1, record_end)
+        timestamp = _add_delta(base_timestamp, delta, position)
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        delta, position = _read_varint(source, position, record_end)
+        if delta != index:
+            raise _damage(f"record {index} has offset delta {delta}", position)
+        size, position = _read_size(source, position, record_end)
         if size < 0 and is_key_required:
-            return f"record {index} has no key, which a compacted topic requires"
+            without_key += 1
+            if len(listed) < listed_max:
+                listed.append((index, None))
+        elif timestamp != -1 and (timestamp < earliest or timestamp > latest):
+            untimely += 1
+            if len(listed) < listed_max:
+                listed.append((index, timestamp))
         position += max(size, 0)
-        size, position = _read_size(data, position, record_end)
+        size, position = _read_size(source, position, record_end)
         position += max(size, 0)
-        header_count, position = _read_size(data, position, record_end)
-        _skip_headers(data, position, record_end, header_count)
+        header_count, position = _read_size(source, position, record_end)
+        _skip_headers(source, position, record_end, header_count)
         position = record_end
     if position != end:
-        return f"{end - position} bytes follow the last record"
-    return None
+        raise _damage(f"{end - position} bytes follow the last record", position)
+    return listed, without_key, untimely, max_timestamp
 
 
 def _skip_headers(data: bytes, position: int, end: int, count: int) -> None:

@@ -1,15 +1,14 @@
 """Records: what a batch holds once it is decompressed and decoded.
 
-Owns the decoded form and the deep checks. Costs time for each record, so the data path stays out
-of here: compaction, coordinators, lookups by timestamp, tools and topics that ask for validation
-come here.
+Owns the decoded form. Costs time for each record, so the data path stays out of here: compaction,
+coordinators, lookups by timestamp and tools use it. What a leader checks in the records of a
+produced batch is `validation`.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
@@ -20,7 +19,7 @@ from millstream.records.batch import (
 )
 from millstream.records.codec import Codec, decompress
 from millstream.records.crc import Buffer
-from millstream.records.kernel import decode, find_flaw
+from millstream.records.kernel import decode
 
 #: A base beyond this could overflow 64 bits with a 31-bit delta added.
 _BASE_OFFSET_MAX: Final = (1 << 63) - (1 << 31)
@@ -77,19 +76,3 @@ def plain_view(
         raise CorruptBatch(f"compression codec {header.codec} is unknown") from None
     end = position + LOG_OVERHEAD + header.batch_length
     return decompress(codec, memoryview(batch)[position + HEADER_BYTES : end], size_max)
-
-
-def validate_records(
-    batch: Buffer, header: BatchHeader, size_max: int, is_key_required: bool = False
-) -> None:
-    """Look inside a produced batch that `check_batch` passed; raises INVALID_RECORD.
-
-    The records must decode, be as many as the header says, count their offsets up from 0 and,
-    with `is_key_required` (compacted topics), each have a key.
-    """
-    try:
-        flaw = find_flaw(plain_records(batch, header, size_max), header.count, is_key_required)
-    except CorruptBatch as error:
-        flaw = error.message
-    if flaw is not None:
-        raise BrokerError(ErrorCode.INVALID_RECORD, flaw)

@@ -29,6 +29,7 @@ import msgspec
 
 from millstream.log.log import Appended, PartitionLog
 from millstream.log.reader import LogSlice
+from millstream.metadata import min_isr
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
@@ -221,9 +222,7 @@ class Partition:
     @property
     def is_under_min_isr(self) -> bool:
         """Whether there are too few in-sync replicas for anything new to count as committed."""
-        state = self.state
-        wanted = min(self.log.config.min_insync_replicas, len(state.replicas))
-        return len(state.isr) < wanted
+        return min_isr.is_under_min_isr(self.state, self.log.config)
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise unless this broker leads and the client's idea of the epoch is not another one."""
@@ -255,11 +254,11 @@ class Partition:
         try:
             if state.leader != self.broker_id:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            if acks_all and len(state.isr) < log.config.min_insync_replicas:
+            if acks_all and self.is_under_min_isr:
                 raise BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{self.topic_partition} has {len(state.isr)} in-sync replicas; "
-                    f"min.insync.replicas asks for {log.config.min_insync_replicas}",
+                    f"min.insync.replicas asks for {min_isr.min_isr(state, log.config)}",
                 )
             if self._refusals:
                 self._refusals.check(header)

@@ -170,7 +170,7 @@ class LocalBroker:
 
         async def create(services: Services) -> None:
             services.topics.validate_name(name)
-            planned = services.topics.plan(name, partitions, DEFAULT, texts)
+            planned = await services.topics.plan(name, partitions, DEFAULT, texts)
             (result,) = await services.topics.create([planned])
             if isinstance(result, BrokerError):
                 raise result

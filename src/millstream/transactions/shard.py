@@ -38,12 +38,12 @@ class TransactionStats:
     aborted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Surroundings:
     """What all shards of a broker have in common."""
 
     sender: MarkerSender
-    #: The cluster's transaction version.
+    #: The cluster's transaction version; `Shards.set_version` changes it.
     version: int
     now_ms: Callable[[], int]
     stats: TransactionStats = field(default_factory=TransactionStats)

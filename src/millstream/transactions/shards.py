@@ -33,7 +33,7 @@ _PER_TURN: Final = 2000
 class TransactionOptions:
     """What the broker's settings say about transactions."""
 
-    #: The cluster's transaction version.
+    #: The cluster's transaction version at the start.
     version: int = 2
     timeout_ms_max: int = 900_000
     #: Whether transactions may ask for having no timeout.
@@ -57,8 +57,17 @@ class Shards(shards.Shards[Shard]):
     ) -> None:
         super().__init__(replicas, clock)
         self._surroundings = Surroundings(sender, options.version, lambda: self.now_ms)
-        #: May be replaced while the broker runs; the version may not.
+        #: May be replaced while the broker runs; the version is changed by `set_version`.
         self.options = options
+
+    def set_version(self, version: int) -> None:
+        """Go on with this transaction version of the cluster, in open transactions as well."""
+        if version == self._surroundings.version:
+            return
+        self._surroundings.version = version
+        for shard in self._shards.values():
+            for transaction in shard.transactions.values():
+                transaction.version = version
 
     @property
     def stats(self) -> TransactionStats:

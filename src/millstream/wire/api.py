@@ -1,6 +1,7 @@
 """The protocol's APIs: their keys, and where each one's compact encoding begins.
 
-Which of them a broker answers, and in which versions, is the broker's own table.
+Keys from `PRIVATE_FROM` on are Millstream's own. Brokers use them among themselves, and ApiVersions
+does not list them. Which keys a broker answers, and in which versions, is the broker's own table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final
 
 
 class ApiKey(IntEnum):
-    """Every API key of the protocol, by Kafka's names."""
+    """Every API key of the protocol, by Kafka's names, and Millstream's own."""
 
     PRODUCE = 0
     FETCH = 1
@@ -105,6 +106,11 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    DESCRIBE_BACKLOG = 20_000
+
+
+#: Far above Kafka's keys, which count up from 0.
+PRIVATE_FROM: Final = 20_000
 
 
 #: A version above every version of every API.

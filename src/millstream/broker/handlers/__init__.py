@@ -13,22 +13,28 @@ from millstream.broker.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
+    describe_backlog,
     describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
@@ -45,8 +51,11 @@ from millstream.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
+    update_features,
     write_txn_markers,
 )
 from millstream.broker.metrics import Metrics
@@ -72,14 +81,21 @@ from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from millstream.wire.messages.describe_backlog import (
+    DescribeBacklogRequest,
+    DescribeBacklogResponse,
+)
 from millstream.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -97,6 +113,7 @@ from millstream.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -114,6 +131,10 @@ from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+)
+from millstream.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
 )
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.incremental_alter_configs import (
@@ -149,11 +170,17 @@ from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from millstream.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from millstream.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from millstream.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -189,6 +216,9 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
     (EndTxnRequest, EndTxnResponse, end_txn.handle),
     (WriteTxnMarkersRequest, WriteTxnMarkersResponse, write_txn_markers.handle),
     (TxnOffsetCommitRequest, TxnOffsetCommitResponse, txn_offset_commit.handle),
+    (DescribeAclsRequest, DescribeAclsResponse, describe_acls.handle),
+    (CreateAclsRequest, CreateAclsResponse, create_acls.handle),
+    (DeleteAclsRequest, DeleteAclsResponse, delete_acls.handle),
     (DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
     (AlterConfigsRequest, AlterConfigsResponse, alter_configs.handle),
     (DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
@@ -211,8 +241,11 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         list_partition_reassignments.handle,
     ),
     (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
+    (DescribeQuorumRequest, DescribeQuorumResponse, describe_quorum.handle),
+    (UpdateFeaturesRequest, UpdateFeaturesResponse, update_features.handle),
     (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
     (DescribeProducersRequest, DescribeProducersResponse, describe_producers.handle),
+    (UnregisterBrokerRequest, UnregisterBrokerResponse, unregister_broker.handle),
     (DescribeTransactionsRequest, DescribeTransactionsResponse, describe_transactions.handle),
     (ListTransactionsRequest, ListTransactionsResponse, list_transactions.handle),
     (
@@ -227,8 +260,21 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         DescribeTopicPartitionsResponse,
         describe_topic_partitions.handle,
     ),
+    (DescribeBacklogRequest, DescribeBacklogResponse, describe_backlog.handle),
 )
 
 
-def api_table(metrics: Metrics) -> ApiTable:
-    return ApiTable(Api(request, response, handle, metrics) for request, response, handle in ROWS)
+#: Only where metrics are served: else nobody would see what clients push.
+TELEMETRY_ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
+    (
+        GetTelemetrySubscriptionsRequest,
+        GetTelemetrySubscriptionsResponse,
+        get_telemetry_subscriptions.handle,
+    ),
+    (PushTelemetryRequest, PushTelemetryResponse, push_telemetry.handle),
+)
+
+
+def api_table(metrics: Metrics, *, has_telemetry: bool = False) -> ApiTable:
+    rows = ROWS + TELEMETRY_ROWS if has_telemetry else ROWS
+    return ApiTable(Api(request, response, handle, metrics) for request, response, handle in rows)

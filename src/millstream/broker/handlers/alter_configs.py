@@ -1,6 +1,6 @@
 """AlterConfigs: versions 0 to 2.
 
-Replaces all overrides of a topic, a broker or a group by others.
+Replaces all overrides of a topic, a broker, a group or a subscription to client metrics by others.
 """
 
 from __future__ import annotations

@@ -1,29 +1,33 @@
 """ApiVersions: versions 0 to 4.
 
-Answered from the table that requests are dispatched by. A version this broker does not have is
-answered in version 0 with UNSUPPORTED_VERSION and the versions it does have.
+Answered from the table that requests are dispatched by. Millstream's own APIs are left out: only
+brokers use them, among themselves. A version this broker does not have is answered in version 0
+with UNSUPPORTED_VERSION and the versions it does have.
 
-Of Kafka's features, two matter to clients: `transaction.version` says which transaction protocol
-producers speak (the setting `transaction.version`), `group.version` that consumers may use the
-newer group protocol. Features that may be at level 0 are told as supported from version 4 on:
-clients of version 3 fail on them.
+The features and the levels they may have are those of `model/feature`, and the finalized levels
+are those in force (`broker/feature`); a feature at level 0 is not listed as finalized. All features
+may be at level 0, so supported features are listed from version 4 on: clients of version 3 fail on
+them.
+
+Produce is listed from version 0 on, as Kafka does, though versions 0 to 2 are rejected. Many
+releases of librdkafka do not compress for a broker that does not list version 0.
 """
 
 from __future__ import annotations
 
 import re
 
+from millstream.broker import feature
 from millstream.broker.context import Context
+from millstream.broker.dispatch import Api
 from millstream.model.error import ErrorCode
+from millstream.model.feature import FEATURES
+from millstream.wire.api import PRIVATE_FROM, ApiKey
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
 _SOFTWARE_SINCE = 3
 _LEVEL_ZERO_SINCE = 4
-_GROUP_FEATURE = "group.version"
-_TRANSACTION_FEATURE = "transaction.version"
-_GROUP_LEVEL = 1
-_TRANSACTION_LEVEL_MAX = 2
 
 
 def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
@@ -36,35 +40,40 @@ def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsR
     ):
         response.error_code = ErrorCode.INVALID_REQUEST
         return response
+    elif context.version >= _SOFTWARE_SINCE:
+        context.peer.software_name = request.client_software_name
+        context.peer.software_version = request.client_software_version
     response.api_keys = [
         ApiVersionsResponse.Api(
-            api_key=api.key, min_version=api.version_min, max_version=api.version_max
+            api_key=api.key, min_version=_version_min(api), max_version=api.version_max
         )
         for api in context.services.apis
+        if api.key < PRIVATE_FROM
     ]
     _add_features(response, context)
     return response
+
+
+def _version_min(api: Api) -> int:
+    return 0 if api.key is ApiKey.PRODUCE else api.version_min
 
 
 def _add_features(response: ApiVersionsResponse, context: Context) -> None:
     services = context.services
     if context.version >= _LEVEL_ZERO_SINCE:
         response.supported_features = [
-            ApiVersionsResponse.SupportedFeature(name=name, min_version=0, max_version=level_max)
-            for name, level_max in (
-                (_GROUP_FEATURE, _GROUP_LEVEL),
-                (_TRANSACTION_FEATURE, _TRANSACTION_LEVEL_MAX),
+            ApiVersionsResponse.SupportedFeature(
+                name=each.name, min_version=0, max_version=each.level_max
             )
+            for each in FEATURES.values()
         ]
     # Clients keep what they heard with the highest epoch.
-    response.finalized_features_epoch = services.catalog.image.revision
+    image = services.catalog.image
+    response.finalized_features_epoch = image.revision
     response.finalized_features = [
         ApiVersionsResponse.FinalizedFeature(
             name=name, max_version_level=level, min_version_level=level
         )
-        for name, level in (
-            (_GROUP_FEATURE, _GROUP_LEVEL),
-            (_TRANSACTION_FEATURE, services.config.transaction_version),
-        )
+        for name, level in feature.levels(image.features.levels, services.config).items()
         if level
     ]

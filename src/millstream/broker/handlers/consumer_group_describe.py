@@ -1,11 +1,13 @@
 """ConsumerGroupDescribe: versions 0 and 1. State, members and assignments of consumer groups.
 
-GROUP_ID_NOT_FOUND for a group that is not known or not of this kind. Authorized operations are
-never told: there is no authorization.
+GROUP_ID_NOT_FOUND for a group that is not known or not of this kind, and UNSUPPORTED_VERSION while
+the feature `group.version` is at level 0. Authorized operations are never told: there is no
+authorization.
 """
 
 from __future__ import annotations
 
+from millstream.broker import feature
 from millstream.broker.context import Context
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.consumer_description import describe_consumer_group
@@ -29,6 +31,8 @@ def handle(
 def _describe(group_id: str, context: Context) -> _Group:
     groups = context.services.groups
     try:
+        if not feature.is_consumer_protocol_on(context.services):
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "group.version is at level 0")
         group = groups.find(group_id)
         if not isinstance(group, ConsumerGroup):
             raise BrokerError(

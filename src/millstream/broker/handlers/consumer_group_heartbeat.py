@@ -2,11 +2,13 @@
 
 How a member of a consumer group (KIP-848) joins, leaves, goes on, and learns what it is assigned.
 A classic group of consumers becomes a consumer group with the first such heartbeat, as
-`group.consumer.migration.policy` allows.
+`group.consumer.migration.policy` allows. UNSUPPORTED_VERSION while the feature `group.version` is
+at level 0.
 """
 
 from __future__ import annotations
 
+from millstream.broker import feature
 from millstream.broker.answer import Answer, ask, caller_of
 from millstream.broker.context import Context
 from millstream.model.error import ErrorCode
@@ -17,6 +19,8 @@ from millstream.wire.messages.consumer_group_heartbeat import (
 
 
 def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Answer:
+    if not feature.is_consumer_protocol_on(context.services):
+        return _refuse(ErrorCode.UNSUPPORTED_VERSION)
     groups = context.services.groups
     return ask(
         lambda ticket: groups.consumer_heartbeat(request, caller_of(context), ticket), _refuse

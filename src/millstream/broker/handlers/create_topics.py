@@ -1,9 +1,10 @@
 """CreateTopics: versions 2 to 7.
 
 Partition count and replication factor -1 mean the broker's defaults; replicas may be assigned by
-hand. One request may create up to PARTITIONS_MAX partitions. The answer leaves when the topics are
-durable and this broker serves them, so `timeout_ms` is not used. From version 5 the answer holds
-the configs in force.
+hand. A default factor that follows from the number of brokers waits until that is settled. One
+request may create up to PARTITIONS_MAX partitions. The response leaves when the topics are durable
+and this broker serves them, so `timeout_ms` is not used. From version 5 the response holds the
+configs in force.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import asyncio
 from collections import Counter
 
 from millstream.broker.context import Context
+from millstream.broker.resource import describe_topic
 from millstream.broker.topic import DEFAULT
 from millstream.metadata.record import Configs, TopicRecord
 from millstream.metadata.topic_change import NewTopic
-from millstream.model.config import TopicConfig, definitions
-from millstream.model.definition import ConfigSource
+from millstream.model.config import definitions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -44,7 +45,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
                 )
-            new = _plan(topic, context)
+            new = await _plan(topic, context)
             remaining -= len(new.assignment)
             if remaining < 0:
                 raise BrokerError(
@@ -57,7 +58,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
     results = await context.services.topics.create(
         [new for _, new in planned], validate_only=request.validate_only
     )
-    described: dict[Configs, list[_Row.Config]] = {}
+    described: dict[tuple[Configs, int], list[_Row.Config]] = {}
     for (row, _), result in zip(planned, results, strict=True):
         if isinstance(result, BrokerError):
             _refuse(row, result)
@@ -66,13 +67,15 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
         row.num_partitions = len(result.partitions)
         row.replication_factor = len(result.partitions[0].replicas)
         if context.version >= _CONFIGS_SINCE:
-            if result.configs not in described:
-                described[result.configs] = _describe_configs(result, context)
-            row.configs = described[result.configs]
+            # Besides its overrides, a topic's configs depend on its replicas.
+            key = (result.configs, row.replication_factor)
+            if key not in described:
+                described[key] = _describe_configs(result, context)
+            row.configs = described[key]
     return CreateTopicsResponse(topics=rows)
 
 
-def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:
+async def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
@@ -80,7 +83,7 @@ def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:
         configs[config.name] = config.value
     context.services.topics.validate_name(topic.name)
     if not topic.assignments:
-        return context.services.topics.plan(
+        return await context.services.topics.plan(
             topic.name, topic.num_partitions, topic.replication_factor, configs
         )
     if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
@@ -93,7 +96,9 @@ def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps"
         )
-    return NewTopic(topic.name, [assigned[number] for number in range(len(assigned))], configs)
+    assignment = [assigned[number] for number in range(len(assigned))]
+    context.services.topics.check_brokers(assignment)
+    return NewTopic(topic.name, assignment, configs)
 
 
 def _refuse(row: _Row, error: BrokerError) -> None:
@@ -103,14 +108,8 @@ def _refuse(row: _Row, error: BrokerError) -> None:
 
 
 def _describe_configs(topic: TopicRecord, context: Context) -> list[_Row.Config]:
-    config: TopicConfig = context.services.replicas.config(topic)
+    found = (describe_topic(topic, definition, context) for definition in definitions.values())
     return [
-        _Row.Config(
-            name=name,
-            value=config.text(name),
-            config_source=(
-                ConfigSource.DYNAMIC_TOPIC if name in topic.configs else ConfigSource.DEFAULT
-            ),
-        )
-        for name in definitions
+        _Row.Config(name=each.definition.name, value=each.text, config_source=each.source)
+        for each in found
     ]

@@ -1,21 +1,25 @@
 """DescribeConfigs: versions 1 to 4.
 
-Topics, groups and this broker: each setting with its value in force, where that comes from, the
-other values it stands before (synonyms) and, from version 3, its type and a sentence about it.
+Topics, groups, this broker and its loggers, and subscriptions to client metrics: each setting with
+its value in force, where that comes from, the layers' values (synonyms) and, from version 3, its
+type and a sentence about it. Names, values, types, synonyms and sources are Kafka 4.3's; the
+differences that remain are in `tests/conformance/config_difference.toml`, with their reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from millstream.broker import group_override, resource
+from millstream.broker import client_metrics_resource, logger_resource, resource
 from millstream.broker.config import SettingValue
 from millstream.broker.context import Context
+from millstream.broker.resource import Description
 from millstream.metadata.record import Configs
 from millstream.metadata.topic_change import find_topic
 from millstream.model.definition import ConfigSource, Definition, Scope
 from millstream.model.error import BrokerError
+from millstream.model.topic import validate_topic_name
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -23,57 +27,60 @@ from millstream.wire.messages.describe_configs import (
 
 _Result = DescribeConfigsResponse.Result
 
+#: Resources that have no layers of values.
+_PLAIN: Final = {
+    client_metrics_resource.CLIENT_METRICS: client_metrics_resource.describe,
+    logger_resource.BROKER_LOGGER: logger_resource.describe,
+}
+
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
-    # Once each: a small request must not be able to ask for an endless answer.
+    # Once each: a small request must not be able to ask for an endless response.
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     for wanted in resources.values():
         result = _Result(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
         response.results.append(result)
+        is_broker = wanted.resource_type == resource.BROKER
         try:
-            settings = _settings(wanted, context)
-            result.configs = [
-                _describe(
-                    definition, values, request, is_broker=wanted.resource_type == resource.BROKER
-                )
-                for definition, values in settings
-            ]
+            if (describe := _PLAIN.get(wanted.resource_type)) is not None:
+                result.configs = list(describe(wanted, request, context))
+            else:
+                result.configs = [
+                    _config(description, request, is_broker=is_broker)
+                    for description in _descriptions(wanted, context)
+                    if description.layers or not description.definition.is_shown_if_set
+                ]
+            result.error_message = ""
         except BrokerError as error:
             result.error_code, result.error_message = error.code, error.message
-            result.configs = []
     return response
 
 
-def _settings(
+def _descriptions(
     wanted: DescribeConfigsRequest.Resource, context: Context
-) -> Iterator[tuple[Definition, list[SettingValue]]]:
+) -> Iterator[Description]:
     services = context.services
     chosen = _chosen(resource.definitions_of(wanted.resource_type), wanted)
-    values: Callable[[str], list[SettingValue]]
     if wanted.resource_type == resource.TOPIC:
+        validate_topic_name(wanted.resource_name)
         topic = find_topic(services.catalog.image, wanted.resource_name)
-        values = partial(resource.topic_values, topic, config=services.config)
-    elif wanted.resource_type == resource.GROUP:
+        return (resource.describe_topic(topic, definition, context) for definition in chosen)
+    if wanted.resource_type == resource.GROUP:
         overrides = resource.group_overrides(wanted.resource_name, context)
-        values = partial(group_override.layers, overrides, config=services.config)
-    elif resource.broker_id(wanted.resource_name, context) is not None:
-        values = services.config.values
-    else:
-        return _default_settings(chosen, services.catalog.image.default_broker_configs)
-    return ((definition, values(definition.name)) for definition in chosen)
+        return (resource.describe_group(overrides, definition, context) for definition in chosen)
+    if resource.broker_id(wanted.resource_name, context) is not None:
+        return (resource.describe_broker(definition, context) for definition in chosen)
+    return _defaults(chosen, services.catalog.image.default_broker_configs)
 
 
-def _default_settings(
-    chosen: Iterator[Definition], defaults: Configs
-) -> Iterator[tuple[Definition, list[SettingValue]]]:
+def _defaults(chosen: Iterator[Definition], defaults: Configs) -> Iterator[Description]:
     """Of the default for all brokers only what was set is shown."""
-    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-    return (
-        (definition, [SettingValue(definition.name, defaults[definition.name], source)])
-        for definition in chosen
-        if definition.name in defaults
-    )
+    for definition in chosen:
+        text = defaults.get(definition.name)
+        if text is not None:
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            yield Description(definition, text, [SettingValue(definition.name, text, source)])
 
 
 def _chosen(
@@ -84,25 +91,21 @@ def _chosen(
     return (definitions[name] for name in names)
 
 
-def _describe(
-    definition: Definition,
-    values: list[SettingValue],
-    request: DescribeConfigsRequest,
-    *,
-    is_broker: bool,
+def _config(
+    description: Description, request: DescribeConfigsRequest, *, is_broker: bool
 ) -> _Result.Config:
-    in_force = values[0] if values else SettingValue(definition.name, None, ConfigSource.DEFAULT)
+    definition, text, layers = description
     config = _Result.Config(
         name=definition.name,
-        value=in_force.text,
+        value=text,
         read_only=is_broker and definition.scope is Scope.READ_ONLY,
-        config_source=in_force.source,
-        config_type=definition.kind,
+        config_source=description.source,
+        config_type=definition.shown_kind or definition.kind,
         documentation=definition.doc if request.include_documentation else None,
     )
     if request.include_synonyms:
         config.synonyms = [
             _Result.Config.Synonym(name=name, value=text, source=source)
-            for name, text, source in values
+            for name, text, source in layers
         ]
     return config

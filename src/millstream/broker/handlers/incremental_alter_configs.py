@@ -1,12 +1,12 @@
 """IncrementalAlterConfigs: versions 0 and 1.
 
-Sets, deletes, or changes lists of single overrides of a topic, a broker or a group, and leaves the
-others.
+Sets, deletes, or changes lists of single overrides of a topic, a broker, a group or a subscription
+to client metrics, and leaves the others. Sets levels of this broker's loggers.
 """
 
 from __future__ import annotations
 
-from millstream.broker import resource
+from millstream.broker import logger_resource, resource
 from millstream.broker.context import Context
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.topic_change import Edit
@@ -27,6 +27,14 @@ async def handle(
         row = _Row(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
         rows.append(row)
         try:
+            if wanted.resource_type == logger_resource.BROKER_LOGGER:
+                logger_resource.alter(
+                    wanted.resource_name,
+                    wanted.configs,
+                    context,
+                    validate_only=request.validate_only,
+                )
+                continue
             await resource.alter(
                 wanted.resource_type,
                 wanted.resource_name,

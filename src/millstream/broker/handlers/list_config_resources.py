@@ -1,8 +1,8 @@
 """ListConfigResources: versions 0 and 1.
 
-Topics, brokers (also as owners of loggers), and the groups that set something for themselves, known
-or not. There are no client metrics, which are all that version 0 asks for. UNSUPPORTED_VERSION if a
-type is asked for that has no configs.
+Topics, brokers (also as owners of loggers), subscriptions to client metrics, and the groups that
+set something for themselves, known or not. Version 0 lists client metrics only.
+UNSUPPORTED_VERSION if a type is asked for that has no configs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.broker import resource
+from millstream.broker.client_metrics_resource import CLIENT_METRICS
 from millstream.broker.context import Context
+from millstream.broker.logger_resource import BROKER_LOGGER
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.list_config_resources import (
@@ -19,22 +21,14 @@ from millstream.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-_BROKER_LOGGER: Final = 8
-_CLIENT_METRICS: Final = 16
-_TYPES: Final = (
-    resource.TOPIC,
-    resource.BROKER,
-    _BROKER_LOGGER,
-    _CLIENT_METRICS,
-    resource.GROUP,
-)
+_TYPES: Final = (resource.TOPIC, resource.BROKER, BROKER_LOGGER, CLIENT_METRICS, resource.GROUP)
 _TYPES_SINCE: Final = 1
 
 
 def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
     wanted: Iterable[int] = request.resource_types or _TYPES
     if context.version < _TYPES_SINCE:
-        wanted = (_CLIENT_METRICS,)
+        wanted = (CLIENT_METRICS,)
     # Once each, however often a request names them.
     types = set(wanted)
     if not types <= set(_TYPES):
@@ -54,4 +48,6 @@ def _names(resource_type: int, image: ClusterImage) -> Iterable[str]:
         return sorted(image.topics)
     if resource_type == resource.GROUP:
         return sorted(image.group_configs)
-    return [] if resource_type == _CLIENT_METRICS else map(str, sorted(image.brokers))
+    if resource_type == CLIENT_METRICS:
+        return sorted(image.client_metrics)
+    return map(str, sorted(image.brokers))

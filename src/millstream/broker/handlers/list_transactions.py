@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from millstream.broker.context import Context
 from millstream.groups.pattern import compile_pattern
+from millstream.groups.pattern_syntax import TEXT_ALPHABET, as_text
 from millstream.model.error import BrokerError
 from millstream.transactions.state import NO_TIME, State, Transaction
 from millstream.wire.messages.list_transactions import (
@@ -23,9 +24,9 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
     try:
         found = [each for each in shards.all_transactions() if _is_wanted(each, request, context)]
         if request.transactional_id_pattern:
-            pattern = compile_pattern(request.transactional_id_pattern)
-            matching = pattern.resolve(each.transactional_id for each in found)
-            found = [each for each in found if each.transactional_id in matching]
+            pattern = compile_pattern(request.transactional_id_pattern, TEXT_ALPHABET)
+            matching = pattern.resolve(as_text(each.transactional_id) for each in found)
+            found = [each for each in found if as_text(each.transactional_id) in matching]
     except BrokerError as error:
         return ListTransactionsResponse(error_code=error.code)
     return ListTransactionsResponse(

@@ -10,6 +10,9 @@ Batches of a transaction are appended once its coordinator has admitted them (`b
 up to version 11 the producer has added the partition before, from 12 on this adds it. A producer's
 requests keep their order while one of them waits for that (`broker.transaction_queue`).
 
+A batch is rejected as a whole where some of its records are bad. From version 8 on the response
+names these records (KIP-467), up to a bound for the whole response.
+
 Topics whose `compression.type` is not `producer` have their batches compressed anew. Batches for
 internal topics are refused.
 """
@@ -29,9 +32,9 @@ from millstream.broker.transaction_queue import QueueKey
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
-from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
-from millstream.records.record import decode_records
+from millstream.records.recompression import recompress
+from millstream.records.validation import RecordsRejected
 from millstream.replication.partition import Partition
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -40,10 +43,13 @@ _log = logging.getLogger(__name__)
 ACKS_NONE = 0
 ACKS_ALL = -1
 _ZSTD_SINCE = 7
+_RECORD_ERRORS_SINCE = 8
 _LEADER_HINT_SINCE = 10
 _ABORTABLE_SINCE = 11
 #: Producers of transaction version 2 do not add partitions themselves.
 _ADDS_SINCE = 12
+#: Kafka gives the log's start with these errors.
+_INVALID = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 #: Tools that repair internal topics say this, as they do to Kafka.
 _INTERNAL_CLIENT_ID = "__admin_client"
 
@@ -235,16 +241,7 @@ def _recompress(
     wanted = Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
     if header.codec == wanted:
         return batch, header
-    rebuilt = memoryview(
-        build_batch(
-            decode_records(batch, DECOMPRESSED_BYTES_MAX),
-            codec=wanted,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            is_transactional=header.is_transactional,
-        )
-    )
+    rebuilt = memoryview(recompress(batch, header, wanted, DECOMPRESSED_BYTES_MAX))
     return rebuilt, read_header(rebuilt)
 
 
@@ -252,6 +249,8 @@ def _describe_failure(row: _Row, error: BrokerError, topic: str | None, context:
     row.error_code = error.code
     row.error_message = error.message
     row.base_offset = -1
+    if isinstance(error, RecordsRejected) and context.version >= _RECORD_ERRORS_SINCE:
+        _name_records(row, error, context)
     services = context.services
     services.metrics.api("Produce").errors[error.code] += 1
     if topic is None:
@@ -260,10 +259,21 @@ def _describe_failure(row: _Row, error: BrokerError, topic: str | None, context:
     if partition is None:
         return
     partition.counters.failed_produces += 1
+    if error.code in _INVALID:
+        row.log_start_offset = partition.log.log_start_offset
     if context.version >= _LEADER_HINT_SINCE and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         row.current_leader = _Row.Leader(
             leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
         )
+
+
+def _name_records(row: _Row, error: RecordsRejected, context: Context) -> None:
+    named = error.record_errors[: context.record_errors_left]
+    context.record_errors_left -= len(named)
+    row.record_errors = [
+        _Row.RecordError(batch_index=index, batch_index_error_message=message)
+        for index, message in named
+    ]
 
 
 def _handle_transactional(

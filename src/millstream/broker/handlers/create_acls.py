@@ -1,0 +1,15 @@
+"""CreateAcls: versions 1 to 3. SECURITY_DISABLED for each ACL: there is no authorizer."""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.broker.handlers.describe_acls import NO_AUTHORIZER
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+
+
+def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    result = CreateAclsResponse.Result(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
+    )
+    return CreateAclsResponse(results=[result] * len(request.creations))

@@ -1,0 +1,75 @@
+"""DescribeBacklog: version 0. What partitions hold after committed offsets, from their leader.
+
+An API of Millstream's own, which ApiVersions does not list: a group's coordinator asks the leaders
+on other brokers how far its groups are behind. NOT_LEADER_OR_FOLLOWER where this broker does not
+lead the partition, or does not know the topic. The broker goes on with other work while it looks.
+A request with more than `POSITIONS_MAX` positions costs its connection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from millstream.broker.context import CloseConnectionError, Context
+from millstream.broker.partition_backlog import Backlog, Known
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.describe_backlog import (
+    HEADROOM_UNKNOWN,
+    HEADROOM_UNLIMITED,
+    DescribeBacklogRequest,
+    DescribeBacklogResponse,
+)
+
+POSITIONS_MAX: Final = 5000
+#: Longer than any retention, and within the protocol's integers.
+_HEADROOM_MS_MAX: Final = 2**62
+
+_Topic = DescribeBacklogResponse.Topic
+
+
+def handle(
+    request: DescribeBacklogRequest, context: Context
+) -> Coroutine[Any, Any, DescribeBacklogResponse]:
+    count = sum(len(topic.positions) for topic in request.topics)
+    if count > POSITIONS_MAX:
+        raise CloseConnectionError(f"DescribeBacklog for {count} positions")
+    return _describe(request, context)
+
+
+async def _describe(request: DescribeBacklogRequest, context: Context) -> DescribeBacklogResponse:
+    backlogs, replicas = context.services.backlogs, context.services.replicas
+    response = DescribeBacklogResponse()
+    for topic in request.topics:
+        found = _Topic(topic_id=topic.topic_id)
+        response.topics.append(found)
+        for wanted in topic.positions:
+            row = _Topic.Position(
+                partition_index=wanted.partition_index, committed_offset=wanted.committed_offset
+            )
+            found.positions.append(row)
+            partition = replicas.find_by_id(topic.topic_id, wanted.partition_index)
+            if partition is None or not partition.is_leader:
+                row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            else:
+                known = None
+                if wanted.known_timestamp >= 0:
+                    known = Known(wanted.known_offset, wanted.known_timestamp)
+                _fill(row, backlogs.look(partition, wanted.committed_offset, known))
+            await backlogs.give_way()
+    return response
+
+
+def _fill(row: _Topic.Position, backlog: Backlog) -> None:
+    row.offset, row.end_offset = backlog.offset, backlog.end_offset
+    row.has_unread = backlog.has_unread
+    if backlog.timestamp_ms is not None:
+        row.first_timestamp = backlog.timestamp_ms
+    headroom = backlog.headroom_seconds
+    if headroom is None:
+        row.headroom_ms = HEADROOM_UNKNOWN
+    elif math.isinf(headroom):
+        row.headroom_ms = HEADROOM_UNLIMITED
+    else:
+        row.headroom_ms = min(int(headroom * 1000), _HEADROOM_MS_MAX)

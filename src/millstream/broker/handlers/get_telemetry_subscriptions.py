@@ -1,0 +1,40 @@
+"""GetTelemetrySubscriptions: version 0.
+
+Tells a client which of its metrics to push, and how often (KIP-714). A client that matches no
+subscription is told none, and the default interval, after which it asks again. Unlike Kafka this
+broker asks for cumulative sums. THROTTLING_QUOTA_EXCEEDED if a client asks again too soon.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError
+from millstream.records.codec import Codec
+from millstream.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+
+#: In the order of preference, which clients follow.
+_COMPRESSION_TYPES: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
+
+
+def handle(
+    request: GetTelemetrySubscriptionsRequest, context: Context
+) -> GetTelemetrySubscriptionsResponse:
+    telemetry = context.services.telemetry
+    assert telemetry is not None, "the API is only in the table where there is telemetry"
+    try:
+        instance_id, instance = telemetry.get(bytes(request.client_instance_id), context)
+    except BrokerError as error:
+        return GetTelemetrySubscriptionsResponse(error_code=error.code)
+    return GetTelemetrySubscriptionsResponse(
+        client_instance_id=instance_id,
+        subscription_id=instance.wanted.subscription_id,
+        accepted_compression_types=list(_COMPRESSION_TYPES),
+        push_interval_ms=instance.wanted.interval_ms,
+        telemetry_max_bytes=telemetry.options.bytes_max,
+        requested_metrics=list(instance.wanted.metrics),
+    )

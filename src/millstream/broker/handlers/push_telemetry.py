@@ -1,0 +1,34 @@
+"""PushTelemetry: version 0.
+
+Takes a client's own metrics in, for Prometheus (KIP-714). INVALID_RECORD if the payload can't be
+read; the other errors are those of `Telemetry.push`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from millstream.broker.context import Context
+from millstream.model.error import BrokerError
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+
+def handle(
+    request: PushTelemetryRequest, context: Context
+) -> PushTelemetryResponse | Coroutine[Any, Any, PushTelemetryResponse]:
+    telemetry = context.services.telemetry
+    assert telemetry is not None, "the API is only in the table where there is telemetry"
+    try:
+        taking = telemetry.push(request, context)
+    except BrokerError as error:
+        return PushTelemetryResponse(error_code=error.code)
+    return _respond(taking)
+
+
+async def _respond(taking: Awaitable[None]) -> PushTelemetryResponse:
+    try:
+        await taking
+    except BrokerError as error:
+        return PushTelemetryResponse(error_code=error.code)
+    return PushTelemetryResponse()

@@ -1,0 +1,30 @@
+"""UnregisterBroker: version 0. Any broker carries it out; see `controller/unregistration`.
+
+A broker that is alive leaves the cluster and stays out until it is started again, as in Kafka. The
+only broker that is alive is not unregistered (INVALID_REQUEST), where Kafka would do so. A broker
+that is not alive has no registration here; the request succeeds as long as something is known of
+it, and BROKER_ID_NOT_REGISTERED says that nothing is.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.context import Context
+from millstream.controller.unregistration import unregister
+from millstream.metadata.store import StoreError
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+
+async def handle(request: UnregisterBrokerRequest, context: Context) -> UnregisterBrokerResponse:
+    try:
+        await unregister(context.services.catalog, request.broker_id)
+    except BrokerError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+    except StoreError as error:
+        return UnregisterBrokerResponse(
+            error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=str(error)
+        )
+    return UnregisterBrokerResponse()

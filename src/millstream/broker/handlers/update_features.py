@@ -1,0 +1,61 @@
+"""UpdateFeatures: versions 0 to 2. Any broker carries it out, by compare-and-swap.
+
+Finalizes levels of the features in `model/feature`, all or none: the first update that is not
+allowed is the response's error, and names the reason. `validate_only`, from version 1 on, checks
+and changes nothing. Version 0 has `allow_downgrade` in place of the type of the upgrade. Versions 0
+and 1 list every feature that was changed.
+
+A new level is in force on every broker once it has followed the metadata, which is when the
+response is sent for the broker that answers. Clients learn of it with their next connection. That
+every broker supports a level is not checked: brokers do not register the levels they support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millstream.broker import feature
+from millstream.broker.context import Context
+from millstream.metadata.feature_change import alter_features
+from millstream.metadata.store import StoreError
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.feature import FeatureUpdate, UpgradeType, updated
+from millstream.wire.messages.update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+_TYPE_SINCE = 1
+
+
+async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+    services = context.services
+    updates = [
+        FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each, context))
+        for each in request.feature_updates
+    ]
+
+    def decide(finalized: Mapping[str, int]) -> Mapping[str, int]:
+        after = updated(feature.levels(finalized, services.config), updates)
+        return {**finalized, **{update.name: after[update.name] for update in updates}}
+
+    try:
+        if request.validate_only or not updates:
+            decide(services.catalog.image.features.levels)
+        else:
+            await alter_features(services.catalog, decide)
+    except BrokerError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    except StoreError as error:
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.FEATURE_UPDATE_FAILED, error_message=str(error)
+        )
+    return UpdateFeaturesResponse(
+        results=[UpdateFeaturesResponse.Result(feature=update.name) for update in updates]
+    )
+
+
+def _upgrade_type(update: UpdateFeaturesRequest.Update, context: Context) -> int:
+    if context.version >= _TYPE_SINCE:
+        return update.upgrade_type
+    return UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE

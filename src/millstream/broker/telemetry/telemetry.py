@@ -1,0 +1,259 @@
+"""Client metrics on one broker: subscriptions, client instances, pushes and the series they become.
+
+`follow` takes the subscriptions from the metadata. Requests of clients are decided synchronously;
+only reading a payload gives way to other work in between, one payload at a time, and at most
+`PUSHES_PENDING_MAX` pushes wait for their turn.
+
+Clients are asked for cumulative sums, which is how Prometheus counts: a lost push then loses
+nothing. Deltas are added up all the same.
+
+A client's series stay for a minute after its last push or its disconnection, so that a scrape sees
+the final values, and for three push intervals, or a minute, if a connected client falls silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.broker.context import Context, Peer
+from millstream.broker.label_budget import is_showable
+from millstream.broker.telemetry.instance import EXPIRY_S_MIN, ClientInstance, ClientInstances
+from millstream.broker.telemetry.otlp import OtlpError, read_metrics
+from millstream.broker.telemetry.series import ClientSeries, Collected
+from millstream.broker.telemetry.subscription import Subscription, parse_subscription, wanted_of
+from millstream.env.clock import Clock
+from millstream.env.random import Random
+from millstream.metadata.image import ClusterImage
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import format_topic_id
+from millstream.records.batch import CorruptBatch
+from millstream.records.codec import Codec, decompress
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest
+
+_log = logging.getLogger(__name__)
+
+PUSHES_PENDING_MAX: Final = 64
+#: Metrics read before other work gets a turn.
+SLICE_METRICS: Final = 50
+#: What a payload may decompress to, as a multiple of `telemetry.max.bytes`.
+EXPANSION_MAX: Final = 8
+SWEEP_S: Final = 5.0
+#: Ids that Kafka keeps for itself.
+RESERVED_IDS: Final = (bytes(16), bytes(15) + b"\x01")
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryOptions:
+    #: Of one push, compressed or not.
+    bytes_max: int
+    #: Of all clients together.
+    series_max: int
+
+
+class Telemetry:
+    """What handlers ask. Built by the server if metrics are served at all."""
+
+    __slots__ = (
+        "_clock",
+        "_instances",
+        "_pending",
+        "_random",
+        "_reading",
+        "_subscriptions",
+        "_timer",
+        "_version",
+        "options",
+        "pushes",
+        "rejected",
+        "series",
+    )
+
+    def __init__(self, clock: Clock, random: Random, options: TelemetryOptions) -> None:
+        self._clock = clock
+        self._random = random
+        self.options = options
+        self._instances = ClientInstances()
+        self._subscriptions: dict[str, Subscription] = {}
+        #: Counts changes of the subscriptions.
+        self._version = 0
+        self._reading = asyncio.Lock()
+        self._pending = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.series = ClientSeries(options.series_max)
+        #: Pushes accepted, and requests rejected by error.
+        self.pushes = 0
+        self.rejected: Counter[str] = Counter()
+
+    @property
+    def instances(self) -> int:
+        return len(self._instances)
+
+    def start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def follow(self, image: ClusterImage) -> None:
+        """The subscriptions have changed. Clients learn it from the response to their next push."""
+        found: dict[str, Subscription] = {}
+        for name, configs in sorted(image.client_metrics.items()):
+            try:
+                found[name] = parse_subscription(name, configs)
+            except BrokerError as error:
+                _log.error("client metrics subscription %r is ignored: %s", name, error.message)
+        self._subscriptions = found
+        self._version += 1
+
+    def get(self, instance_id: bytes, context: Context) -> tuple[bytes, ClientInstance]:
+        """Return what a client is to push, under which id; raise THROTTLING_QUOTA_EXCEEDED."""
+        if instance_id == bytes(16):
+            instance_id = self._new_id()
+        instance = self._instance(instance_id, context)
+        if not instance.take_get(self._clock.monotonic()):
+            raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        return instance_id, instance
+
+    def push(self, request: PushTelemetryRequest, context: Context) -> Awaitable[None]:
+        """Check a push, and return what takes its metrics in. Both raise BrokerError."""
+        instance_id = bytes(request.client_instance_id)
+        if instance_id in RESERVED_IDS:
+            raise self._reject(ErrorCode.INVALID_REQUEST)
+        instance = self._instance(instance_id, context)
+        try:
+            self._check_push(request, instance)
+        except BrokerError as error:
+            instance.last_error = error.code
+            raise
+        instance.last_error = ErrorCode.NONE
+        self._pending += 1
+        # The request's own bytes are gone once this returns.
+        payload = bytes(request.metrics)
+        collected = Collected(_client_labels(instance_id, context))
+        return self._take(payload, Codec(request.compression_type), instance_id, collected)
+
+    def disconnect(self, peer: Peer) -> None:
+        """Forget the client instance of a connection that has closed."""
+        instance_id = peer.client_instance_id
+        if instance_id is not None and self._instances.remove(instance_id, peer):
+            self.series.expire_by(_text(instance_id), self._clock.monotonic() + EXPIRY_S_MIN)
+
+    def _check_push(self, request: PushTelemetryRequest, instance: ClientInstance) -> None:
+        was_terminated = instance.is_terminated
+        instance.is_terminated = was_terminated or request.terminating
+        if was_terminated:
+            raise self._reject(ErrorCode.INVALID_REQUEST)
+        now = self._clock.monotonic()
+        if not instance.take_push(now, is_last=request.terminating):
+            raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        if request.subscription_id != instance.wanted.subscription_id:
+            raise self._reject(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+        if request.compression_type not in tuple(Codec):
+            raise self._reject(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if len(request.metrics) > self.options.bytes_max:
+            raise self._reject(ErrorCode.TELEMETRY_TOO_LARGE)
+        if self._pending >= PUSHES_PENDING_MAX:
+            raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    async def _take(
+        self, payload: bytes, codec: Codec, instance_id: bytes, collected: Collected
+    ) -> None:
+        try:
+            async with self._reading:
+                await self._read(payload, codec, collected)
+        except (OtlpError, CorruptBatch) as error:
+            _log.info("metrics pushed by client instance %s: %s", _text(instance_id), error)
+            raise self._reject(ErrorCode.INVALID_RECORD) from error
+        finally:
+            self._pending -= 1
+        self.pushes += 1
+        if payload:
+            self._show(instance_id, collected)
+
+    async def _read(self, payload: bytes, codec: Codec, collected: Collected) -> None:
+        if not payload:
+            return
+        plain = bytes(decompress(codec, payload, self.options.bytes_max * EXPANSION_MAX))
+        for count, metric in enumerate(read_metrics(plain), 1):
+            collected.add(metric)
+            if count % SLICE_METRICS == 0:
+                await asyncio.sleep(0)
+
+    def _show(self, instance_id: bytes, collected: Collected) -> None:
+        instance = self._instances.use(instance_id)
+        expires_at = self._clock.monotonic() + EXPIRY_S_MIN
+        if instance is not None and not instance.is_terminated:
+            expires_at = max(expires_at, instance.expires_at)
+        self.series.update(_text(instance_id), collected, expires_at)
+        if instance is None:
+            # It has disconnected meanwhile: nothing else would end its place among the folded.
+            self.series.expire_by(_text(instance_id), expires_at)
+
+    def _instance(self, instance_id: bytes, context: Context) -> ClientInstance:
+        """Return the instance with what it is to push now; other brokers may have begun it."""
+        peer = context.peer
+        instance = self._instances.use(instance_id)
+        if instance is None or instance.version < self._version:
+            attributes = _attributes(instance_id, context)
+            wanted = wanted_of(self._subscriptions.values(), attributes, instance_id)
+            instance = ClientInstance(wanted, self._version, peer)
+            evicted = self._instances.put(instance_id, instance)
+            if evicted is not None:
+                self.series.remove(_text(evicted))
+        instance.touch(self._clock.monotonic(), peer)
+        peer.client_instance_id = instance_id
+        return instance
+
+    def _new_id(self) -> bytes:
+        """Return a random id (UUID version 4) that no client here has."""
+        while True:
+            number = self._random.getrandbits(128) & ~(0xF000 << 64) & ~(0b11 << 62)
+            instance_id = (number | 0x4000 << 64 | 0b10 << 62).to_bytes(16, "big")
+            if instance_id not in self._instances:
+                return instance_id
+
+    def _reject(self, code: ErrorCode) -> BrokerError:
+        self.rejected[code.name] += 1
+        return BrokerError(code)
+
+    def _sweep(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        now = self._clock.monotonic()
+        for instance_id in self._instances.expire(now):
+            self.series.remove(_text(instance_id))
+        self.series.expire(now)
+
+
+def _text(instance_id: bytes) -> str:
+    """Return an id as Kafka writes it."""
+    return format_topic_id(instance_id)
+
+
+def _attributes(instance_id: bytes, context: Context) -> dict[str, str | None]:
+    peer = context.peer
+    return {
+        "client_instance_id": _text(instance_id),
+        "client_id": context.client_id,
+        "client_software_name": peer.software_name,
+        "client_software_version": peer.software_version,
+        "client_source_address": peer.address,
+        "client_source_port": str(peer.port),
+    }
+
+
+def _client_labels(instance_id: bytes, context: Context) -> dict[str, str]:
+    """Return the labels that all series of a client have; empty where a label can't hold a text."""
+    texts = {
+        "client_id": context.client_id,
+        "client_software_name": context.peer.software_name,
+        "client_software_version": context.peer.software_version,
+    }
+    labels = {name: text if text and is_showable(text) else "" for name, text in texts.items()}
+    return labels | {"client_instance_id": _text(instance_id)}

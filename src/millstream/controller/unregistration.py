@@ -1,0 +1,76 @@
+"""Unregistering brokers: what the cluster knows of a broker, and how it forgets it.
+
+A broker is registered for as long as its process is alive and reaches the metadata store. So there
+are two cases:
+
+- A broker that is not alive is not registered any more. What is left of it is forgotten: its own
+  run-time settings, and that it was to be emptied if it has been. Replicas that are assigned to it
+  stay so, as in Kafka, until a reassignment or `millstream broker decommission` moves them.
+- A broker that is alive is taken out of the cluster at once, as if it had died, and stays out until
+  it is started again: the key `unregistered/<id>` names the process that may not register anew.
+"""
+
+from __future__ import annotations
+
+from millstream.controller import decommission
+from millstream.metadata import record as records
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.image import ClusterImage
+from millstream.metadata.record import BrokerRecord, Configs
+from millstream.metadata.store import Change, Compare, Condition, Delete, Put
+from millstream.model.error import BrokerError, ErrorCode
+
+
+async def unregister(catalog: Catalog, broker_id: int) -> None:
+    """Forget a broker. BROKER_ID_NOT_REGISTERED if nothing is known of it, INVALID_REQUEST if no
+    other broker is alive, REQUEST_TIMED_OUT if it was registered anew meanwhile."""
+    image = catalog.image
+    broker = image.brokers.get(broker_id)
+    if broker is not None:
+        await _take_out(catalog, broker)
+        return
+    has_replicas = _has_replicas(image, broker_id)
+    is_emptied = broker_id in decommission.named(image.default_broker_configs)
+    if not (has_replicas or is_emptied or broker_id in image.broker_configs):
+        raise BrokerError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered"
+        )
+    if broker_id in image.broker_configs:
+        await catalog.alter_broker_configs(broker_id, lambda _: records.NO_CONFIGS)
+    if is_emptied and not has_replicas:
+        await catalog.alter_broker_configs(None, lambda present: _not_named(present, broker_id))
+
+
+async def _take_out(catalog: Catalog, broker: BrokerRecord) -> None:
+    image, broker_id = catalog.image, broker.node_id
+    if len(image.brokers) == 1:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {broker_id} is the only one that is alive: start others first, or stop it",
+        )
+    key = records.broker_key(broker_id)
+    tombstone = records.encode_unregistered(broker.incarnation)
+    compares: list[Condition] = [Compare(key, broker.epoch)]
+    changes: list[Change] = [Delete(key), Put(records.unregistered_key(broker_id), tombstone)]
+    if image.controller == broker_id:
+        compares.append(Compare(records.CONTROLLER_KEY, image.controller_epoch))
+        changes.append(Delete(records.CONTROLLER_KEY))
+    if await catalog.transact(compares, changes) is None:
+        raise BrokerError(
+            ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} changed meanwhile; try again"
+        )
+
+
+def _has_replicas(image: ClusterImage, broker_id: int) -> bool:
+    return any(
+        broker_id in record.replicas
+        for topic in image.topics.values()
+        for record in topic.partitions
+    )
+
+
+def _not_named(present: Configs, broker_id: int) -> Configs:
+    remaining = decommission.named(present) - {broker_id}
+    if not remaining:
+        return present.delete(decommission.SETTING) if decommission.SETTING in present else present
+    return present.set(decommission.SETTING, ",".join(map(str, sorted(remaining))))

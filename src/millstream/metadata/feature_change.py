@@ -1,0 +1,30 @@
+"""Changing the finalized levels of features, by compare-and-swap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from millstream.metadata import record as records
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.store import Compare, Put
+from millstream.model.error import BrokerError, ErrorCode
+
+#: Gives the levels to store, from those that were finalized before; may raise BrokerError.
+DecideLevels: TypeAlias = Callable[[Mapping[str, int]], Mapping[str, int]]
+
+_ATTEMPTS_MAX: Final = 16
+
+
+async def alter_features(catalog: Catalog, decide: DecideLevels) -> None:
+    """Finalize the levels that `decide` gives, all or none. Return when they are in the image."""
+    for _ in range(_ATTEMPTS_MAX):
+        before = catalog.image.features
+        levels = decide(before.levels)
+        expected = Compare(records.FEATURES_KEY, before.revision)
+        put = Put(records.FEATURES_KEY, records.encode_features(levels))
+        if await catalog.transact([expected], [put]) is not None:
+            return
+    raise BrokerError(
+        ErrorCode.REQUEST_TIMED_OUT, "the features kept being changed by others; try again"
+    )

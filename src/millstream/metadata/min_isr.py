@@ -1,0 +1,47 @@
+"""How many in-sync replicas a partition needs, by its record and its topic's settings. Pure.
+
+The only place that compares an ISR with `min.insync.replicas`. The leader (acks=all, the high
+watermark), the controller and the metrics call it, so they can't disagree.
+
+While a partition is reassigned, the replicas that are being added do not count towards its number
+of replicas: the minimum changes when the reassignment completes. A topic that grows from one
+replica to three can be written while the new replicas catch up. Apache Kafka counts the added
+replicas at once, and rejects acks=all meanwhile. In-sync replicas count even if they are new.
+"""
+
+from __future__ import annotations
+
+from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.model import durability
+from millstream.model.config import TopicConfig
+
+
+def replica_count(record: PartitionRecord) -> int:
+    """Return the replication factor, without replicas that a reassignment is adding."""
+    return len(record.replicas) - len(record.adding)
+
+
+def min_isr(record: PartitionRecord, config: TopicConfig) -> int:
+    """Return the number of in-sync replicas below which acks=all is rejected."""
+    return durability.effective_min_isr(config.min_insync_replicas, replica_count(record))
+
+
+def default_min_isr(topic: TopicRecord) -> int:
+    """Return what `min.insync.replicas` of a topic is where nobody has set it.
+
+    Its partitions may differ while they are reassigned; the first one speaks for them."""
+    replicas = replica_count(topic.partitions[0]) if topic.partitions else 0
+    return durability.default_min_isr(replicas)
+
+
+def is_under_min_isr(record: PartitionRecord, config: TopicConfig) -> bool:
+    """Return whether too few replicas are in sync for anything new to be committed."""
+    # Asked for every Produce, and nearly always of a full ISR, which no minimum can exceed.
+    if len(record.isr) >= len(record.replicas):
+        return False
+    return len(record.isr) < min_isr(record, config)
+
+
+def is_at_min_isr(record: PartitionRecord, config: TopicConfig) -> bool:
+    """Return whether the loss of one more in-sync replica would stop producers with acks=all."""
+    return len(record.isr) == min_isr(record, config)

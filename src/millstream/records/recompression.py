@@ -1,0 +1,39 @@
+"""Compresses a produced batch anew, for topics that ask for a codec of their own.
+
+Costs time for each record: only batches of another codec than their topic's come here.
+"""
+
+from __future__ import annotations
+
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import BatchHeader, CorruptBatch
+from millstream.records.builder import build_batch
+from millstream.records.codec import Codec
+from millstream.records.crc import Buffer
+from millstream.records.record import decode_records
+
+
+def recompress(batch: Buffer, header: BatchHeader, codec: Codec, size_max: int) -> bytearray:
+    """The records of a produced batch that `check_batch` passed, in a new batch.
+
+    Offsets count up from 0 in the new batch whatever they are in the old one, as with Kafka.
+    Raises INVALID_RECORD where the records do not decode, decompress to more than `size_max`
+    bytes, or have timestamps too far apart for one batch.
+    """
+    try:
+        records = decode_records(batch, size_max)
+        if any(record.offset != index for index, record in enumerate(records)):
+            records = [record._replace(offset=index) for index, record in enumerate(records)]
+        return build_batch(
+            records,
+            codec=codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
+        )
+    except CorruptBatch as error:
+        # CORRUPT_MESSAGE would have clients send the same bytes again.
+        raise BrokerError(ErrorCode.INVALID_RECORD, error.message) from error
+    except ValueError as error:
+        raise BrokerError(ErrorCode.INVALID_RECORD, str(error)) from error

@@ -1,0 +1,115 @@
+"""What a leader checks in the records of a produced batch, and how it names the bad ones (KIP-467).
+
+Owns the rules for single records and the error that lists the records which broke them. Costs time
+for each record: `log.validation` decides which batches come here.
+
+A batch is appended as a whole or not at all. Where some of its records are bad, `RecordsRejected`
+names them, so that a client can drop these and send the others again. Both the list and its
+messages are bounded: a small compressed batch may hold millions of bad records. Records beyond
+the bound are not named. A client that sends them again has them named in the next response.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from millstream.model.definition import LONG_MAX
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import BatchHeader, CorruptBatch
+from millstream.records.crc import Buffer
+from millstream.records.kernel import find_rejected
+from millstream.records.record import plain_records
+
+LONG_MIN: Final = -LONG_MAX - 1
+
+#: Bad records of one batch that are named: as many as librdkafka puts into a batch by default.
+NAMED_MAX: Final = 10_000
+#: Bad records of one batch that have a message of their own. Clients use the batch's for others.
+MESSAGES_MAX: Final = 1_000
+#: Bad records that the message of the batch describes.
+_DESCRIBED_MAX: Final = 3
+
+
+class RecordError(NamedTuple):
+    """A bad record: its index in the batch, and what is wrong with it."""
+
+    batch_index: int
+    message: str | None
+
+
+class RecordsRejected(BrokerError):  # noqa: N818 - names what happened to the records
+    """A batch was rejected because of some of its records."""
+
+    __slots__ = ("record_errors",)
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
+        super().__init__(code, message)
+        #: In the order of the records, at most NAMED_MAX.
+        self.record_errors = record_errors
+
+
+class RecordRules(NamedTuple):
+    """What each record of a partition must satisfy."""
+
+    is_key_required: bool = False
+    #: The range of timestamps, both ends included. A record without a timestamp is always in it.
+    earliest_ms: int = LONG_MIN
+    latest_ms: int = LONG_MAX
+
+
+def validate_records(
+    batch: Buffer,
+    header: BatchHeader,
+    size_max: int,
+    rules: RecordRules,
+    topic_partition: TopicPartition,
+) -> int:
+    """Check the records of a produced batch that `check_batch` passed.
+
+    Returns the latest timestamp of its records, -1 where none has one. Raises INVALID_RECORD where
+    the records do not decode to `header.count` records with offsets that count up from 0, or
+    decompress to more than `size_max` bytes. Raises RecordsRejected where records break `rules`:
+    with INVALID_TIMESTAMP if one of them has a timestamp out of range, else with INVALID_RECORD.
+    """
+    try:
+        listed, without_key, untimely, max_timestamp = find_rejected(
+            plain_records(batch, header, size_max),
+            header.count,
+            header.base_timestamp,
+            rules.earliest_ms,
+            rules.latest_ms,
+            rules.is_key_required,
+            NAMED_MAX,
+        )
+    except CorruptBatch as error:
+        raise BrokerError(ErrorCode.INVALID_RECORD, error.message) from error
+    if not listed:
+        return max_timestamp
+    rejected = without_key + untimely
+    errors = [
+        RecordError(index, _message(timestamp, rules, topic_partition))
+        for index, timestamp in listed[:MESSAGES_MAX]
+    ]
+    message = f"{rejected} of {header.count} records were rejected: " + "; ".join(
+        f"record {error.batch_index}: {error.message}" for error in errors[:_DESCRIBED_MAX]
+    )
+    if rejected > _DESCRIBED_MAX:
+        message += f"; and {rejected - _DESCRIBED_MAX} more"
+    errors += [RecordError(index, None) for index, _ in listed[MESSAGES_MAX:]]
+    code = ErrorCode.INVALID_TIMESTAMP if untimely else ErrorCode.INVALID_RECORD
+    raise RecordsRejected(code, message, errors)
+
+
+def _message(timestamp: int | None, rules: RecordRules, topic_partition: TopicPartition) -> str:
+    if timestamp is None:
+        return f"the record has no key, and the topic of {topic_partition} is compacted"
+    if timestamp > rules.latest_ms:
+        return (
+            f"timestamp {timestamp} is later than {rules.latest_ms}, the latest that"
+            f" {topic_partition} accepts now"
+        )
+    return (
+        f"timestamp {timestamp} is earlier than {rules.earliest_ms}, the earliest that"
+        f" {topic_partition} accepts now"
+    )

@@ -1,0 +1,98 @@
+"""Client instances: when requests are accepted, and how many instances are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.broker.context import Peer
+from millstream.broker.telemetry import instance as module
+from millstream.broker.telemetry.instance import ClientInstance, ClientInstances
+from millstream.broker.telemetry.subscription import Wanted
+from millstream.model.error import ErrorCode
+
+PEER, OTHER_PEER = Peer("127.0.0.1", 1), Peer("127.0.0.1", 2)
+
+
+def instance(interval_ms: int = 1000) -> ClientInstance:
+    return ClientInstance(Wanted(("*",), interval_ms, 1), 1, PEER)
+
+
+def test_subscriptions_are_asked_for_once_an_interval() -> None:
+    client = instance()
+    assert client.take_get(10.0)
+    assert not client.take_get(10.9)
+    assert client.take_get(11.0)
+    assert client.take_push(11.5, is_last=False)
+    assert not client.take_get(12.4), "an interval after the last request, whatever it was"
+    assert client.take_get(12.5)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, True),
+        (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, True),
+        (ErrorCode.TELEMETRY_TOO_LARGE, False),
+    ],
+)
+def test_they_are_asked_for_at_once_after_some_errors(error: ErrorCode, expected: bool) -> None:
+    client = instance()
+    assert client.take_get(10.0)
+    client.last_error = error
+    assert client.take_get(10.1) == expected
+    if expected:
+        assert not client.take_get(10.2), "once"
+
+
+def test_pushes_come_once_an_interval() -> None:
+    client = instance()
+    assert client.take_push(10.0, is_last=False), "another broker has met the client before"
+    assert not client.take_push(10.9, is_last=False)
+    assert client.take_push(11.0, is_last=False)
+
+
+def test_the_first_push_after_asking_and_the_last_one_come_at_any_time() -> None:
+    client = instance()
+    assert client.take_push(10.0, is_last=False)
+    assert client.take_get(11.0)
+    assert client.take_push(11.1, is_last=False)
+    assert not client.take_push(11.2, is_last=False)
+    assert client.take_push(11.3, is_last=True)
+
+
+@pytest.mark.parametrize(("interval_ms", "expected"), [(100, 70.0), (60_000, 190.0)])
+def test_it_is_kept_for_three_intervals_or_a_minute(interval_ms: int, expected: float) -> None:
+    client = instance(interval_ms)
+    client.touch(10.0, OTHER_PEER)
+    assert (client.expires_at, client.peer) == (expected, OTHER_PEER)
+
+
+def test_the_one_that_was_used_longest_ago_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INSTANCES_MAX", 2)
+    instances = ClientInstances()
+    assert instances.put(b"a", instance()) is None
+    assert instances.put(b"b", instance()) is None
+    assert instances.use(b"a") is not None
+    assert instances.put(b"c", instance()) == b"b"
+    assert instances.use(b"b") is None
+    assert instances.put(b"a", instance()) is None, "replaced, not added"
+    assert len(instances) == 2
+
+
+def test_it_leaves_with_its_own_connection_only() -> None:
+    instances = ClientInstances()
+    instances.put(b"a", instance())
+    assert not instances.remove(b"a", OTHER_PEER)
+    assert instances.remove(b"a", PEER)
+    assert not instances.remove(b"a", PEER)
+
+
+def test_silent_ones_expire() -> None:
+    instances = ClientInstances()
+    for name, now in ((b"a", 0.0), (b"b", 5.0)):
+        client = instance(100)
+        client.touch(now, PEER)
+        instances.put(name, client)
+    assert list(instances.expire(60.0)) == [b"a"]
+    assert b"a" not in instances
+    assert b"b" in instances

@@ -1,0 +1,253 @@
+"""Requests about the cluster itself, on one broker: features, ACLs, the quorum, unregistering."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.broker_process import BrokerProcess
+from harness.raw_client import Closed, RawClient, values_batch
+from millstream.model.error import ErrorCode
+from millstream.records.batch import scan
+from millstream.records.codec import Codec
+from millstream.wire.api import ApiKey
+from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millstream.wire.messages.create_acls import CreateAclsRequest
+from millstream.wire.messages.delete_acls import DeleteAclsRequest
+from millstream.wire.messages.describe_acls import DescribeAclsRequest
+from millstream.wire.messages.describe_quorum import METADATA_TOPIC, DescribeQuorumRequest
+from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest
+from millstream.wire.messages.update_features import UpdateFeaturesRequest
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    folder: Path = tmp_path_factory.mktemp("admin")
+    with BrokerProcess(folder) as process:
+        yield process
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[RawClient]:
+    with RawClient(broker.host, broker.port) as connection:
+        yield connection
+
+
+def versions(client: RawClient, version: int = 4) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    answer: ApiVersionsResponse = client.call(request, version)
+    assert answer.error_code == 0
+    return answer
+
+
+def finalized(client: RawClient) -> dict[str, int]:
+    rows = versions(client).finalized_features
+    assert all(row.min_version_level == row.max_version_level for row in rows)
+    return {row.name: row.max_version_level for row in rows}
+
+
+def update(
+    client: RawClient, upgrade_type: int = UPGRADE, *, dry: bool = False, **levels: int
+) -> Any:
+    updates = [
+        UpdateFeaturesRequest.Update(
+            feature=name.replace("_", "."), max_version_level=level, upgrade_type=upgrade_type
+        )
+        for name, level in levels.items()
+    ]
+    return client.call(UpdateFeaturesRequest(feature_updates=updates, validate_only=dry))
+
+
+# Features
+
+
+def test_supported_and_finalized_features_agree(client: RawClient) -> None:
+    answer = versions(client)
+    supported = {row.name: (row.min_version, row.max_version) for row in answer.supported_features}
+    assert supported == {"group.version": (0, 1), "transaction.version": (0, 2)}
+    assert finalized(client) == {"group.version": 1, "transaction.version": 2}
+    # Clients of version 3 can't read a feature that may be at level 0.
+    assert versions(client, 3).supported_features == []
+
+
+def test_a_level_is_changed_and_survives_a_restart(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        with RawClient(broker.host, broker.port) as client:
+            before = versions(client).finalized_features_epoch
+            assert update(client, SAFE_DOWNGRADE, transaction_version=1).error_code == 0
+            assert finalized(client)["transaction.version"] == 1
+            assert versions(client).finalized_features_epoch > before
+        broker.stop()
+        broker.start()
+        with RawClient(broker.host, broker.port) as client:
+            assert finalized(client)["transaction.version"] == 1
+            assert update(client, UPGRADE, transaction_version=2).error_code == 0
+            assert finalized(client)["transaction.version"] == 2
+
+
+def test_the_setting_counts_until_a_level_is_finalized(tmp_path: Path) -> None:
+    with (
+        BrokerProcess(tmp_path, {"transaction.version": 0}) as broker,
+        RawClient(broker.host, broker.port) as client,
+    ):
+        assert finalized(client) == {"group.version": 1}
+        assert update(client, UPGRADE, transaction_version=2).error_code == 0
+        assert finalized(client)["transaction.version"] == 2
+
+
+def test_a_dry_run_changes_nothing(client: RawClient) -> None:
+    before = finalized(client)
+    assert update(client, SAFE_DOWNGRADE, dry=True, transaction_version=0).error_code == 0
+    answer = update(client, UPGRADE, dry=True, transaction_version=0)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert finalized(client) == before
+
+
+def test_all_updates_or_none(client: RawClient) -> None:
+    answer = update(client, SAFE_DOWNGRADE, transaction_version=1, metadata_version=20)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "metadata.version" in answer.error_message
+    assert finalized(client)["transaction.version"] == 2
+
+
+def test_the_oldest_version_may_allow_downgrades(client: RawClient) -> None:
+    def ask(level: int, allow: bool) -> Any:
+        row = UpdateFeaturesRequest.Update(
+            feature="transaction.version", max_version_level=level, allow_downgrade=allow
+        )
+        return client.call(UpdateFeaturesRequest(feature_updates=[row]), 0)
+
+    assert ask(1, False).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    answer = ask(1, True)
+    assert [(row.feature, row.error_code) for row in answer.results] == [("transaction.version", 0)]
+    assert finalized(client)["transaction.version"] == 1
+    assert ask(2, False).error_code == 0
+
+
+def test_without_group_version_there_are_no_consumer_groups(client: RawClient) -> None:
+    def join() -> int:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[],
+            topic_partitions=[],
+        )
+        return int(client.call(request).error_code)
+
+    assert update(client, SAFE_DOWNGRADE, group_version=0).error_code == 0
+    assert "group.version" not in finalized(client)
+    assert join() == ErrorCode.UNSUPPORTED_VERSION
+    (row,) = client.call(ConsumerGroupDescribeRequest(group_ids=["g"])).groups
+    assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert update(client, UPGRADE, group_version=1).error_code == 0
+    assert join() != ErrorCode.UNSUPPORTED_VERSION
+
+
+# ApiVersions
+
+
+def test_produce_is_listed_from_version_0_and_rejected(client: RawClient) -> None:
+    (row,) = [each for each in versions(client).api_keys if each.api_key == ApiKey.PRODUCE]
+    assert row.min_version == 0
+    # Header version 1, then acks, timeout and no topic.
+    header = b"\x00\x00\x00\x02\x00\x00\x00\x01\xff\xff"
+    body = b"\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00"
+    frame = header + body
+    client.send_raw(len(frame).to_bytes(4) + frame)
+    with pytest.raises(Closed):
+        client.receive_frame()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_an_older_librdkafka_compresses(
+    broker: BrokerProcess, client: RawClient, codec: str
+) -> None:
+    topic = f"compressed-{codec}"
+    client.create_topic(topic)
+    command = ["kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec]
+    subprocess.run(command, input=b"x" * 5000, check=True, timeout=60)
+    row = client.fetch(topic, 0, wait_ms_max=5000)
+    ((_, header),) = scan(row.records)
+    assert header.codec == Codec[codec.upper()]
+
+
+# ACLs
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_there_is_no_authorizer(client: RawClient, version: int) -> None:
+    answer = client.call(DescribeAclsRequest(), version)
+    assert (answer.error_code, answer.resources) == (ErrorCode.SECURITY_DISABLED, [])
+    assert answer.error_message
+    creation = CreateAclsRequest.Creation(resource_name="t", principal="User:a", host="*")
+    answer = client.call(CreateAclsRequest(creations=[creation, creation]), version)
+    assert [row.error_code for row in answer.results] == [ErrorCode.SECURITY_DISABLED] * 2
+    wanted = DeleteAclsRequest.Filter()
+    answer = client.call(DeleteAclsRequest(filters=[wanted, wanted]), version)
+    assert [row.error_code for row in answer.filter_results] == [ErrorCode.SECURITY_DISABLED] * 2
+
+
+# The quorum
+
+
+def quorum(client: RawClient, topic: str, *partitions: int, version: int = 2) -> Any:
+    rows = [DescribeQuorumRequest.Topic.Partition(partition_index=each) for each in partitions]
+    wanted = DescribeQuorumRequest.Topic(topic_name=topic, partitions=rows)
+    return client.call(DescribeQuorumRequest(topics=[wanted]), version)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_single_broker_is_the_only_voter(
+    broker: BrokerProcess, client: RawClient, version: int
+) -> None:
+    answer = quorum(client, METADATA_TOPIC, 0, version=version)
+    (topic,) = answer.topics
+    (partition,) = topic.partitions
+    assert (answer.error_code, partition.error_code, topic.topic_name) == (0, 0, METADATA_TOPIC)
+    assert (partition.leader_id, partition.observers) == (1, [])
+    assert 0 < partition.leader_epoch <= partition.high_watermark
+    (voter,) = partition.current_voters
+    assert (voter.replica_id, voter.log_end_offset) == (1, partition.high_watermark)
+    if version == 2:
+        (node,) = answer.nodes
+        (listener,) = node.listeners
+        assert (node.node_id, listener.host, listener.port) == (1, broker.host, broker.port)
+    client.create_topic(f"raises-the-revision-{version}")
+    later = quorum(client, METADATA_TOPIC, 0).topics[0].partitions[0]
+    assert later.high_watermark > partition.high_watermark
+    assert later.leader_epoch == partition.leader_epoch
+
+
+@pytest.mark.parametrize(
+    ("topic", "partitions"), [("t", (0,)), (METADATA_TOPIC, (1,)), (METADATA_TOPIC, (0, 1))]
+)
+def test_no_other_partition_holds_metadata(
+    client: RawClient, topic: str, partitions: tuple[int, ...]
+) -> None:
+    (found,) = quorum(client, topic, *partitions).topics
+    codes = [row.error_code for row in found.partitions]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(partitions)
+
+
+# Unregistering
+
+
+def test_the_only_broker_and_unknown_ones_are_not_unregistered(client: RawClient) -> None:
+    answer = client.call(UnregisterBrokerRequest(broker_id=1))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    answer = client.call(UnregisterBrokerRequest(broker_id=9))
+    assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert client.produce("still-served", values_batch(b"v")).error_code in (
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
