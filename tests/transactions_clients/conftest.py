@@ -9,24 +9,26 @@ import pytest
 
 from harness.brokers import ONE, THREE, Brokers, started
 from transactions_clients.program import (
+    FOLDER,
     MAY_BE_MISSING,
     Program,
+    build_go,
     compile_java,
+    go_program,
     java_program,
     missing_tool,
     node_program,
     python_program,
+    unreachable_go,
 )
 from transactions_clients.stable import SETTINGS
-
-_FOLDER = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that share brokers together. The others start their own."""
     for item in items:
-        if item.path.is_relative_to(_FOLDER) and "brokers" in getattr(item, "fixturenames", ()):
+        if item.path.is_relative_to(FOLDER) and "brokers" in getattr(item, "fixturenames", ()):
             assert isinstance(item, pytest.Function)
             count = item.callspec.params["brokers"]
             item.add_marker(pytest.mark.xdist_group(f"transactions on {count}"))
@@ -77,6 +79,18 @@ def program_named(java_classes: Path) -> Callable[[str], Program]:
         return program
 
     return find
+
+
+@pytest.fixture(scope="session")
+def franz_sender(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The sender with franz-go; skips the test where Go or its modules can't be had."""
+    source = FOLDER / "senders" / "franz"
+    reason = unreachable_go(source)
+    if reason is not None:
+        pytest.skip(f"franz-go is not available: {reason}")
+    built = tmp_path_factory.mktemp("franz") / "sender"
+    build_go(source, built)
+    return go_program(built)
 
 
 @pytest.fixture(scope="session")

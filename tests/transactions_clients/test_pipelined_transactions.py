@@ -28,11 +28,21 @@ READ_SECONDS_MAX = 60.0
 def test_every_transaction_ends_as_the_client_asked(
     brokers: Brokers, program_named: Callable[[str], Program], client: str
 ) -> None:
-    topic = f"sent-{client}-{uuid4().hex}"
+    check_sender(brokers, program_named(f"{client} sender"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_every_transaction_of_franz_go_ends_as_asked(
+    brokers: Brokers, franz_sender: Program
+) -> None:
+    check_sender(brokers, franz_sender)
+
+
+def check_sender(brokers: Brokers, program: Program) -> None:
+    topic = f"sent-{uuid4().hex}"
     brokers.create_topic(topic, SENDING.partitions)
-    run_sender(
-        program_named(f"{client} sender"), brokers.bootstrap, f"id of {topic}", topic, SENDING
-    )
+    run_sender(program, brokers.bootstrap, f"id of {topic}", topic, SENDING)
     for partition in range(SENDING.partitions):
         # The client may go on before the markers are written.
         quiet_end(brokers, topic, partition)
