@@ -56,17 +56,11 @@ _LONG = (
     "scale",
 )
 #: Their own conftest says which of their tests stay together.
-_TOGETHER = ("client", "conformance", "spark")
+_TOGETHER = ("client", "conformance", "spark", "transactions_clients")
 #: In the names of tests that run on three brokers, as `harness.brokers` gives them.
 _ON_THREE = "three brokers"
 #: Long tests that share nothing.
-_APART = (
-    "crash",
-    "sim/test_seeds.py",
-    "transactions_clients/test_coordinator_killed.py",
-    "transactions_clients/test_random_transactions.py",
-    "transactions_clients/test_read_process_write.py",
-)
+_APART = ("crash", "sim/test_seeds.py")
 
 
 @pytest.hookimpl(wrapper=True)

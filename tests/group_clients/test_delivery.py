@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from group_clients.history import History
 from group_clients.member import Member, Orders, Start
 from harness.broker_process import wait_until
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.brokers import ONE, THREE_IN_SOAK, Brokers, started
 
 PARTITIONS = 2
 RECORDS = 200
@@ -29,7 +29,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=[ONE, THREE])
+@pytest.fixture(scope="module", params=[ONE, THREE_IN_SOAK])
 def brokers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Brokers]:

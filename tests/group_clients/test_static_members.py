@@ -3,9 +3,9 @@ generation, or its epoch. Each new process gets what the old one had."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,14 +14,12 @@ from group_clients.member import Member, Orders, Start
 from harness.broker_process import wait_until
 from harness.brokers import ONE, THREE, Brokers, started
 from harness.raw_client import RawClient
-from harness.raw_transaction import GROUP as OF_A_GROUP
+from harness.raw_transaction import GROUP
 from millstream.coordination.placement import partition_of
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.groups.record import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
-TOPIC = "work"
-GROUP = "rolling"
 #: Partitions of each member.
 PART = 3
 OFFSETS_PARTITIONS = 4
@@ -35,54 +33,57 @@ SETTINGS = {
 }
 
 
-def generation_of(client: RawClient) -> int:
+def generation_of(client: RawClient, group: str) -> int:
     """Of a classic group, as its last record says: no request tells it to others than members."""
-    partition = partition_of(GROUP, OFFSETS_PARTITIONS)
+    partition = partition_of(group, OFFSETS_PARTITIONS)
     found = []
     for record in client.read_all(OFFSETS_TOPIC, partition):
         assert record.key is not None
         key = decode_key(record.key)
-        if isinstance(key, GroupMetadataKey) and key.group_id == GROUP:
+        if isinstance(key, GroupMetadataKey) and key.group_id == group:
             value = decode_value(key, record.value)
             assert isinstance(value, GroupMetadataValue)
             found.append(value.generation)
     return found[-1]
 
 
-def epoch_of(client: RawClient) -> int:
+def epoch_of(client: RawClient, group: str) -> int:
     """Of a consumer group, once all its members are in it."""
     found: list[int] = []
 
     def is_even() -> bool:
-        (group,) = client.call(ConsumerGroupDescribeRequest(group_ids=[GROUP]), 0).groups
-        assert group.error_code == 0, group.error_message
-        members = [member.member_epoch for member in group.members]
-        found[:] = [group.group_epoch, group.assignment_epoch, *members]
+        (told,) = client.call(ConsumerGroupDescribeRequest(group_ids=[group]), 0).groups
+        assert told.error_code == 0, told.error_message
+        members = [member.member_epoch for member in told.members]
+        found[:] = [told.group_epoch, told.assignment_epoch, *members]
         return len(set(found)) == 1
 
     wait_until(is_even, "all members to be in the same epoch")
     return found[0]
 
 
-def roll(brokers: Brokers, start: Start, count: int, epoch: Callable[[RawClient], int]) -> None:
+def roll(
+    brokers: Brokers, start: Start, count: int, epoch: Callable[[RawClient, str], int]
+) -> None:
+    topic, group = f"work-{uuid4().hex}", f"rolling-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PART * count, len(brokers))])[TOPIC].result(20)
+    admin.create_topics([NewTopic(topic, PART * count, len(brokers))])[topic].result(20)
 
     def new_member(place: int, life: int) -> Member:
         orders = Orders(
-            brokers.bootstrap, GROUP, TOPIC, SESSION_MS, HEARTBEAT_MS, instance_id=f"place-{place}"
+            brokers.bootstrap, group, topic, SESSION_MS, HEARTBEAT_MS, instance_id=f"place-{place}"
         )
         member = Member(start, f"place-{place}-{life}", orders)
         stack.callback(member.dispose)
         return member
 
-    with ExitStack() as stack, brokers.coordinator_client(GROUP, OF_A_GROUP) as client:
+    with ExitStack() as stack, brokers.coordinator_client(group, GROUP) as client:
         members = [new_member(place, 0) for place in range(count)]
         for member in members:
             wait_for_part(member)
         parts = [member.owned for member in members]
         assert len(frozenset().union(*parts)) == PART * count
-        before = epoch(client)
+        before = epoch(client, group)
         for place in range(count):
             others = members[:place] + members[place + 1 :]
             moves = [moves_of(member) for member in others]
@@ -97,7 +98,7 @@ def roll(brokers: Brokers, start: Start, count: int, epoch: Callable[[RawClient]
             assert moves_of(heir) == PART
             assert [moves_of(member) for member in others] == moves, "others had to move"
         assert [member.owned for member in members] == parts
-        assert epoch(client) == before
+        assert epoch(client, group) == before
 
 
 def wait_for_part(member: Member) -> None:
@@ -111,7 +112,15 @@ def moves_of(member: Member) -> int:
     return len(ownerships) + sum(each.end_at is not None for each in ownerships)
 
 
-@pytest.mark.parametrize("broker_count", [ONE, THREE])
+@pytest.fixture(scope="module", params=[ONE, THREE])
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as running:
+        yield running
+        running.check_logs()
+
+
 @pytest.mark.parametrize(
     ("count", "name"),
     [
@@ -124,10 +133,8 @@ def moves_of(member: Member) -> int:
     ],
 )
 def test_a_rolling_restart_moves_nothing(
-    tmp_path: Path, start_of: Callable[[str], Start], count: int, name: str, broker_count: int
+    brokers: Brokers, start_of: Callable[[str], Start], count: int, name: str
 ) -> None:
     start = start_of(name)
     epoch = generation_of if start.client.protocol == "classic" else epoch_of
-    with started(tmp_path, broker_count, SETTINGS) as brokers:
-        roll(brokers, start, count, epoch)
-        brokers.check_logs()
+    roll(brokers, start, count, epoch)

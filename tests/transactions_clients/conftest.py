@@ -1,21 +1,48 @@
-"""Client programs by name, compiled where they have to be."""
+"""Client programs by name, compiled where they have to be; brokers for tests that share them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.brokers import ONE, THREE, Brokers, started
 from transactions_clients.program import (
+    FOLDER,
     MAY_BE_MISSING,
     Program,
+    build_go,
     compile_java,
+    go_program,
     java_program,
     missing_tool,
     node_program,
     python_program,
+    unreachable_go,
 )
+from transactions_clients.stable import SETTINGS
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that share brokers together. The others start their own."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and "brokers" in getattr(item, "fixturenames", ()):
+            assert isinstance(item, pytest.Function)
+            count = item.callspec.params["brokers"]
+            item.add_marker(pytest.mark.xdist_group(f"transactions on {count}"))
+
+
+@pytest.fixture(scope="session", params=[ONE, THREE])
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    """Shared: whoever kills a broker starts it again. Topics, groups and ids have names of their
+    own in each test."""
+    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as running:
+        yield running
+        running.check_logs()
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +79,18 @@ def program_named(java_classes: Path) -> Callable[[str], Program]:
         return program
 
     return find
+
+
+@pytest.fixture(scope="session")
+def franz_sender(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The sender with franz-go; skips the test where Go or its modules can't be had."""
+    source = FOLDER / "senders" / "franz"
+    reason = unreachable_go(source)
+    if reason is not None:
+        pytest.skip(f"franz-go is not available: {reason}")
+    built = tmp_path_factory.mktemp("franz") / "sender"
+    build_go(source, built)
+    return go_program(built)
 
 
 @pytest.fixture(scope="session")

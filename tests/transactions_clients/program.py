@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,25 @@ def node_program(path: str) -> Program:
     environment = {"NODE_PATH": str(CACHE / "node" / "node_modules")}
     command = ["node", str(FOLDER / path)]
     return Program(command, ("node", "kafkajs"), environment)
+
+
+def go_program(built: Path) -> Program:
+    """Of an executable that `build_go` has put there."""
+    return Program([str(built)])
+
+
+def unreachable_go(source: Path) -> str | None:
+    """Why a Go program can't be built here; None where Go and its modules are there."""
+    if shutil.which("go") is None:
+        return "Go is not installed"
+    done = subprocess.run(
+        ["go", "mod", "download"], cwd=source, capture_output=True, text=True, timeout=240
+    )
+    return " ".join(done.stderr.split()) if done.returncode else None
+
+
+def build_go(source: Path, built: Path) -> None:
+    subprocess.run(["go", "build", "-o", str(built), "."], cwd=source, check=True, timeout=240)
 
 
 def compile_java(classes: Path) -> None:

@@ -19,11 +19,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.broker_process import wait_until
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.brokers import Brokers
 from harness.raw_client import RawClient, records_of
 from millstream.records.batch import scan
 from millstream.wire.messages.list_offsets import LATEST
-from transactions_clients.stable import SETTINGS, quiet_end, stable_offset
+from transactions_clients.stable import quiet_end, stable_offset
 
 TIMEOUT_MS = 3000
 UNSTUCK_SECONDS_MAX = 60.0
@@ -45,15 +45,6 @@ assert producer.flush(30) == 0
 print("sent", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture(scope="module", params=[ONE, THREE])
-def brokers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Brokers]:
-    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as running:
-        yield running
-        running.check_logs()
 
 
 @pytest.fixture

@@ -6,17 +6,17 @@ readers see exactly the committed records, in the order of sending.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.brokers import Brokers
 from transactions_clients.actor import reader_settings
 from transactions_clients.program import Program
 from transactions_clients.sender import Sending, run_sender
-from transactions_clients.stable import SETTINGS, quiet_end
+from transactions_clients.stable import quiet_end
 
 #: Each partition gets more than one batch of Java's default size in each transaction.
 SENDING = Sending(partitions=12, transactions=50, records=300, abort_every=5, value_bytes=1000)
@@ -24,24 +24,25 @@ CLIENTS = ("confluent", "java", "aiokafka", "kafka-python", "kafkajs")
 READ_SECONDS_MAX = 60.0
 
 
-@pytest.fixture(scope="module", params=[ONE, THREE])
-def brokers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Brokers]:
-    with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as brokers:
-        yield brokers
-        brokers.check_logs()
-
-
 @pytest.mark.parametrize("client", CLIENTS)
 def test_every_transaction_ends_as_the_client_asked(
     brokers: Brokers, program_named: Callable[[str], Program], client: str
 ) -> None:
-    topic = f"sent-{client}-{uuid4().hex}"
+    check_sender(brokers, program_named(f"{client} sender"))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_every_transaction_of_franz_go_ends_as_asked(
+    brokers: Brokers, franz_sender: Program
+) -> None:
+    check_sender(brokers, franz_sender)
+
+
+def check_sender(brokers: Brokers, program: Program) -> None:
+    topic = f"sent-{uuid4().hex}"
     brokers.create_topic(topic, SENDING.partitions)
-    run_sender(
-        program_named(f"{client} sender"), brokers.bootstrap, f"id of {topic}", topic, SENDING
-    )
+    run_sender(program, brokers.bootstrap, f"id of {topic}", topic, SENDING)
     for partition in range(SENDING.partitions):
         # The client may go on before the markers are written.
         quiet_end(brokers, topic, partition)
