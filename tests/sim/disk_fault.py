@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from millstream.metadata.in_sync import LOST
 from millstream.metadata.record import TOPICS, PartitionRecord, decode_topic, partition_key
 from millstream.model.topic import parse_topic_id
 from sim.cluster import Cluster, Machine
@@ -86,6 +87,7 @@ class DiskFaults:
         if not self._monitor.may_leave(machine) or self._monitor.has_any_lost:
             return
         self._note(f"{machine.host} is started on another disk")
+        directory = self._directory(machine)
         self._monitor.stopped(machine, lost_disk=True)
         self._take_down(machine)
         own = machine.change_disk()
@@ -93,27 +95,21 @@ class DiskFaults:
         machine.start()
         await self._rest(0.1, 2.0)
         for _ in range(_LOOKS_MAX):
-            if self._may_return(machine):
+            if self._monitor.may_return(machine, directory):
                 break
             await asyncio.sleep(_LOOK_S)
         self._note(f"{machine.host} gets its disk back")
         self._monitor.stopped(machine)
-        self._monitor.disk_returned(machine)
+        self._monitor.disk_returned(machine, directory)
         self._take_down(machine)
         machine.change_disk(own)
         await self._rest(0.0, 0.3)
         machine.start()
 
-    def _may_return(self, machine: Machine) -> bool:
-        """Whether the other disk is no longer needed: others have what was written to it."""
-        return all(
-            any(
-                self._cluster.machines[each].is_ready and each != machine.node_id
-                for each in record.isr
-            )
-            for record in self._cluster.records().values()
-            if machine.node_id in record.isr
-        )
+    def _directory(self, machine: Machine) -> str:
+        """The id of the machine's data folder, as far as partitions name it."""
+        names = [each.directory(machine.node_id) for each in self._cluster.records().values()]
+        return next((name for name in names if name not in ("", LOST)), "")
 
     async def delete_log(self) -> None:
         """Somebody deletes the folder of one log while the broker is down."""

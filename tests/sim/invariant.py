@@ -177,11 +177,20 @@ class Monitor:
             suspect.has_left = False
             suspect.has_lost |= lost_disk or (lost_power and not self._cluster.flushes_before_ack)
 
-    def disk_returned(self, machine: Machine) -> None:
-        """Take note that a machine has the disk again that it had lost."""
-        for (_, broker_id), suspect in self._suspects.items():
-            if broker_id == machine.node_id:
-                suspect.has_lost = False
+    def may_return(self, machine: Machine, directory: str) -> bool:
+        """Whether the disk that a machine has now may go for the one with this directory id."""
+        return all(
+            self._has_sound_member(key, record.isr + record.elr, machine.node_id)
+            for key, record in self._cluster.records().items()
+            if _is_elsewhere(record, machine, directory)
+        )
+
+    def disk_returned(self, machine: Machine, directory: str) -> None:
+        """Take note that a machine has the disk again that it had lost, in place of another."""
+        for key, record in self._cluster.records().items():
+            suspect = self._suspects.get((key, machine.node_id))
+            if suspect is not None:
+                suspect.has_lost = _is_elsewhere(record, machine, directory)
 
     # The brokers
 
@@ -240,6 +249,12 @@ class Monitor:
                     f"high watermark of {end}, where {known} was committed"
                 )
             start = self._compared[process, key] = header.next_offset
+
+
+def _is_elsewhere(record: PartitionRecord, machine: Machine, directory: str) -> bool:
+    """Whether a machine's replica counts for what it has on another disk."""
+    members = record.isr + record.elr + record.last_known_elr
+    return machine.node_id in members and record.directory(machine.node_id) != directory
 
 
 def partitions_of(machine: Machine) -> list[Partition]:
