@@ -51,7 +51,10 @@ def test_send_and_await(bootstrap: str, topic: str) -> None:
             assert offsets == list(range(2, 2002))
             with pytest.raises(DeliveryError):
                 await producer.send_and_wait(topic, None, "x", partition=77)
-            assert len(producer) == 0
+            # A line that librdkafka logs on a slow machine counts until it was served.
+            async with asyncio.timeout(60):
+                while len(producer):
+                    await producer.flush()
 
     asyncio.run(main())
 
