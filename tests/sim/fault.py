@@ -71,7 +71,8 @@ class Nemesis:
             self._elect: 2,
             self._disks.lose: 2,
             self._disks.lose_last: 3,
-            self._disks.swap: 3,
+            self._disks.swap: 2,
+            self._disks.swap_last: 4,
             self._disks.delete_log: 2,
             self._disks.fail_reads: 2,
         }
