@@ -155,13 +155,15 @@ class DiskFaults:
             return
         folder = self._random.choice(folders)
         self._note(f"{folder} of {machine.host} can't be read")
-        self._monitor.stopped(machine)
         volume = machine.volume
         volume.unreadable = folder
+        # Nobody may rely on it: it will be killed.
+        machine.impairments += 1
         await self._rest(0.05, 1.5)
         volume.unreadable = ""
         self._monitor.stopped(machine)
         machine.kill()
+        machine.impairments -= 1
 
     def _keys(self) -> dict[str, str]:
         """The keys of all partitions' records, by the name of their folder."""
