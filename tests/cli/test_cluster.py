@@ -57,6 +57,18 @@ def test_partitions_are_chosen_by_topic_broker_and_trouble(ask: Run, topic: str)
     assert "No partitions are in trouble" in ask("cluster", "partitions", "--troubled").error
 
 
+def test_electing_where_nothing_is_to_be_elected(ask: Run, topic: str) -> None:
+    rows = rows_of(ask, "elect", topic)
+    assert rows == [{"partition": f"{topic}-{n}", "result": "not needed"} for n in range(3)]
+    unclean = rows_of(ask, "elect", topic, "--partition", "1", "--unclean", "--yes")
+    assert unclean == [{"partition": f"{topic}-1", "result": "not needed"}]
+    unasked = ask("cluster", "elect", topic, "--unclean")
+    assert unasked.code == 2, unasked
+    assert "--yes" in unasked.error
+    assert ask("cluster", "elect", f"no-such-{topic}").code == 3
+    assert ask("cluster", "elect", topic, "--partition", "99").code == 3
+
+
 def test_nobody_there(run: Run) -> None:
     for command in ("status", "brokers", "partitions"):
         outcome = run("cluster", command, "-b", f"127.0.0.1:{free_port()}", "--timeout", "5")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.metadata import in_sync
@@ -21,6 +21,7 @@ def record(isr: tuple[int, ...] = REPLICAS, **fields: object) -> PartitionRecord
     return PartitionRecord(replicas=REPLICAS, leader=1, leader_epoch=3, isr=isr, **fields)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(subsets, subsets), max_size=6), st.integers(1, 4))
 def test_the_lists_never_share_a_replica_and_nobody_is_forgotten(
     steps: list[tuple[tuple[int, ...], tuple[int, ...]]], min_isr: int
@@ -63,13 +64,17 @@ def test_a_disk_is_known_by_its_directory() -> None:
 
 
 def test_a_leader_resigns_only_where_another_can_take_over() -> None:
-    resigned = in_sync.resign(record((1, 2)), 1)
+    disks = {1: "a", 2: "b"}
+    resigned = in_sync.resign(record((1, 2)), 1, disks, disks)
     assert resigned is not None
     assert (resigned.leader, resigned.leader_epoch, resigned.isr) == (NO_LEADER, 4, (2,))
-    eligible = in_sync.resign(record((1,), elr=(2,)), 2)
+    last = record((1,), elr=(2,), directories=((2, "b"),))
+    eligible = in_sync.resign(last, 2, disks, disks)
     assert eligible is not None
     assert (eligible.isr, eligible.elr, eligible.last_known_elr) == ((), (2,), (1,))
-    assert in_sync.resign(record((1,)), 1) is None
+    assert in_sync.resign(record((1,)), 1, disks, disks) is None
+    assert in_sync.resign(last, 2, {1: "a"}, disks) is None, "it is not alive"
+    assert in_sync.resign(last, 2, disks, {2: "new"}) is None, "its disk is away"
 
 
 def test_records_of_an_earlier_release_are_read() -> None:

@@ -267,3 +267,40 @@ def test_replicas_come_and_go_with_the_assignment() -> None:
     assert leadership.committed_offset(5) == 5
     stranger = FollowerFetch(3, 100, 5, 0, 0.0)
     assert not leadership.fetched(stranger, view(leadership, 5, 5))
+
+
+def looks(**fields: object) -> LeaderView:
+    known = {2: 100, 3: 100}
+    return LeaderView(LEADER, 0, 0, 0, known, 0.0, LAG_S)._replace(**fields)
+
+
+def test_a_leader_whose_log_is_offline_resigns() -> None:
+    leadership = Leadership(LEADER, RECORD, 0, 0.0)
+    assert not leadership.wants_change(looks())
+    assert leadership.wants_change(looks(has_failed=True))
+    proposal = leadership.propose(looks(has_failed=True))
+    assert proposal is not None
+    assert (proposal.record.leader, proposal.record.isr) == (-1, (2, 3))
+    alone = msgspec.structs.replace(RECORD, isr=(LEADER,))
+    assert Leadership(LEADER, alone, 0, 0.0).propose(looks(has_failed=True)) is None
+
+
+def test_a_leader_empties_the_elr_once_the_isr_is_at_its_minimum() -> None:
+    record = msgspec.structs.replace(RECORD, isr=(1, 2), elr=(3,), last_known_elr=())
+    leadership = Leadership(LEADER, record, 0, 0.0)
+    assert not leadership.wants_change(looks(min_isr=3))
+    assert leadership.wants_change(looks(min_isr=2))
+    proposal = leadership.propose(looks(min_isr=2))
+    assert proposal is not None
+    assert (proposal.record.isr, proposal.record.elr) == ((1, 2), ())
+
+
+def test_who_joins_is_recorded_with_its_disk() -> None:
+    record = msgspec.structs.replace(RECORD, isr=(1, 2), directories=((1, "a"), (3, "old")))
+    leadership = Leadership(LEADER, record, 0, 0.0)
+    known = looks(directories={1: "a", 2: "b", 3: "new"})
+    assert leadership.fetched(FollowerFetch(3, 100, 0, 0, 0.0), known)
+    proposal = leadership.propose(known)
+    assert proposal is not None
+    assert proposal.record.isr == (1, 2, 3)
+    assert proposal.record.directories == ((1, "a"), (3, "new"))

@@ -83,7 +83,27 @@ class DiskFaults:
 
     async def swap(self) -> None:
         """A broker runs on another disk for a while, and then on its own again."""
-        machine = self._target()
+        await self._swap(self._target())
+
+    async def swap_last(self) -> None:
+        """The same, of a leader whose followers have died before it and come back after it."""
+        record = self._random.choice(list(self._cluster.records().values()))
+        machines = self._cluster.machines
+        if record.leader not in machines or self._monitor.has_any_lost:
+            return
+        others = [machines[each] for each in record.replicas if each != record.leader]
+        self._note(f"{', '.join(each.host for each in others)} die")
+        for other in others:
+            self._monitor.stopped(other)
+            self._take_down(other)
+        await asyncio.sleep(_OUT_OF_SYNC_S)
+        swapped = asyncio.ensure_future(self._swap(machines[record.leader]))
+        for other in others:
+            await self._rest(0.2, 1.5)
+            other.start()
+        await swapped
+
+    async def _swap(self, machine: Machine) -> None:
         if not self._monitor.may_leave(machine) or self._monitor.has_any_lost:
             return
         self._note(f"{machine.host} is started on another disk")
@@ -135,13 +155,15 @@ class DiskFaults:
             return
         folder = self._random.choice(folders)
         self._note(f"{folder} of {machine.host} can't be read")
-        self._monitor.stopped(machine)
         volume = machine.volume
         volume.unreadable = folder
+        # Nobody may rely on it: it will be killed.
+        machine.impairments += 1
         await self._rest(0.05, 1.5)
         volume.unreadable = ""
         self._monitor.stopped(machine)
         machine.kill()
+        machine.impairments -= 1
 
     def _keys(self) -> dict[str, str]:
         """The keys of all partitions' records, by the name of their folder."""

@@ -71,7 +71,8 @@ class Nemesis:
             self._elect: 2,
             self._disks.lose: 2,
             self._disks.lose_last: 3,
-            self._disks.swap: 3,
+            self._disks.swap: 2,
+            self._disks.swap_last: 4,
             self._disks.delete_log: 2,
             self._disks.fail_reads: 2,
         }
@@ -273,11 +274,14 @@ class Nemesis:
         # From now on nobody may rely on it: it does not use a log again whose disk failed under
         # it, and is started anew.
         self._monitor.stopped(machine)
-        machine.volume.errors = 0.3
+        volume = machine.volume
+        volume.errors = 0.3
+        machine.impairments += 1
         await self._last(0.05, 0.8)
-        machine.volume.errors = 0.0
+        volume.errors = 0.0
         self._monitor.stopped(machine)
         machine.kill()
+        machine.impairments -= 1
 
     async def _clock_jump(self) -> None:
         machine = self._target()

@@ -334,7 +334,11 @@ class TransactionalProducer(Reader):
                 if not self._is_classic:
                     self._become(answer.producer_id, answer.producer_epoch)
                 return Outcome.OK if is_commit else Outcome.FAIL
-            may_have_ended |= answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            # A coordinator that is replaced may have appended the decision before.
+            may_have_ended |= answer.error_code in (
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.NOT_COORDINATOR,
+            )
             try:
                 await self._try_again("the end", answer.error_code)
             except _OverError as error:

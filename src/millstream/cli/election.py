@@ -97,8 +97,10 @@ def _elect(
         name = f"{each.topic}-{each.partition}"
         if failure is None:
             outcomes[name] = None
-        elif failure.args[0].code() == KafkaError.ELECTION_NOT_NEEDED:
+        elif failure.code() == KafkaError.ELECTION_NOT_NEEDED:
             outcomes[name] = "not needed"
         else:
-            outcomes[name] = connection.failure(failure, f"cannot elect a leader of {name}", topic)
+            outcomes[name] = connection.failure(
+                KafkaException(failure), f"cannot elect a leader of {name}", topic
+            )
     return outcomes

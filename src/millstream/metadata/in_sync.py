@@ -56,11 +56,17 @@ def with_isr(
     return msgspec.structs.replace(record, isr=isr, elr=elr, last_known_elr=last_known)
 
 
-def resign(record: PartitionRecord, min_isr: int) -> PartitionRecord | None:
+def resign(
+    record: PartitionRecord, min_isr: int, alive: Container[int], registered: Mapping[int, str]
+) -> PartitionRecord | None:
     """Return the record without its leader, whose log failed; None if no other can take over."""
     leader = record.leader
     isr = tuple(replica for replica in record.isr if replica != leader)
-    if leader == NO_LEADER or not (isr or any(each != leader for each in record.elr)):
+    can_lead = any(
+        replica != leader and replica in alive and has_disk(record, replica, registered)
+        for replica in (*isr, *record.elr)
+    )
+    if leader == NO_LEADER or not can_lead:
         return None
     after = with_isr(record, isr, min_isr, lost=(leader,))
     return msgspec.structs.replace(after, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1)

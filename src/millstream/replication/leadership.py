@@ -131,7 +131,7 @@ class Leadership:
         if self.proposal is not None:
             return True
         state = self._state
-        if leader.has_failed and in_sync.resign(state, leader.min_isr) is not None:
+        if leader.has_failed and self._resignation(leader) is not None:
             return True
         if (state.elr or state.last_known_elr) and len(state.isr) >= leader.min_isr:
             return True
@@ -141,7 +141,7 @@ class Leadership:
         """What to put in the place of the present record; the same again until it is known what
         became of it."""
         if self.proposal is None and leader.has_failed:
-            resigned = in_sync.resign(self._state, leader.min_isr)
+            resigned = self._resignation(leader)
             if resigned is not None:
                 self.proposal = IsrProposal(resigned, {})
         if self.proposal is None:
@@ -157,6 +157,9 @@ class Leadership:
             self.proposal = IsrProposal(record, joining)
             self._count()
         return self.proposal
+
+    def _resignation(self, leader: LeaderView) -> PartitionRecord | None:
+        return in_sync.resign(self._state, leader.min_isr, leader.eligible, leader.directories)
 
     def _record_with(
         self, wanted: tuple[int, ...], joining: Iterable[int], leader: LeaderView
