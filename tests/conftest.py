@@ -31,6 +31,8 @@ _LONG_GROUPS = (
     "client",
     "conformance",
     "conformance-cluster",
+    "kafka-tools-parity",
+    "kafka-tools",
     "group_clients/test_members.py on three",
     "nemesis",
     "sim/test_history.py",
@@ -39,6 +41,8 @@ _LONG_GROUPS = (
 _LONG = (
     "spark/pipeline",
     "spark",
+    "kafka_connect",
+    "kafka_streams",
     "transactions_clients",
     "client",
     "conformance",

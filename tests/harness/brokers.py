@@ -41,6 +41,13 @@ REPLICATED: Final[Mapping[str, object]] = {
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
 }
+#: Settings for tests that wait for groups: they settle soon, and have few internal partitions.
+QUICK_GROUPS: Final[Mapping[str, object]] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+}
 
 
 class Brokers:

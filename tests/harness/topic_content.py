@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -33,7 +35,9 @@ class NewMessage(NamedTuple):
 
 
 def write_messages(servers: str, topic: str, messages: Iterable[NewMessage]) -> None:
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    # A retry must not double what a test counts.
+    options = {"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True}
+    producer = Producer(options)
     for each in messages:
         producer.produce(
             topic,
@@ -48,6 +52,27 @@ def write_messages(servers: str, topic: str, messages: Iterable[NewMessage]) -> 
 
 def read_messages(servers: str, topics: Sequence[str]) -> list[Message]:
     """All committed records of these topics, by topic, partition and offset."""
+    with _reader(servers, topics) as consumer:
+        found = _drained(consumer, len(consumer.assignment()))
+        return sorted(found, key=lambda each: each[:3])
+
+
+def wait_for_messages(
+    servers: str, topics: Sequence[str], count: int, seconds_max: float = _WAIT_S_MAX
+) -> None:
+    """Return as soon as these topics have `count` committed records."""
+    deadline = time.monotonic() + seconds_max
+    seen = 0
+    with _reader(servers, topics) as consumer:
+        while seen < count:
+            assert time.monotonic() < deadline, f"{seen} of {count} records in {seconds_max} s"
+            found = consumer.consume(count - seen, timeout=0.1)
+            seen += sum(message.error() is None for message in found)
+
+
+@contextmanager
+def _reader(servers: str, topics: Sequence[str]) -> Iterator[Consumer]:
+    """Of all committed records from the beginning on."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -66,7 +91,7 @@ def read_messages(servers: str, topics: Sequence[str]) -> list[Message]:
             .partitions
         ]
         consumer.assign(places)
-        return sorted(_drained(consumer, len(places)), key=lambda each: each[:3])
+        yield consumer
     finally:
         consumer.close()
 

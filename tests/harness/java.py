@@ -1,0 +1,72 @@
+"""Java for tests: Kafka's jars, whether they are there, and our own programs.
+
+`scripts/setup-test-tools` fetches the jars and records in `.cache/tools.json` what it could not
+get. Only what comes from Maven Central may be missing: a test that needs it is skipped with the
+reason. Our programs are compiled when a test needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CACHE = REPOSITORY / ".cache"
+#: Sets of jars by the names that `tools.json` gives them.
+FOLDERS = {"jars": CACHE / "jars", "kafka-applications": CACHE / "kafka-applications"}
+#: Programs that run for seconds: a small heap, and no time spent on optimised code.
+JVM = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_COMPILE_SECONDS_MAX = 120
+
+
+def require_java(*sets: str) -> None:
+    """Fail the calling test without a JDK; skip it without one of these sets of jars."""
+    states = _states(("java", *sets))
+    if not states["java"]["available"]:
+        pytest.fail(f"java is not available: {states['java']['reason']}")
+    for name in sets:
+        if not states[name]["available"]:
+            pytest.skip(f"{name} is not available: {states[name]['reason']}")
+
+
+def _states(names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    record = CACHE / "tools.json"
+    if not record.exists() or not set(names) <= set(json.loads(record.read_text())):
+        script = REPOSITORY / "scripts" / "setup-test-tools"
+        subprocess.run([sys.executable, str(script)], check=True)
+    states: dict[str, dict[str, Any]] = json.loads(record.read_text())
+    return states
+
+
+def class_path(*sets: str, classes: Path | None = None) -> str:
+    parts = [f"{FOLDERS[name]}/*" for name in sets]
+    return ":".join([str(classes), *parts] if classes else parts)
+
+
+def compile_java(source: Path, classes: Path, *sets: str) -> None:
+    """Compile one file of ours against these sets of jars."""
+    subprocess.run(
+        ["javac", "-cp", class_path(*sets), "-d", str(classes), str(source)],
+        check=True,
+        timeout=_COMPILE_SECONDS_MAX,
+    )
+
+
+def log_to_file(folder: Path) -> str:
+    """A JVM flag: what Kafka's classes warn of goes to `kafka-warn.log` in `folder`."""
+    settings = folder / "log4j2.properties"
+    settings.write_text(
+        "appender.file.type = File\n"
+        "appender.file.name = file\n"
+        f"appender.file.fileName = {folder / 'kafka-warn.log'}\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = [%d] %p %m (%c)%n%throwable\n"
+        "rootLogger.level = WARN\n"
+        "rootLogger.appenderRef.file.ref = file\n"
+    )
+    return f"-Dlog4j2.configurationFile={settings}"

@@ -1,0 +1,144 @@
+"""A worker of Kafka Connect in distributed mode: a process, and its REST interface."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.broker_process import HOST, free_port, wait_until
+from harness.java import JVM, class_path, log_to_file
+
+JARS = ("jars", "kafka-applications")
+_START_SECONDS_MAX = 120.0
+_STOP_SECONDS_MAX = 60.0
+#: What a worker answers during a rebalance, and about a connector that has no status yet.
+_CONFLICT = 409
+_NOT_FOUND = 404
+#: Sources write in transactions together with their offsets; sinks read what is committed.
+_SETTINGS = {
+    "group.id": "connect",
+    "exactly.once.source.support": "enabled",
+    "consumer.isolation.level": "read_committed",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "plugin.discovery": "service_load",
+    "config.storage.topic": "connect-configs",
+    "offset.storage.topic": "connect-offsets",
+    "offset.storage.partitions": 4,
+    "status.storage.topic": "connect-status",
+    "status.storage.partitions": 2,
+    "offset.flush.interval.ms": 500,
+    # A worker that is killed is missed soon, and its tasks do not wait for its return.
+    "session.timeout.ms": 3000,
+    "heartbeat.interval.ms": 300,
+    "scheduled.rebalance.max.delay.ms": 0,
+    "producer.transaction.timeout.ms": 5000,
+}
+
+
+class Worker:
+    """`replicas` are those of Connect's own topics."""
+
+    def __init__(self, name: str, folder: Path, bootstrap: str, replicas: int) -> None:
+        self.folder = folder / name
+        self.folder.mkdir()
+        self._address = f"http://{HOST}:{free_port()}"
+        own = {"bootstrap.servers": bootstrap, "listeners": self._address}
+        topics = ("config", "offset", "status")
+        own |= {f"{topic}.storage.replication.factor": str(replicas) for topic in topics}
+        settings = self.folder / "worker.properties"
+        lines = [f"{key}={value}" for key, value in {**_SETTINGS, **own}.items()]
+        settings.write_text("\n".join(lines))
+        self._command = [
+            *(*JVM, log_to_file(self.folder), "-cp", class_path(*JARS)),
+            *("org.apache.kafka.connect.cli.ConnectDistributed", str(settings)),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        if error is not None:
+            logged = self.folder / "kafka-warn.log"
+            text = logged.read_text(errors="replace")[-6000:] if logged.exists() else ""
+            error.add_note(f"{self.folder.name} says:\n{text}")
+
+    def start(self) -> None:
+        assert self._process is None
+        with (self.folder / "output").open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        wait_until(self._is_ready, "the worker to be ready", _START_SECONDS_MAX)
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "output").read_text(errors="replace")
+        try:
+            return self._call("GET", "/health")["status"] == "healthy"
+        except OSError:
+            return False
+
+    def put_connector(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector, or change it. A worker that joins its group is asked once more."""
+
+        def is_taken() -> bool:
+            try:
+                self._call("PUT", f"/connectors/{name}/config", dict(config))
+            except urllib.error.HTTPError as error:
+                if error.code != _CONFLICT:
+                    raise
+                return False
+            return True
+
+        wait_until(is_taken, f"connector {name} to be taken")
+
+    def states(self, name: str) -> list[str]:
+        """Of a connector and its tasks."""
+        try:
+            status = self._call("GET", f"/connectors/{name}/status")
+        except urllib.error.HTTPError as error:
+            if error.code != _NOT_FOUND:
+                raise
+            return []
+        rows = [status["connector"], *status["tasks"]]
+        assert all(row["state"] != "FAILED" for row in rows), rows
+        return [row["state"] for row in rows]
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            self._address + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
+
+    def kill(self) -> None:
+        """`kill -9`; nothing if it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def stop(self) -> None:
+        """Ask it to stop, and wait until it has."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.terminate()
+        process.wait(_STOP_SECONDS_MAX)
