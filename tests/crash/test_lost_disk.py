@@ -107,7 +107,7 @@ class World:
                 assert row.error_code == ErrorCode.NONE, row
 
     def count(self, topic: str, leader: int, offset: int = 0) -> int:
-        """Records from an offset on that a consumer can read, once the leader knows what is committed."""
+        """Records that a consumer can read, once the leader knows what is committed."""
         with self.client(leader) as client:
             wait_until(
                 lambda: client.list_offset(topic, -1).error_code == ErrorCode.NONE,
