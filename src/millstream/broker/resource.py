@@ -200,7 +200,8 @@ def _validated(node_id: int | None, edit: Edit, context: Context) -> Callable[[C
             else:
                 context.services.config.with_dynamic(image.default_broker_configs, changed)
         except ConfigError as error:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
+            # Kafka's code for brokers; for topics and groups it has INVALID_CONFIG.
+            raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from error
         return changed
 
     return checked
