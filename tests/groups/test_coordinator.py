@@ -157,12 +157,26 @@ def test_large_turns_are_split_into_batches_that_fit(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+def test_a_heartbeat_succeeds_while_the_group_is_loaded(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        member_id = await stable_member(home, Answers())
+        coordinator = await home.reopen()
+        with pytest.raises(BrokerError) as refused:
+            coordinator.offsets("g")
+        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        assert coordinator.heartbeat("g", "nobody", None, 1) == ErrorCode.NONE
+        await loaded(home)
+        assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        assert coordinator.heartbeat("g", "nobody", None, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(tmp_path, body)
+
+
 def test_members_and_their_assignment_survive(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         member_id = await stable_member(home, Answers())
         coordinator = await home.reopen()
-        code = coordinator.heartbeat("g", member_id, None, 1)
-        assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await loaded(home)
         assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
         home.pass_time(9999)

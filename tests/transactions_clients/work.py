@@ -71,8 +71,12 @@ class Work:
                 continue
             if reached is not None:
                 return reached
-            assert self._broker_died, f"it ended by itself: {processor.last_words()}"
-            self.kill_processor()
+            self._dismiss(processor)
+
+    def _dismiss(self, processor: Processor) -> None:
+        """One that has ended, which it may do when a broker died."""
+        assert self._broker_died, f"it ended by itself: {processor.last_words()}"
+        self.kill_processor()
 
     def _employed(self) -> Processor:
         if self._processor is None:
@@ -118,9 +122,13 @@ class Work:
 
         def is_done() -> bool:
             nonlocal heard_at
-            if self._employed().has_news():
-                self.advance()
-                self.go()
+            processor = self._employed()
+            if processor.has_news():
+                if processor.next_point() is None:
+                    # Perhaps all is done, and the next one would have nothing to say.
+                    self._dismiss(processor)
+                else:
+                    self.go()
                 heard_at = time.monotonic()
                 return False
             if self._patience_s and time.monotonic() > heard_at + self._patience_s:

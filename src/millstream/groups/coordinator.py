@@ -106,12 +106,15 @@ class Coordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Answered at once: it says nothing that could be taken back."""
+        """Answered at once: it says nothing that could be taken back. NONE for every member while
+        the group is being loaded, as in Kafka: some clients fail at COORDINATOR_LOAD_IN_PROGRESS
+        here."""
         now_ms = self.shards.now_ms
         try:
             shard, group = self._of_member(group_id)
         except BrokerError as error:
-            return error.code
+            is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return ErrorCode.NONE if is_loading else error.code
         effects = Effects()
         if isinstance(group, ConsumerGroup):
             code = heartbeat_consumer_group(
