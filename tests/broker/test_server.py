@@ -138,8 +138,8 @@ def test_settings_changed_at_run_time_hold_at_once_and_after_a_restart(tmp_path:
         with client(broker) as raw:
             raw.create_topic("sized")
             assert raw.produce("sized", too_large).error_code == ErrorCode.NONE
-            assert alter_broker(raw, "1", "log.segment.bytes", "much") == ErrorCode.INVALID_CONFIG
-            assert alter_broker(raw, "1", "node.id", "7") == ErrorCode.INVALID_CONFIG
+            assert alter_broker(raw, "1", "log.segment.bytes", "much") == ErrorCode.INVALID_REQUEST
+            assert alter_broker(raw, "1", "node.id", "7") == ErrorCode.INVALID_REQUEST
             assert alter_broker(raw, "7", "message.max.bytes", "1") == ErrorCode.INVALID_REQUEST
             assert alter_broker(raw, "", "message.max.bytes", "2000") == ErrorCode.NONE
             assert raw.produce("sized", too_large).error_code == ErrorCode.MESSAGE_TOO_LARGE

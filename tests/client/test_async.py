@@ -74,7 +74,7 @@ def test_a_full_buffer_waits_then_raises() -> None:
         producer = AsyncProducer(f"127.0.0.1:{free_port()}", buffer_records=3, buffer_timeout_s=0.1)
         for _ in range(3):
             await producer.send("any", None, b"x")
-        with pytest.raises(BufferFull, match="3 records wait"):
+        with pytest.raises(BufferFull, match="records wait"):
             await producer.send("any", None, b"x")
         with pytest.raises(TimedOut):
             await producer.close(0.05)

@@ -106,6 +106,34 @@ def test_a_new_epoch_begins_anew() -> None:
     assert len(refusals) == 0
 
 
+def test_in_a_new_leader_epoch_only_a_gap_is_told_so() -> None:
+    """Another leader may have appended the first one; but what was in flight behind it may come."""
+    refusals = Refusals()
+    refusals.reject(batch(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refusals.begin_epoch()
+    assert told(refusals, batch(9)) == ErrorCode.NONE
+    gap = BrokerError(OUT_OF_ORDER, "6 after 4")
+    codes = [refusals.told(batch(6), gap).code for _ in range(6)]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [OUT_OF_ORDER] * 2
+
+
+def test_what_is_rejected_in_a_new_leader_epoch_counts() -> None:
+    refusals = Refusals()
+    refusals.reject(batch(5), FULL)
+    refusals.begin_epoch()
+    refusals.reject(batch(8), ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert told(refusals, batch(9)) == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+@pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.INVALID_RECORD])
+def test_others_and_other_errors_are_told_the_truth(code: ErrorCode) -> None:
+    refusals = Refusals()
+    refusals.reject(batch(5), FULL)
+    error = BrokerError(code)
+    assert refusals.told(batch(6, producer_id=2), error) is error
+    assert (refusals.told(batch(6), error) is error) == (code != OUT_OF_ORDER)
+
+
 def test_an_old_epoch_changes_nothing() -> None:
     refusals = Refusals()
     refusals.reject(batch(0, epoch=1), FULL)

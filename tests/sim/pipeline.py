@@ -34,6 +34,8 @@ class Batch:
     send: Send
     sequence: int
     data: bytearray
+    is_acknowledged: bool = False
+    #: None also where the broker knows that it has the batch, but not where.
     offset: int | None = None
 
     @property
@@ -73,14 +75,18 @@ async def send_round(
         failed(batch, code, batch.partition in failed_partitions)
         failed_partitions[batch.partition] = None
 
-    for flight in flights:
-        rows = _rows(flight)
-        for batch in flight.batches:
+    responses = [(flight.batches, _rows(flight)) for flight in flights]
+    for together, rows in responses:
+        for batch in together:
             row = rows.get(batch.partition)
             if row is None:
                 fail(batch, -1)
             elif row.error_code == ErrorCode.NONE:
+                batch.is_acknowledged = True
                 batch.offset = row.base_offset
+            elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                # A retry of one of the last batches, after a restart that forgot all but the last.
+                batch.is_acknowledged = True
             else:
                 fail(batch, row.error_code)
     for batch in lost:

@@ -244,11 +244,11 @@ class TransactionalProducer(Reader):
             for partition in dict.fromkeys(batch.partition for batch in batches):
                 await self._add(partition)
         version = 11 if self._is_classic else 12
-        while unacknowledged := [batch for batch in batches if batch.offset is None]:
+        while unacknowledged := [batch for batch in batches if not batch.is_acknowledged]:
             await send_round(
                 self, self._transactional_id, unacknowledged, version, _ANSWER_S, self._failed
             )
-            if any(batch.offset is None for batch in batches):
+            if not all(batch.is_acknowledged for batch in batches):
                 await self.rest()
         for batch in batches:
             self._sequences[batch.partition] = batch.sequence + 1

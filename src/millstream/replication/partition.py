@@ -175,9 +175,8 @@ class Partition:
 
     def become(self, state: PartitionRecord, high_watermark: int) -> None:
         """Take on the role that `state` gives; `high_watermark` is what this broker last knew."""
-        if state.leader_epoch != self.state.leader_epoch:
-            # Another leader may have appended what was rejected here.
-            self._refusals = None
+        if self._refusals and state.leader_epoch != self.state.leader_epoch:
+            self._refusals.begin_epoch()
         self.state = state
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
@@ -269,8 +268,7 @@ class Partition:
                 self._refusals.check(header)
             appended = log.append_as_leader(batch, header, state.leader_epoch)
         except BrokerError as error:
-            self.rejected(header, error.code)
-            raise
+            raise self._told(header, error) from error
         if self._refusals:
             self._refusals.appended(header)
         for reader in self.readers:
@@ -286,6 +284,13 @@ class Partition:
                 self._durable.advance(self.durable_offset)
             self.advance_high_watermark()
         return appended
+
+    def _told(self, header: BatchHeader, error: BrokerError) -> BrokerError:
+        """What to tell the client of a batch that was not appended because of `error`."""
+        told = self._refusals.told(header, error) if self._refusals else error
+        if told is error:
+            self.rejected(header, error.code)
+        return told
 
     def rejected(
         self, header: BatchHeader, code: ErrorCode, *, by_coordinator: bool = False
@@ -306,7 +311,10 @@ class Partition:
         rejected was told."""
         if self._refusals:
             self._refusals.check(header)
-        self.log.check_first_batch(header)
+        try:
+            self.log.check_first_batch(header)
+        except BrokerError as error:
+            raise self._told(header, error) from error
 
     def append_marker(
         self,

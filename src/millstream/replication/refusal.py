@@ -12,7 +12,9 @@ may have been stored in other partitions: duplicates. A client that never retrie
 gets the sequence error, after as many batches as it may have had in flight.
 
 A producer is forgotten when the first batch was appended or rejected for good, when it has a new
-epoch, when a marker ends its transaction, and when the partition has another leader epoch.
+epoch, and when a marker ends its transaction. In a new leader epoch no batch has to wait any more:
+another leader may have appended the first one. But batches that were in flight behind the first may
+still arrive. If they are out of sequence then, they get the code of the first batch too.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ _RETRIED: Final = (
 class _Rejected:
     """The batch that has to come first."""
 
-    __slots__ = ("code", "epoch", "retries_left", "sequence")
+    __slots__ = ("code", "epoch", "is_awaited", "retries_left", "sequence")
 
     def __init__(self, epoch: int, sequence: int, code: ErrorCode) -> None:
         self.epoch = epoch
         self.sequence = sequence
         self.code = code
+        #: Whether later batches have to wait for it: it can't have been appended elsewhere.
+        self.is_awaited = True
         #: How many later batches are told `code`.
         self.retries_left = _IN_FLIGHT_MAX - 1 if code in _RETRIED else 0
 
@@ -67,18 +71,32 @@ class Refusals:
             return
         if header.producer_epoch > found.epoch:
             del self._rejected[header.producer_id]
-            return
-        if header.producer_epoch < found.epoch or not _is_after(header, found):
-            return
-        code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if found.retries_left:
-            found.retries_left -= 1
-            code = found.code
-        raise BrokerError(
-            code,
-            f"batch of producer {header.producer_id} with sequence {header.base_sequence} has to"
-            f" wait for sequence {found.sequence}, which was rejected",
-        )
+        elif found.is_awaited and header.producer_epoch == found.epoch and _is_after(header, found):
+            raise BrokerError(
+                self._next_code(found),
+                f"batch of producer {header.producer_id} with sequence {header.base_sequence} has"
+                f" to wait for sequence {found.sequence}, which was rejected",
+            )
+
+    def told(self, header: BatchHeader, error: BrokerError) -> BrokerError:
+        """Return what to tell the client of a batch that the log has not taken."""
+        found = self._rejected.get(header.producer_id)
+        is_gap = error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if found is None or not is_gap or header.producer_epoch != found.epoch:
+            return error
+        return BrokerError(self._next_code(found), error.message)
+
+    def _next_code(self, found: _Rejected) -> ErrorCode:
+        """Return what the next batch behind a rejected one is told."""
+        if not found.retries_left:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        found.retries_left -= 1
+        return found.code
+
+    def begin_epoch(self) -> None:
+        """Take note that the partition has another leader epoch."""
+        for rejected in self._rejected.values():
+            rejected.is_awaited = False
 
     def reject(self, header: BatchHeader, code: ErrorCode, *, by_coordinator: bool = False) -> None:
         """Take note of a batch that was not appended.
@@ -91,7 +109,12 @@ class Refusals:
         found = self._rejected.get(header.producer_id)
         if found is not None and found.epoch > header.producer_epoch:
             return
-        if found is not None and found.epoch == header.producer_epoch and _is_after(header, found):
+        if (
+            found is not None
+            and found.is_awaited
+            and found.epoch == header.producer_epoch
+            and _is_after(header, found)
+        ):
             return
         if code in _RETRIED or by_coordinator:
             self._rejected.pop(header.producer_id, None)
