@@ -8,7 +8,12 @@ from collections.abc import Iterable
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
-from telling import HOLD_POLL_SECONDS, POLL_SECONDS, Orders, Told
+from telling import HOLD_POLL_SECONDS, Orders, Told
+
+#: A poll returns at once where there are records, and outlasts a rebalance otherwise. kafka-python
+#: 3.0 never takes up its assignment where a poll of the leader ends while its SyncGroup, which it
+#: sent because there are new partitions, has no response yet.
+POLL_MS = 5000
 
 
 class Listener(ConsumerRebalanceListener):
@@ -50,7 +55,7 @@ def main() -> None:
     )
     consumer.subscribe([orders.topic], listener=Listener(told))
     while not orders.is_stopping:
-        found = consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
+        found = consumer.poll(timeout_ms=POLL_MS)
         for place, records in found.items():
             for record in records:
                 told.processed(place.partition, record.offset, record.value)
