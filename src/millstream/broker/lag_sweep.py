@@ -69,7 +69,7 @@ class _Told(NamedTuple):
 
 @dataclass(slots=True)
 class Memory:
-    """See the module's text."""
+    """What a sweep leaves to the next one: times of first unread records, and the last known values."""
 
     #: Positions that were not read to the end.
     told: dict[Position, _Told] = field(default_factory=dict)
