@@ -69,7 +69,7 @@ class _Told(NamedTuple):
 
 @dataclass(slots=True)
 class Memory:
-    """What a sweep leaves to the next one: times of first unread records, and the last known values."""
+    """What a sweep leaves to the next: times of first unread records, and last known values."""
 
     #: Positions that were not read to the end.
     told: dict[Position, _Told] = field(default_factory=dict)
