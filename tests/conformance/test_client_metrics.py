@@ -29,7 +29,10 @@ CONFIGS = "kafka.admin.ConfigCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
-BROKERS = [pytest.param(1, id="one broker"), pytest.param(3, id="three brokers")]
+BROKERS = [
+    pytest.param(1, id="one broker", marks=pytest.mark.soak),
+    pytest.param(3, id="three brokers"),
+]
 
 Brokers = list[BrokerProcess]
 Tool = Callable[..., str]

@@ -38,7 +38,8 @@ class Place:
         return [1] if self.cluster is None else [1, 2, 3]
 
 
-@pytest.fixture(scope="module", params=["one", "three"])
+#: On one broker `kafka_tools/test_parity.py` runs the same tools in `make test`.
+@pytest.fixture(scope="module", params=[pytest.param("one", marks=pytest.mark.soak), "three"])
 def place(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

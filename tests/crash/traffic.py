@@ -51,6 +51,8 @@ class Traffic:
         #: where the broker knew only that it has it.
         self.sent: dict[Target, int] = defaultdict(int)
         self.acknowledged: dict[Target, dict[int, int | None]] = defaultdict(dict)
+        #: Per partition: the highest offset that was acknowledged.
+        self._offsets: dict[Target, int] = defaultdict(lambda: -1)
         #: Per partition and key: the number of the last acknowledged value.
         self.last_of_key: dict[Target, dict[bytes, int]] = defaultdict(dict)
         self.failures: list[str] = []
@@ -107,6 +109,15 @@ class Traffic:
             self._producer.poll(0)
             time.sleep(_PAUSE_S)
 
+    def _known(self, target: Target, offset: int | None) -> int | None:
+        """The offset of a record, None where the broker knew only that it has the batch. Then
+        librdkafka counts up from -1, so that it seems to lie before earlier records."""
+        before = self._offsets[target]
+        if offset is None or offset <= before:
+            return None
+        self._offsets[target] = offset
+        return offset
+
     def _send(self, target: Target) -> None:
         number = self.sent[target]
         key = b"%d" % self._random.randrange(self._keys) if self._keys else None
@@ -114,9 +125,7 @@ class Traffic:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                offset = message.offset()
-                known = offset if offset is not None and offset >= 0 else None
-                self.acknowledged[target][number] = known
+                self.acknowledged[target][number] = self._known(target, message.offset())
                 if key is not None:
                     last = self.last_of_key[target]
                     last[key] = max(last.get(key, 0), number)

@@ -11,13 +11,14 @@ from harness.java import require_java
 from kafka_tools.runner import ToolRunner
 
 
-@pytest.fixture(scope="session")
+# Only as long as tests of this folder run: threads that tools leave behind cost time.
+@pytest.fixture(scope="package")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolRunner]:
     with ToolRunner(tmp_path_factory.mktemp("tools")) as runner:
         yield runner
 
 
-@pytest.fixture(scope="session", params=[ONE, THREE])
+@pytest.fixture(scope="package", params=[ONE, THREE])
 def brokers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Brokers]:

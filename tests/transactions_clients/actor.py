@@ -191,6 +191,8 @@ class TransactionalProducer:
         return outcome
 
     def _abort(self) -> None:
+        # Records that were never sent make librdkafka fail the next transaction as well.
+        self._producer.flush(_CALL_SECONDS_MAX)
         try:
             self._producer.abort_transaction(_CALL_SECONDS_MAX)
         except KafkaException:
