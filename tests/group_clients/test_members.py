@@ -24,7 +24,7 @@ from harness.brokers import COUNT_NAMES, ONE, THREE, Brokers, started
 from harness.seed import choose_seed
 
 QUICK = Plan(
-    members=3, partitions=6, records_per_second=100, session_ms=2500, settle_seconds_max=90
+    members=3, partitions=6, records_per_second=100, session_ms=4000, settle_seconds_max=90
 )
 #: With time for members to start beside three brokers: a JVM keeps others from their heartbeats.
 QUICK_ON_THREE = replace(QUICK, session_ms=6000)
