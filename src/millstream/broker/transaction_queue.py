@@ -41,7 +41,9 @@ class TransactionalRequest(Protocol):
     size: int
 
     def ask(self, decided: Callable[[], None]) -> None:
-        """Ask the coordinator about what it has not admitted; `decided` may be called at once."""
+        """Have the coordinator admit the partitions that are new to the transaction.
+
+        `decided` is called once it has decided, perhaps before this returns."""
         ...
 
     def keep(self, leave: Callable[[], None]) -> None:

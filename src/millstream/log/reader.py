@@ -398,7 +398,7 @@ def resume(segment: Segment, interval: int) -> None:
 
 
 class Readable(Protocol):
-    """A log, as far as those who read from its files need it."""
+    """The part of a log that readers of its files use."""
 
     def read_failed(self, error: OSError) -> BrokerError:
         """Take note that the disk failed; returns what to raise."""

@@ -62,7 +62,7 @@ def _describe(topic: TopicRecord, first: int, end: int, context: Context) -> _To
     row = _Topic(name=topic.name, topic_id=topic.topic_id, is_internal=is_internal(topic.name))
     for number in range(first, end):
         state = topic.partitions[number]
-        # One whose disk is away had everything, but can't be elected with what it has now.
+        # A replica without its recorded disk lacks committed records and can't be elected.
         eligible = [each for each in state.elr if in_sync.has_disk(state, each, directories)]
         away = [each for each in state.elr if each not in eligible]
         row.partitions.append(

@@ -1,4 +1,4 @@
-"""One client instance, and the bounded cache of them: what it is to push, and when it may. Pure.
+"""Client instances: what each one has to push and when it may push. The cache is bounded. Pure.
 
 An instance is known by its id. A client gets it from the first broker that it asks, and keeps it.
 Another broker may first meet the id in a push, because the client has moved. That broker computes

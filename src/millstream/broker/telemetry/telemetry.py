@@ -197,7 +197,7 @@ class Telemetry:
             self.series.expire_by(_text(instance_id), expires_at)
 
     def _instance(self, instance_id: bytes, context: Context) -> ClientInstance:
-        """Return the instance with what it is to push now; other brokers may have begun it."""
+        """Return the instance with its present subscription. Another broker may have created it."""
         peer = context.peer
         instance = self._instances.use(instance_id)
         if instance is None or instance.version < self._version:
