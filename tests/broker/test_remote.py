@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from millstream.broker.remote_admission import Desks, Question, Questions
+from millstream.broker.remote_admission import Desks, Question, Questions, WaitingQuestions
 from millstream.broker.remote_marker import Deliveries, Delivery, Markers
 from millstream.coordination.effects import Producer
 from millstream.coordination.ticket import Ticket
@@ -123,7 +123,7 @@ def test_a_remote_desk_answers_as_the_own_one(
     links: Any = FakeLinks()
     answers = Answers()
     own: Any = None
-    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links).of("x")
+    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links, links).of("x")
     desk.verify_partitions("x", Producer(7, 3), [A0, A1], answers.ticket("x"))
     ((broker_id, item),) = links.put_items
     assert broker_id == OTHER
@@ -134,10 +134,10 @@ def test_a_remote_desk_answers_as_the_own_one(
 def test_who_coordinates() -> None:
     links: Any = FakeLinks()
     own: Any = object()
-    assert Desks(OWN, catalog(TRANSACTIONS_TOPIC, OWN), own, links).of("x") is own
+    assert Desks(OWN, catalog(TRANSACTIONS_TOPIC, OWN), own, links, links).of("x") is own
     for absent in (catalog(TRANSACTIONS_TOPIC, NO_LEADER), catalog("another")):
         answers = Answers()
-        desk = Desks(OWN, absent, own, links).of("x")
+        desk = Desks(OWN, absent, own, links, links).of("x")
         desk.add_partitions("x", Producer(7, 3), [A0], 2, answers.ticket("x"))
         assert answers.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert links.put_items == []
@@ -188,3 +188,18 @@ def test_where_markers_go() -> None:
         "2": ErrorCode.LEADER_NOT_AVAILABLE,
         "3": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
+
+
+def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
+    links: Any = FakeLinks()
+    waiting: Any = FakeLinks()
+    own: Any = None
+    answers = Answers()
+    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links, waiting).of("x")
+    desk.add_partitions_after_end("x", Producer(7, 3), [A0], 2, answers.ticket("x"), 0.5)
+    assert links.put_items == []
+    ((broker_id, item),) = waiting.put_items
+    assert broker_id == OTHER
+    assert WaitingQuestions().request([item]).wait_ms == 500
+    item.ticket.deliver({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    assert answers.got == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}

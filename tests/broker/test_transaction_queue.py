@@ -120,7 +120,8 @@ class HeldDesk:
         self._is_open = False
         #: Those that were not answered, oldest first.
         self.questions: list[Callable[[ErrorCode], None]] = []
-        self.ended: list[Callable[[], None]] = []
+        #: Questions that wait for the end of the transaction before.
+        self.after_end: list[Callable[[], None]] = []
 
     def open(self) -> None:
         """Let all through from now on; of those that wait the newest first."""
@@ -165,9 +166,18 @@ class HeldDesk:
 
     def flush(self, transactional_id: str) -> None: ...
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
-        self.ended.append(callback)
-        return True
+    def add_partitions_after_end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        version: int,
+        ticket: Ticket,
+        wait_s: float,
+    ) -> None:
+        self.after_end.append(
+            lambda: self.add_partitions(transactional_id, producer, partitions, version, ticket)
+        )
 
 
 class Stage:
@@ -264,9 +274,9 @@ def test_a_request_does_not_overtake_one_that_has_to_ask_again(stage: Stage) -> 
     stage.send(stage.request(0), stage.request(0))
     if not stage.is_classic:
         stage.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        assert len(stage.desk.ended) == 1
+        assert len(stage.desk.after_end) == 1
         stage.open()
-        stage.scene.brokers.ask(stage.desk.ended[0])
+        stage.scene.brokers.ask(stage.desk.after_end[0])
     else:
         stage.open()
     assert stage.receive(2) == [[0], [0]]

@@ -7,8 +7,8 @@ transaction in a partition is admitted by the coordinator: it says whether the p
 partition, further batches of the same epoch need no admission.
 
 A producer of version 2 begins its next transaction as soon as the one before is decided, and its
-markers may still be on their way. Then the coordinator is asked again when they have arrived, for a
-while: clients rest much longer before they retry.
+markers may still be on their way. Then the coordinator is asked again, and waits for the markers:
+clients rest much longer before they retry.
 
 The coordinator's answer may have to wait; by then the transaction may have ended, and its marker
 may have been written. So a batch is appended only if the partition is led in the same epoch as when
@@ -35,9 +35,8 @@ _Codes = dict[TopicPartition, ErrorCode]
 
 #: Longest wait for the markers of the transaction before.
 _ENDING_S_MAX: Final = 1.0
-#: Rests before a coordinator on another broker is asked again: the first, and the longest. Markers
-#: usually take a few milliseconds.
-_REST_S_MIN: Final = 0.001
+#: How much longer each rest is before the coordinator is asked again, and the longest.
+_REST_S_STEP: Final = 0.001
 _REST_S_MAX: Final = 0.02
 
 #: The coordinator can't say just now, or could not be asked.
@@ -89,7 +88,7 @@ class Admission:
         self._default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         #: By the loop's clock; set when the transaction before is first found not to have ended.
         self._wait_until: float | None = None
-        self._rest_s = _REST_S_MIN
+        self._rest_s = 0.0
 
     def waive(self) -> None:
         """Admit everything: the broker is set not to ask."""
@@ -123,14 +122,18 @@ class Admission:
 
         def refused(code: ErrorCode) -> None:
             if code == ErrorCode.CONCURRENT_TRANSACTIONS and adds and self._has_time():
-                self._after_ending(desk, lambda: self.ask(producer, partitions, then, adds=adds))
+                self._ask_again(lambda: self.ask(producer, partitions, then, adds=adds))
                 return
             self._codes = dict.fromkeys(names, code)
             then()
 
         ticket = Ticket(decided, refused)
         transactional_id = self._transactional_id
-        if adds:
+        if adds and self._wait_until is not None:
+            desk.add_partitions_after_end(
+                transactional_id, producer, names, BUMPING_VERSION, ticket, self._time_left_s
+            )
+        elif adds:
             desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, ticket)
         else:
             desk.verify_partitions(transactional_id, producer, names, ticket)
@@ -143,24 +146,19 @@ class Admission:
             self._wait_until = now + _ENDING_S_MAX
         return now < self._wait_until
 
-    def _after_ending(self, desk: Desk, ask_again: Callable[[], None]) -> None:
-        """When the transaction before has ended, or it took too long."""
-        is_done = False
-
-        def once() -> None:
-            nonlocal is_done
-            if not is_done:
-                is_done = True
-                timer.cancel()
-                ask_again()
-
+    @property
+    def _time_left_s(self) -> float:
         assert self._wait_until is not None
-        loop = asyncio.get_running_loop()
-        timer = loop.call_at(self._wait_until, once)
-        if not desk.when_ended(self._transactional_id, once):
-            timer.cancel()
-            timer = loop.call_later(self._rest_s, once)
-            self._rest_s = min(2 * self._rest_s, _REST_S_MAX)
+        return max(self._wait_until - asyncio.get_running_loop().time(), 0.0)
+
+    def _ask_again(self, ask: Callable[[], None]) -> None:
+        """Ask once more. The coordinator waits for the transaction that is ending; rests in between
+        are for a coordinator that does not."""
+        if not self._rest_s:
+            ask()
+        else:
+            asyncio.get_running_loop().call_later(self._rest_s, ask)
+        self._rest_s = min(self._rest_s + _REST_S_STEP, _REST_S_MAX)
 
     def check(self, partition: Partition, producer: Producer) -> None:
         """Raise unless a batch of the producer's transaction may be appended now."""

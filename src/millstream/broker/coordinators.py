@@ -10,7 +10,7 @@ from millstream.broker import feature, group_override, options
 from millstream.broker.config import BrokerConfig
 from millstream.broker.link import Links
 from millstream.broker.marker import LocalMarkers
-from millstream.broker.remote_admission import Desks, Question, Questions
+from millstream.broker.remote_admission import Desks, Question, Questions, WaitingQuestions
 from millstream.broker.remote_marker import Deliveries, Delivery, Markers
 from millstream.env.clock import Clock
 from millstream.env.network import Network
@@ -28,7 +28,15 @@ from millstream.transactions.shards import Shards as TransactionShards
 class Coordinators:
     """Run between `start` and `stop`. Event loop only."""
 
-    __slots__ = ("_admission_links", "_marker_links", "desks", "groups", "markers", "transactions")
+    __slots__ = (
+        "_admission_links",
+        "_marker_links",
+        "_waiting_links",
+        "desks",
+        "groups",
+        "markers",
+        "transactions",
+    )
 
     def __init__(
         self,
@@ -42,9 +50,13 @@ class Coordinators:
     ) -> None:
         node_id, image = config.node_id, catalog.image
         listener, client_id = config.inter_broker_listener, f"broker-{node_id}"
-        # Markers wait for replicas, and admissions must not wait behind them.
+        # Markers wait for replicas, and some admissions for the end of a transaction. Other
+        # admissions must not wait behind them.
         self._admission_links: Links[Question] = Links(
             Questions(), network, listener, client_id, image
+        )
+        self._waiting_links: Links[Question] = Links(
+            WaitingQuestions(), network, listener, client_id, image
         )
         self._marker_links: Links[Delivery] = Links(
             Deliveries(), network, listener, client_id, image
@@ -62,7 +74,9 @@ class Coordinators:
                 options.transaction_options(config),
             )
         )
-        self.desks = Desks(node_id, catalog, self.transactions, self._admission_links)
+        self.desks = Desks(
+            node_id, catalog, self.transactions, self._admission_links, self._waiting_links
+        )
 
     def start(self, config: BrokerConfig, image: ClusterImage) -> None:
         shards, configs = self.groups.shards, image.group_configs
@@ -74,6 +88,7 @@ class Coordinators:
     def follow(self, config: BrokerConfig, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed. To be called after the partitions have followed."""
         self._admission_links.follow(image, delta)
+        self._waiting_links.follow(image, delta)
         self._marker_links.follow(image, delta)
         shards = self.groups.shards
         shards.follow(image, delta)
@@ -105,4 +120,5 @@ class Coordinators:
         await self.transactions.shards.stop()
         await self.groups.shards.stop()
         self._admission_links.close()
+        self._waiting_links.close()
         self._marker_links.close()

@@ -3,7 +3,8 @@
 A `Desk` is where partitions are added to a transaction or verified; the coordinator of this broker
 is one. `Desks` finds that of a transactional id: the leader of its partition of the transactions
 topic, as far as this broker knows. Other brokers are asked by AddPartitionsToTxn in the form that
-brokers use among themselves, for many transactions at once.
+brokers use among themselves, for many transactions at once; by AddPartitionsAfterEnd where the
+coordinator is to wait for a transaction that is ending.
 
 Errors are the coordinator's own; NETWORK_EXCEPTION if it could not be asked or did not answer, and
 COORDINATOR_NOT_AVAILABLE if nobody coordinates the id just now.
@@ -11,8 +12,8 @@ COORDINATOR_NOT_AVAILABLE if nobody coordinates the id just now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from millstream.broker.link import Conversation, Links, known_code
 from millstream.coordination.effects import Producer
@@ -24,11 +25,16 @@ from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.transactions.coordinator import Coordinator
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.wire.messages.add_partitions_after_end import (
+    AddPartitionsAfterEndRequest,
+    AddPartitionsAfterEndResponse,
+)
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     TxnTopic,
 )
+from millstream.wire.schema import Message
 
 
 class Desk(Protocol):
@@ -51,12 +57,17 @@ class Desk(Protocol):
         ticket: Ticket,
     ) -> None: ...
 
-    def flush(self, transactional_id: str) -> None: ...
+    def add_partitions_after_end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        version: int,
+        ticket: Ticket,
+        wait_s: float,
+    ) -> None: ...
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
-        """Call `callback` when the id has no transaction that is ending. False, and no call, where
-        that can't be known: the coordinator has to be asked again."""
-        ...
+    def flush(self, transactional_id: str) -> None: ...
 
 
 class Question(NamedTuple):
@@ -67,35 +78,30 @@ class Question(NamedTuple):
     partitions: Sequence[TopicPartition]
     adds: bool
     ticket: Ticket
+    #: How long the coordinator may wait for a transaction that is ending: `WaitingQuestions` only.
+    wait_ms: int = 0
 
 
 class Questions(Conversation[Question]):
     """The `Conversation` about transactions."""
 
     version = 5
-    response = AddPartitionsToTxnResponse
+    response: ClassVar[type[Message]] = AddPartitionsToTxnResponse
 
-    def request(self, items: Sequence[Question]) -> AddPartitionsToTxnRequest:
-        return AddPartitionsToTxnRequest(
-            transactions=[
-                AddPartitionsToTxnRequest.Transaction(
-                    transactional_id=item.transactional_id,
-                    producer_id=item.producer.producer_id,
-                    producer_epoch=item.producer.epoch,
-                    verify_only=not item.adds,
-                    topics=_by_topic(item.partitions),
-                )
-                for item in items
-            ]
-        )
+    def request(self, items: Sequence[Question]) -> Message:
+        return AddPartitionsToTxnRequest(transactions=[_row(item) for item in items])
 
     def answer(self, items: Sequence[Question], response: Any) -> None:
-        """Rows come in the order of the questions."""
-        rows = response.results_by_transaction
         if response.error_code:
             for item in items:
                 self.fail(item, known_code(response.error_code))
-            return
+        else:
+            self._answer_rows(items, response.results_by_transaction)
+
+    def _answer_rows(
+        self, items: Sequence[Question], rows: Sequence[AddPartitionsToTxnResponse.Transaction]
+    ) -> None:
+        """Rows come in the order of the questions."""
         for place, item in enumerate(items):
             row = rows[place] if place < len(rows) else None
             codes = _codes(row) if row is not None else {}
@@ -108,18 +114,41 @@ class Questions(Conversation[Question]):
         item.ticket.fail(code)
 
 
+class WaitingQuestions(Questions):
+    """The same, where the coordinator waits for transactions that are ending."""
+
+    version = 0
+    response = AddPartitionsAfterEndResponse
+
+    def request(self, items: Sequence[Question]) -> Message:
+        return AddPartitionsAfterEndRequest(
+            wait_ms=max(item.wait_ms for item in items),
+            transactions=[_row(item) for item in items],
+        )
+
+    def answer(self, items: Sequence[Question], response: Any) -> None:
+        self._answer_rows(items, response.results_by_transaction)
+
+
 class Desks:
     """Finds desks. Event loop only."""
 
-    __slots__ = ("_catalog", "_links", "_local", "_node_id")
+    __slots__ = ("_catalog", "_links", "_local", "_node_id", "_waiting_links")
 
     def __init__(
-        self, node_id: int, catalog: Catalog, local: Coordinator, links: Links[Question]
+        self,
+        node_id: int,
+        catalog: Catalog,
+        local: Coordinator,
+        links: Links[Question],
+        waiting_links: Links[Question],
     ) -> None:
+        """`waiting_links` are for questions that may wait; no other may wait behind them."""
         self._node_id = node_id
         self._catalog = catalog
         self._local = local
         self._links = links
+        self._waiting_links = waiting_links
 
     def of(self, transactional_id: str) -> Desk:
         topic = self._catalog.image.topic(TRANSACTIONS_TOPIC)
@@ -128,17 +157,18 @@ class Desks:
             leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
         if leader == self._node_id:
             return self._local
-        return _RemoteDesk(leader, self._links)
+        return _RemoteDesk(leader, self._links, self._waiting_links)
 
 
 class _RemoteDesk:
     """The coordinator on another broker, or none."""
 
-    __slots__ = ("_leader", "_links")
+    __slots__ = ("_leader", "_links", "_waiting_links")
 
-    def __init__(self, leader: int, links: Links[Question]) -> None:
+    def __init__(self, leader: int, links: Links[Question], waiting_links: Links[Question]) -> None:
         self._leader = leader
         self._links = links
+        self._waiting_links = waiting_links
 
     def add_partitions(
         self,
@@ -149,6 +179,20 @@ class _RemoteDesk:
         ticket: Ticket,
     ) -> None:
         self._ask(Question(transactional_id, producer, partitions, True, _unanimous(ticket)))
+
+    def add_partitions_after_end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        version: int,
+        ticket: Ticket,
+        wait_s: float,
+    ) -> None:
+        wait_ms = max(int(wait_s * 1000), 1)
+        ticket = _unanimous(ticket)
+        question = Question(transactional_id, producer, partitions, True, ticket, wait_ms)
+        self._ask(question)
 
     def verify_partitions(
         self,
@@ -162,14 +206,13 @@ class _RemoteDesk:
     def _ask(self, question: Question) -> None:
         if self._leader == NO_LEADER:
             question.ticket.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif question.wait_ms:
+            self._waiting_links.put(self._leader, question)
         else:
             self._links.put(self._leader, question)
 
     def flush(self, transactional_id: str) -> None:
         """It leaves at the end of this turn of the loop, together with others."""
-
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
-        return False
 
 
 def _unanimous(ticket: Ticket) -> Ticket:
@@ -184,6 +227,16 @@ def _unanimous(ticket: Ticket) -> Ticket:
             ticket.deliver(codes)
 
     return Ticket(deliver, ticket.fail)
+
+
+def _row(question: Question) -> AddPartitionsToTxnRequest.Transaction:
+    return AddPartitionsToTxnRequest.Transaction(
+        transactional_id=question.transactional_id,
+        producer_id=question.producer.producer_id,
+        producer_epoch=question.producer.epoch,
+        verify_only=not question.adds,
+        topics=_by_topic(question.partitions),
+    )
 
 
 def _by_topic(partitions: Sequence[TopicPartition]) -> list[TxnTopic]:

@@ -19,6 +19,7 @@ from millstream.coordination.effects import Effects, Producer
 from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
+from millstream.transactions.end_wait import EndWait
 from millstream.transactions.shard import Shard
 from millstream.transactions.shards import Shards
 from millstream.transactions.state import NO_TIMEOUT_MS, End, Transaction
@@ -110,6 +111,23 @@ class Coordinator:
             return
         shard.act(transaction, effects)
 
+    def add_partitions_after_end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        version: int,
+        ticket: Ticket,
+        wait_s: float,
+    ) -> None:
+        """Like `add_partitions`, but wait up to `wait_s` for a transaction that is ending."""
+
+        def add() -> None:
+            self.add_partitions(transactional_id, producer, partitions, version, ticket)
+            self.flush(transactional_id)
+
+        EndWait(self, wait_s).add(transactional_id, add)
+
     def verify_partitions(
         self,
         transactional_id: str,
@@ -151,19 +169,18 @@ class Coordinator:
             return
         shard.act(transaction, effects)
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> bool:
-        """Call `callback` when the id has no transaction that is ending: at once, if it has none
-        now. Return True, as this coordinator will know."""
+    def is_ending(self, transactional_id: str) -> bool:
+        """Whether the id has a transaction that is decided, and some partitions have no marker."""
         try:
-            shard, transaction = self._find(transactional_id)
+            _, transaction = self._find(transactional_id)
         except BrokerError:
-            callback()
-            return True
-        if transaction.marker is None:
-            callback()
-        else:
-            shard.when_ended(transactional_id, callback)
-        return True
+            return False
+        return transaction.marker is not None
+
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` when the transaction that is ending has ended, or when the id moves to
+        another broker. Return a function that cancels this."""
+        return self.shards.of(transactional_id).when_ended(transactional_id, callback)
 
     # Administration
 

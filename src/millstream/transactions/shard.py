@@ -68,7 +68,7 @@ class Shard(shard.Shard):
         #: Rounds of markers by transactional id.
         self._markings: dict[str, Marking] = {}
         #: Who waits for a transaction to be complete, by transactional id.
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._waiting: dict[str, dict[Callable[[], None], None]] = {}
 
     def replay(self) -> shard.Replay:
         return Replay(self)
@@ -141,10 +141,19 @@ class Shard(shard.Shard):
         stats.committed += transaction.state is State.COMPLETE_COMMIT
         stats.aborted += transaction.state is State.COMPLETE_ABORT
 
-    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the transaction that is ending has ended, or that won't be
-        known here."""
-        self._waiting.setdefault(transactional_id, []).append(callback)
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` when the transaction that is ending has ended, or when the shard is
+        closed. Return a function that cancels this."""
+        waiting = self._waiting.setdefault(transactional_id, {})
+        waiting[callback] = None
+        return lambda: self._stop_waiting(transactional_id, callback)
+
+    def _stop_waiting(self, transactional_id: str, callback: Callable[[], None]) -> None:
+        waiting = self._waiting.get(transactional_id)
+        if waiting is not None:
+            waiting.pop(callback, None)
+            if not waiting:
+                del self._waiting[transactional_id]
 
     def _call_waiting(self, transactional_id: str) -> None:
         for callback in self._waiting.pop(transactional_id, ()):

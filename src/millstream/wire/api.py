@@ -107,6 +107,7 @@ class ApiKey(IntEnum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
     DESCRIBE_BACKLOG = 20_000
+    ADD_PARTITIONS_AFTER_END = 20_001
 
 
 #: Far above Kafka's keys, which count up from 0.

@@ -7,6 +7,7 @@ from typing import Any, Final
 from millstream.broker.dispatch import Api, ApiTable, Handler
 from millstream.broker.handlers import (
     add_offsets_to_txn,
+    add_partitions_after_end,
     add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
@@ -62,6 +63,10 @@ from millstream.broker.metrics import Metrics
 from millstream.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
+)
+from millstream.wire.messages.add_partitions_after_end import (
+    AddPartitionsAfterEndRequest,
+    AddPartitionsAfterEndResponse,
 )
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -261,6 +266,11 @@ ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
         describe_topic_partitions.handle,
     ),
     (DescribeBacklogRequest, DescribeBacklogResponse, describe_backlog.handle),
+    (
+        AddPartitionsAfterEndRequest,
+        AddPartitionsAfterEndResponse,
+        add_partitions_after_end.handle,
+    ),
 )
 
 

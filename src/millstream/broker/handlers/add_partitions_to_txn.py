@@ -16,6 +16,7 @@ from millstream.broker.topic import is_internal
 from millstream.coordination.effects import Producer
 from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicPartition
+from millstream.transactions.end_wait import EndWait
 from millstream.transactions.state import BUMPING_VERSION
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -26,41 +27,47 @@ from millstream.wire.messages.add_partitions_to_txn import (
 
 _Transaction = AddPartitionsToTxnRequest.Transaction
 _Codes = dict[TopicPartition, ErrorCode]
-_BATCHED_SINCE = 4
+BATCHED_SINCE = 4
 _FENCED_SINCE = 2
 
 
 def handle(request: AddPartitionsToTxnRequest, context: Context) -> Answer:
     response = AddPartitionsToTxnResponse()
     gathering = Gathering(response)
-    if context.version < _BATCHED_SINCE:
+    if context.version < BATCHED_SINCE:
         only = _Transaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        _handle_one(only, response.results_by_topic_v3_and_below, gathering, context)
+        rows = response.results_by_topic_v3_and_below
+        add_to_transaction(only, context.version, rows, gathering, context)
     for transaction in request.transactions:
         row = AddPartitionsToTxnResponse.Transaction(transactional_id=transaction.transactional_id)
         response.results_by_transaction.append(row)
-        _handle_one(transaction, row.topic_results, gathering, context)
+        add_to_transaction(transaction, context.version, row.topic_results, gathering, context)
     return gathering.finish()
 
 
-def _handle_one(
+def add_to_transaction(
     transaction: _Transaction,
+    version: int,
     rows: list[TxnTopicResult],
     gathering: Gathering,
     context: Context,
+    end_wait: EndWait | None = None,
 ) -> None:
-    """Fill the rows of one transaction, once what they say is committed."""
+    """Add to one transaction, or verify; fill its rows once what they say is committed.
+
+    `end_wait` is for requests that wait for transactions that are ending.
+    """
     partitions = [
         TopicPartition(topic.name, number)
         for topic in transaction.topics
         for number in topic.partitions
     ]
-    refused = _refused(partitions, context)
+    refused = _refused(partitions, version, context)
     if refused:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         _fill(rows, transaction.topics, codes)
@@ -70,23 +77,30 @@ def _handle_one(
             rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE)
         ),
         lambda code: _fill(
-            rows, transaction.topics, dict.fromkeys(partitions, _told(code, context))
+            rows, transaction.topics, dict.fromkeys(partitions, _told(code, version))
         ),
     )
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
-    transactions = context.services.transactions
+    transactions, transactional_id = context.services.transactions, transaction.transactional_id
     if transaction.verify_only:
-        transactions.verify_partitions(transaction.transactional_id, producer, partitions, ticket)
-    else:
-        version = BUMPING_VERSION if context.version >= _BATCHED_SINCE else 0
+        transactions.verify_partitions(transactional_id, producer, partitions, ticket)
+        return
+
+    def add() -> None:
+        transaction_version = BUMPING_VERSION if version >= BATCHED_SINCE else 0
         transactions.add_partitions(
-            transaction.transactional_id, producer, partitions, version, ticket
+            transactional_id, producer, partitions, transaction_version, ticket
         )
 
+    if end_wait is None:
+        add()
+    else:
+        end_wait.add(transactional_id, add)
 
-def _refused(partitions: Sequence[TopicPartition], context: Context) -> _Codes:
+
+def _refused(partitions: Sequence[TopicPartition], version: int, context: Context) -> _Codes:
     image = context.services.catalog.image
-    is_client = context.version < _BATCHED_SINCE
+    is_client = version < BATCHED_SINCE
     codes: _Codes = {}
     for each in partitions:
         topic = image.topic(each.topic)
@@ -113,7 +127,7 @@ def _fill(rows: list[TxnTopicResult], topics: Sequence[TxnTopic], codes: _Codes)
     ]
 
 
-def _told(code: ErrorCode, context: Context) -> ErrorCode:
-    if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    if code == ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

@@ -1,0 +1,34 @@
+"""AddPartitionsAfterEnd: version 0. Between brokers; see `broker.admission`.
+
+The response leaves when each of its transactions was decided. That is bounded by `_WAIT_S_MAX`, as
+later requests of the same connection wait behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.broker.answer import Answer, Gathering
+from millstream.broker.context import Context
+from millstream.broker.handlers.add_partitions_to_txn import BATCHED_SINCE, add_to_transaction
+from millstream.transactions.end_wait import EndWait
+from millstream.wire.messages.add_partitions_after_end import (
+    AddPartitionsAfterEndRequest,
+    AddPartitionsAfterEndResponse,
+)
+from millstream.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+
+_WAIT_S_MAX: Final = 0.02
+
+
+def handle(request: AddPartitionsAfterEndRequest, context: Context) -> Answer:
+    response = AddPartitionsAfterEndResponse()
+    gathering = Gathering(response)
+    end_wait = EndWait(context.services.transactions, min(request.wait_ms / 1000, _WAIT_S_MAX))
+    for transaction in request.transactions:
+        row = AddPartitionsToTxnResponse.Transaction(transactional_id=transaction.transactional_id)
+        response.results_by_transaction.append(row)
+        add_to_transaction(
+            transaction, BATCHED_SINCE, row.topic_results, gathering, context, end_wait
+        )
+    return gathering.finish()

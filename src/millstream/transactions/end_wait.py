@@ -1,0 +1,73 @@
+"""Waiting, for a limited time, until transactions have ended.
+
+A producer of transaction version 2 begins its next transaction as soon as the one before is
+decided, while the markers are still on their way. Its requests wait for that here, rather than
+being rejected and sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+#: How long the others of a group wait once one of their transactions has ended.
+_AFTER_FIRST_S: Final = 0.001
+
+
+class Endings(Protocol):
+    """Knows which transactions are ending: the transaction coordinator."""
+
+    def is_ending(self, transactional_id: str) -> bool: ...
+
+    def when_ended(
+        self, transactional_id: str, callback: Callable[[], None]
+    ) -> Callable[[], None]: ...
+
+
+class _Waiting(NamedTuple):
+    act: Callable[[], None]
+    cancel: Callable[[], None]
+
+
+class EndWait:
+    """A group of actions that have one deadline. Each waits for one transaction to end.
+
+    The actions of a group share a response. So the deadline moves up once the first transaction
+    has ended: the response must not wait long for a transaction that takes its time.
+    Event loop only.
+    """
+
+    __slots__ = ("_endings", "_timer", "_waiting")
+
+    def __init__(self, endings: Endings, wait_s: float) -> None:
+        self._endings = endings
+        self._waiting: dict[Callable[[], None], _Waiting] = {}
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._give_up)
+
+    def add(self, transactional_id: str, act: Callable[[], None]) -> None:
+        """Call `act` once: when the transaction has ended or the time is up, perhaps at once."""
+        if not self._endings.is_ending(transactional_id):
+            self._move_deadline()
+            act()
+            return
+
+        def ended() -> None:
+            del self._waiting[ended]
+            self._move_deadline()
+            act()
+
+        cancel = self._endings.when_ended(transactional_id, ended)
+        self._waiting[ended] = _Waiting(act, cancel)
+
+    def _move_deadline(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = min(self._timer.when(), loop.time() + _AFTER_FIRST_S)
+        self._timer.cancel()
+        self._timer = loop.call_at(deadline, self._give_up)
+
+    def _give_up(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for act, cancel in waiting.values():
+            cancel()
+            act()

@@ -1,0 +1,78 @@
+"""Actions that wait until transactions have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from millstream.transactions.end_wait import EndWait
+
+LONG_S = 90.0
+
+
+class FakeEndings:
+    """Transactions that end when the test says so."""
+
+    def __init__(self, *ending: str) -> None:
+        self.callbacks: dict[str, list[Callable[[], None]]] = {name: [] for name in ending}
+
+    def is_ending(self, transactional_id: str) -> bool:
+        return transactional_id in self.callbacks
+
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> Callable[[], None]:
+        callbacks = self.callbacks[transactional_id]
+        callbacks.append(callback)
+        return lambda: callbacks.remove(callback)
+
+    def end(self, transactional_id: str) -> None:
+        for callback in self.callbacks.pop(transactional_id):
+            callback()
+
+
+def test_nothing_waits_for_a_transaction_that_is_not_ending() -> None:
+    async def main() -> None:
+        acted: list[str] = []
+        EndWait(FakeEndings(), LONG_S).add("x", lambda: acted.append("x"))
+        assert acted == ["x"]
+
+    asyncio.run(main())
+
+
+def test_each_waits_for_its_own_transaction() -> None:
+    async def main() -> None:
+        endings = FakeEndings("x", "y")
+        acted: list[str] = []
+        wait = EndWait(endings, LONG_S)
+        for name in "xy":
+            wait.add(name, lambda name=name: acted.append(name))  # type: ignore[misc]
+        assert acted == []
+        endings.end("y")
+        assert acted == ["y"]
+        endings.end("x")
+        assert acted == ["y", "x"]
+
+    asyncio.run(main())
+
+
+def test_after_the_time_nobody_waits_and_nothing_is_left_behind() -> None:
+    async def main() -> None:
+        endings = FakeEndings("x")
+        acted = asyncio.Event()
+        EndWait(endings, 0.001).add("x", acted.set)
+        await asyncio.wait_for(acted.wait(), LONG_S)
+        assert endings.callbacks == {"x": []}
+
+    asyncio.run(main())
+
+
+def test_a_response_does_not_wait_long_for_the_slowest_transaction() -> None:
+    async def main() -> None:
+        endings = FakeEndings("fast", "slow")
+        acted = asyncio.Event()
+        wait = EndWait(endings, 10 * LONG_S)
+        wait.add("fast", lambda: None)
+        wait.add("slow", acted.set)
+        endings.end("fast")
+        await asyncio.wait_for(acted.wait(), LONG_S)
+
+    asyncio.run(main())
