@@ -87,20 +87,26 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("then", "code"),
+    ("adds", "then", "code"),
     [
-        (partition_with(marker_offset=9), None),
-        (partition_with(marker_offset=10), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (partition_with(leader_epoch=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (True, partition_with(marker_offset=9), None),
+        # Of the transaction before: one of this transaction would have a later epoch.
+        (True, partition_with(marker_offset=10), None),
+        (True, partition_with(leader_epoch=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (False, partition_with(marker_offset=9), None),
+        (False, partition_with(marker_offset=10), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (False, partition_with(leader_epoch=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
 def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(
-    tmp_path: Path, then: Any, code: ErrorCode | None
+    tmp_path: Path, adds: bool, then: Any, code: ErrorCode | None
 ) -> None:
     async def body(home: CoordinatorHome, producer: Producer) -> None:
         home.markers.sent[0][3].deliver(None)
+        if not adds:
+            home.coordinator.add_partitions("x", producer, [A], 2, home.ticket("added"))
         admission = Admission(lambda _: home.coordinator, "x")
-        admission.ask(producer, [PARTITION], lambda: None, adds=True)
+        admission.ask(producer, [PARTITION], lambda: None, adds=adds)
         if code is None:
             admission.check(then, producer)
             return

@@ -203,3 +203,16 @@ def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
     assert WaitingQuestions().request([item]).wait_ms == 500
     item.ticket.deliver({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
     assert answers.got == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+def test_who_had_to_wait_is_expected_to_wait_again() -> None:
+    links: Any = FakeLinks()
+    waiting: Any = FakeLinks()
+    own: Any = None
+    desks = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links, waiting)
+    ticket = Answers().ticket("x")
+    desks.of("x").add_partitions_after_end("x", Producer(7, 3), [A0], 2, ticket, 0.5)
+    desks.of("x").add_partitions("x", Producer(7, 4), [A0], 2, ticket)
+    desks.of("y").add_partitions("y", Producer(8, 0), [A0], 2, ticket)
+    assert [item.transactional_id for _, item in waiting.put_items] == ["x", "x"]
+    assert [item.transactional_id for _, item in links.put_items] == ["y"]

@@ -12,8 +12,8 @@ clients rest much longer before they retry.
 
 The coordinator's answer may have to wait; by then the transaction may have ended, and its marker
 may have been written. So a batch is appended only if the partition is led in the same epoch as when
-the coordinator was asked, and has had no marker of the producer since. Else the producer is to try
-again.
+the coordinator was asked, and has had no marker since that may be of this transaction. Else the
+producer is to try again.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Admission:
         "_codes",
         "_default_code",
         "_find_desk",
+        "_is_added",
         "_is_waived",
         "_moments",
         "_producer",
@@ -83,6 +84,8 @@ class Admission:
         self._codes: _Codes = {}
         self._moments: dict[TopicPartition, _Moment] = {}
         self._is_waived = False
+        #: Whether partitions are added, by transaction version 2, and not only verified.
+        self._is_added = False
         #: For partitions that the coordinator was not asked about: those that this broker did not
         #: lead when it asked. The producer retries.
         self._default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -109,6 +112,7 @@ class Admission:
     ) -> None:
         """Have partitions admitted; `then` is called when that is decided, perhaps at once."""
         self._producer = producer
+        self._is_added = adds
         names = [each.topic_partition for each in partitions]
         self._moments = {
             each.topic_partition: _Moment(each.leader_epoch, each.log.log_end_offset)
@@ -176,9 +180,13 @@ class Admission:
         if producer != self._producer:
             return ErrorCode.INVALID_TXN_STATE
         moment = self._moments[partition.topic_partition]
-        if partition.leader_epoch != moment.leader_epoch or partition.log.has_marker_since(
-            producer.producer_id, moment.end_offset
-        ):
+        if partition.leader_epoch != moment.leader_epoch:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if self._is_added:
+            # A marker of this transaction has a later epoch, after which the log takes no batch of
+            # this one. Markers of the transaction before may have arrived meanwhile.
+            return ErrorCode.NONE
+        if partition.log.has_marker_since(producer.producer_id, moment.end_offset):
             # Of this transaction, or the one before it: only the coordinator knows, so the producer
             # is to try again.
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

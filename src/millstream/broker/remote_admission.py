@@ -13,7 +13,7 @@ COORDINATOR_NOT_AVAILABLE if nobody coordinates the id just now.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from millstream.broker.link import Conversation, Links, known_code
 from millstream.coordination.effects import Producer
@@ -35,6 +35,11 @@ from millstream.wire.messages.add_partitions_to_txn import (
     TxnTopic,
 )
 from millstream.wire.schema import Message
+
+
+#: Wait of a question that is expected to need one.
+_FIRST_WAIT_MS: Final = 20
+_WAITED_MAX: Final = 10_000
 
 
 class Desk(Protocol):
@@ -133,7 +138,7 @@ class WaitingQuestions(Questions):
 class Desks:
     """Finds desks. Event loop only."""
 
-    __slots__ = ("_catalog", "_links", "_local", "_node_id", "_waiting_links")
+    __slots__ = ("_catalog", "_links", "_local", "_node_id", "_waited", "_waiting_links")
 
     def __init__(
         self,
@@ -149,6 +154,9 @@ class Desks:
         self._local = local
         self._links = links
         self._waiting_links = waiting_links
+        #: Ids that had to wait for the end of a transaction, the last one to do so last. They will
+        #: have to again: their producers begin the next transaction at once.
+        self._waited: dict[str, None] = {}
 
     def of(self, transactional_id: str) -> Desk:
         topic = self._catalog.image.topic(TRANSACTIONS_TOPIC)
@@ -157,18 +165,25 @@ class Desks:
             leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
         if leader == self._node_id:
             return self._local
-        return _RemoteDesk(leader, self._links, self._waiting_links)
+        return _RemoteDesk(leader, self._links, self._waiting_links, self._waited)
 
 
 class _RemoteDesk:
     """The coordinator on another broker, or none."""
 
-    __slots__ = ("_leader", "_links", "_waiting_links")
+    __slots__ = ("_leader", "_links", "_waited", "_waiting_links")
 
-    def __init__(self, leader: int, links: Links[Question], waiting_links: Links[Question]) -> None:
+    def __init__(
+        self,
+        leader: int,
+        links: Links[Question],
+        waiting_links: Links[Question],
+        waited: dict[str, None],
+    ) -> None:
         self._leader = leader
         self._links = links
         self._waiting_links = waiting_links
+        self._waited = waited
 
     def add_partitions(
         self,
@@ -178,7 +193,9 @@ class _RemoteDesk:
         version: int,
         ticket: Ticket,
     ) -> None:
-        self._ask(Question(transactional_id, producer, partitions, True, _unanimous(ticket)))
+        wait_ms = _FIRST_WAIT_MS if transactional_id in self._waited else 0
+        ticket = _unanimous(ticket)
+        self._ask(Question(transactional_id, producer, partitions, True, ticket, wait_ms))
 
     def add_partitions_after_end(
         self,
@@ -189,10 +206,13 @@ class _RemoteDesk:
         ticket: Ticket,
         wait_s: float,
     ) -> None:
+        self._waited.pop(transactional_id, None)
+        self._waited[transactional_id] = None
+        if len(self._waited) > _WAITED_MAX:
+            del self._waited[next(iter(self._waited))]
         wait_ms = max(int(wait_s * 1000), 1)
         ticket = _unanimous(ticket)
-        question = Question(transactional_id, producer, partitions, True, ticket, wait_ms)
-        self._ask(question)
+        self._ask(Question(transactional_id, producer, partitions, True, ticket, wait_ms))
 
     def verify_partitions(
         self,
