@@ -1,8 +1,11 @@
 """One flush of one log, between the event loop and a thread.
 
-`PartitionLog.begin_flush` decides on the loop what must reach stable storage and pins those files,
-`FlushTicket.run` waits for the disk in a thread, `PartitionLog.finish_flush` moves the recovery
-point on the loop. Every ticket that was begun must be finished, also when `run` failed.
+`PartitionLog.begin_flush` decides on the loop what must reach stable storage, `FlushTicket.run`
+waits for the disk in a thread, `PartitionLog.finish_flush` moves the recovery point on the loop.
+
+A ticket holds pins only between `pin`, which is the last step of making it and takes all pins or
+none, and `release`. So a ticket that can't be made (a full disk) pins nothing, and every ticket
+that was begun must be finished, also when `run` failed.
 
 Order: the data, then the indexes and snapshots, then the names in the directory, then the epochs.
 Only when all of it is there may the recovery point move.
@@ -54,13 +57,25 @@ class FlushTicket:
         self.unwritten: OSError | None = None
 
     def add(self, handle: FileHandle) -> None:
-        """Sync a file, which keeps its descriptor until `release`."""
-        handle.pin()
+        """Sync a file."""
         self._handles.append(handle)
 
     def add_path(self, path: Path) -> None:
         """Sync a small file that no handle stands for."""
         self._paths.append(path)
+
+    def pin(self) -> None:
+        """Open all files that were added, and keep them open until `release`. Raises OSError, and
+        pins none of them then."""
+        pinned: list[FileHandle] = []
+        try:
+            for handle in self._handles:
+                handle.pin()
+                pinned.append(handle)
+        except OSError:
+            for handle in pinned:
+                handle.unpin()
+            raise
 
     def run(self) -> None:
         """Wait until all is on stable storage. Blocks; safe beside the event loop."""
@@ -75,6 +90,9 @@ class FlushTicket:
                 self._disk.sync_dir(self._directory.parent)
         except OSError as error:
             self.error = error
+        except Exception as error:  # noqa: BLE001  # `finish_flush` logs it
+            # Else the thread that syncs for all logs would end, and nobody would be told.
+            self.error = OSError(f"an unexpected error: {error!r}")
         else:
             self._write_epochs()
 

@@ -390,8 +390,8 @@ class LocalLog:
     def _make_ticket(self, is_last_flush: bool) -> FlushTicket:
         segments, active = self.segments, self._active
         if active is not None and active.size - self._snapshot_size > _SNAPSHOT_INTERVAL_BYTES:
-            self._snapshot_size = active.size
             self._write_snapshot()
+            self._snapshot_size = active.size
         ticket = FlushTicket(
             self._storage.disk,
             self.directory,
@@ -410,6 +410,8 @@ class LocalLog:
                 self._add_segment(ticket, segment, has_indexes=is_due)
         for path in self._unsynced_paths:
             ticket.add_path(path)
+        ticket.pin()
+        # Nothing fails from here on.
         if self.epochs.is_dirty:
             ticket.epochs = list(self.epochs.entries)
         self.epochs.is_dirty = False
