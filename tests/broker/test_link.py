@@ -11,6 +11,7 @@ from immutables import Map
 
 from millstream.broker import link as link_module
 from millstream.broker.link import Conversation, Link, Links, known_code
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, Endpoint
 from millstream.model.error import ErrorCode
@@ -74,8 +75,8 @@ class World:
         self.talk = Talk()
         self.peer = FakePeer()
         network: Any = None
-        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test")
-        self.links: Links[str] = Links(self.talk, network, "PLAINTEXT", "test", image(1))
+        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test", Supervisor())
+        self.links: Links[str] = Links(self.talk, network, "PLAINTEXT", "test", image(1), Supervisor())
 
     @property
     def requests(self) -> list[str]:

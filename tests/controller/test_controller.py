@@ -11,6 +11,7 @@ import msgspec
 from millstream.controller import departure
 from millstream.controller.controller import Controller, ControllerOptions
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.memory import MemoryStore
 from millstream.metadata.partition_change import PartitionChange, update_partitions
@@ -36,17 +37,22 @@ class Member:
         self._options = ControllerOptions(balance_interval_s=interval_s, imbalance_share_max=0.0)
 
     async def join(self) -> None:
-        connection = self._store.connect()
+        connection, supervisor = self._store.connect(), Supervisor()
         self.catalog = await Catalog.open(
-            connection, random=random.Random(self.broker_id), topic_defaults=TopicConfig()
+            connection, supervisor=supervisor, random=random.Random(self.broker_id), topic_defaults=TopicConfig()
         )
         broker = BrokerRecord(
             node_id=self.broker_id, endpoints=(), incarnation=f"{random.random()}"
         )
         self.registration = Registration(self.catalog, connection, broker, LEASE_MS, SystemClock())
-        await self.registration.start()
+        await self.registration.start(supervisor)
         self.controller = Controller(
-            self.broker_id, self.catalog, self.registration, SystemClock(), self._options
+            self.broker_id,
+            self.catalog,
+            self.registration,
+            SystemClock(),
+            self._options,
+            supervisor,
         )
         self.controller.start()
 

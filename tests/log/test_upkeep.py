@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from harness.log_home import NOW_MS, LogHome, append, make_batch
+from millstream.env.supervisor import Supervisor
 from millstream.log.checkpoint import RECOVERY_POINTS, read_offsets
 from millstream.log.flusher import Flusher
 from millstream.log.upkeep import LogUpkeep, UpkeepOptions
@@ -39,6 +40,7 @@ def _with_upkeep(
             OFTEN,
             lambda partition: directory.log(partition, b"", home.config).log_end_offset,
             flusher,
+            Supervisor(),
         )
         upkeep.start()
         prepare()

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import BrokerRecord, Endpoint
 from millstream.metadata.joint_update import JointUpdates
@@ -28,7 +29,7 @@ class Scene:
         self.store = store
         self.catalog = catalog
         self.broker_epoch = broker_epoch
-        self.updates = JointUpdates(catalog)
+        self.updates = JointUpdates(catalog, Supervisor())
 
     @property
     def topic(self) -> TopicRecord:
@@ -53,7 +54,7 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     catalog = await Catalog.open(
-        store.connect(), random=random.Random(1), topic_defaults=TopicConfig()
+        store.connect(), supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
     )
     for node_id in (1, 2):
         record = BrokerRecord(node_id=node_id, endpoints=(Endpoint("PLAINTEXT", "h", node_id),))

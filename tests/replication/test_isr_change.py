@@ -15,6 +15,7 @@ from harness.log_home import UnsyncedDisk
 from harness.raw_client import values_batch
 from harness.replica_set import run, until
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.log.directory import LogDirectory
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, PartitionRecord
@@ -94,7 +95,7 @@ class Scene:
         self.partition = partition
         self.store = store
         self.stats = ReplicationStats()
-        self.changes = IsrChanges(store.update, [partition], SystemClock(), LAG_MS, self.stats)
+        self.changes = IsrChanges(store.update, [partition], SystemClock(), LAG_MS, self.stats, Supervisor())
         store.on_change = lambda record: partition.become(record, partition.high_watermark)
 
     def append(self) -> None:

@@ -32,6 +32,10 @@ _REST_S_MAX: Final = 30.0
 #: A run of this length counts as healthy: the next failure rests as briefly as the first.
 _HEALTHY_S: Final = 60.0
 
+#: Failures of a name that are logged in `_LOG_WINDOW_S`; the others are only counted.
+_LOGGED_MAX: Final = 10
+_LOG_WINDOW_S: Final = 60.0
+
 #: Makes the coroutine of one run.
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -98,11 +102,13 @@ class SupervisedTask:
 class Supervisor:
     """See the module's text."""
 
-    __slots__ = ("_tasks", "failures", "on_fatal")
+    __slots__ = ("_logged", "_tasks", "failures", "on_fatal")
 
     def __init__(self) -> None:
         #: A dict for its order: the simulator's runs depend on it.
         self._tasks: dict[SupervisedTask, None] = {}
+        #: By name, when a window of logging began and how much was logged in it.
+        self._logged: dict[str, tuple[float, int]] = {}
         #: Failures by name of task, also of names that never failed.
         self.failures: dict[str, int] = {}
         #: Called when a task failed whose policy is STOP.
@@ -133,9 +139,16 @@ class Supervisor:
         return entry
 
     def report(self, name: str, error: Exception, about: str = "") -> None:
-        """Log and count a failure of background work that is not a task, such as a timer."""
+        """Log and count a failure that does not end a task: of a timer, or of one partition out of
+        many. There may be many in a row, so that only the first few of a minute are logged."""
         self.failures[name] = self.failures.get(name, 0) + 1
-        _log.error("background work %s (%s) failed", name, about, exc_info=error)
+        now = asyncio.get_running_loop().time()
+        begun_at, count = self._logged.get(name, (now, 0))
+        if now - begun_at >= _LOG_WINDOW_S:
+            begun_at, count = now, 0
+        self._logged[name] = begun_at, count + 1
+        if count < _LOGGED_MAX:
+            _log.error("background work %s failed at %s", name, about, exc_info=error)
 
     async def close(self) -> None:
         """End the tasks that nobody has stopped."""
