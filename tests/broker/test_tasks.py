@@ -14,7 +14,9 @@ import millstream
 from harness.broker_process import wait_until
 from harness.raw_client import RawClient, records_of, values_batch
 from harness.server_set import HOST, ServerSet
+from millstream.broker import membership
 from millstream.env.supervisor import Policy, SupervisedTask
+from millstream.metadata.record import BrokerRecord
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
@@ -38,7 +40,6 @@ CLUSTER: Final = 3
 #: Tasks that all brokers have, all the time.
 EVERYWHERE: Final = {
     "broker-registration",
-    "connection-sweep",
     "controller",
     "file-removal",
     "group-loader",
@@ -153,6 +154,12 @@ class Brokers:
             lambda: self.failures().get((number, task.name), 0) == before + 1, f"{task} to raise"
         )
 
+    def find_dead(self, number: int, broker: BrokerRecord) -> None:
+        """Have one broker believe that the process of another is dead."""
+        joined = self._brokers.servers[number]._membership
+        assert joined is not None
+        self._brokers.ask(lambda: joined._found_dead(broker))
+
     def is_well(self, number: int) -> bool:
         return not self._brokers.ask(lambda: self._brokers.servers[number].failed.done())
 
@@ -246,6 +253,21 @@ def test_a_task_that_can_t_begin_again_stops_its_broker_in_order(
         servers.start(3)
         wait_until(lambda: all(map(brokers._is_whole, range(PARTITIONS))), "all in sync")
         brokers.close()
+
+
+def test_an_expulsion_that_raises_leaves_the_broker_to_its_lease(
+    cluster: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise InjectedError("in an expulsion")
+
+    monkeypatch.setattr(membership, "expel", fail)
+    before = cluster.failures()
+    cluster.find_dead(1, BrokerRecord(node_id=99, endpoints=()))
+    expected = {**before, (1, "broker-expulsion"): 1}
+    wait_until(lambda: cluster.failures() == expected, "the expulsion to raise")
+    cluster.use()
+    assert all(map(cluster.is_well, cluster.numbers))
 
 
 # What holds of the source

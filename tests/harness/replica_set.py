@@ -157,7 +157,7 @@ class Node:
             check_lease=lambda: None,
         )
         gate = Gate(options.limits(self.config))
-        self._acceptor = Acceptor(self.network, clock, gate, self.supervisor)
+        self._acceptor = Acceptor(self.network, clock, gate)
 
         def make_session(connection: Connection) -> Session:
             return Session(

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,9 @@ from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata import etcd_watch
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.etcd import EtcdStore
+from millstream.metadata.etcd import PROGRESS_KEY, EtcdStore
 from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
+from millstream.metadata.etcd_watch import EtcdWatch
 from millstream.metadata.store import (
     CompactedError,
     Compare,
@@ -428,3 +430,31 @@ def make_certificates(folder: Path) -> None:
     )
     signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
     openssl("x509", "-req", "-in", "node.csr", *signing, "-out", "node.pem")
+
+
+def test_a_nudge_that_raises_is_made_again_when_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        supervisor = Supervisor()
+        gateway: Any = None
+        store = EtcdStore(gateway, "/root/", supervisor)
+        watch = EtcdWatch(gateway, store, "/root/", "", PROGRESS_KEY, 0)
+        store._watches.add(watch)
+        bugs = [RuntimeError("a bug")]
+
+        async def nudge(self: EtcdStore) -> int:
+            if bugs:
+                raise bugs.pop()
+            watch.position = 5
+            return 5
+
+        monkeypatch.setattr(EtcdStore, "nudge", nudge)
+        for _ in range(2):
+            store._help_watches(5)
+            (task,) = supervisor.tasks
+            await task.ended()
+        assert supervisor.failures == {"etcd-nudge": 1}
+        assert watch.position == 5
+
+    run(main)

@@ -6,8 +6,10 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
+import pytest
 
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
@@ -29,7 +31,8 @@ class Scene:
         self.store = store
         self.catalog = catalog
         self.broker_epoch = broker_epoch
-        self.updates = JointUpdates(catalog, Supervisor())
+        self.supervisor = Supervisor()
+        self.updates = JointUpdates(catalog, self.supervisor)
 
     @property
     def topic(self) -> TopicRecord:
@@ -169,5 +172,29 @@ def test_nothing_is_under_way_after_it_was_closed() -> None:
             await it.updates.close()
             assert asyncio.all_tasks() - before <= {asked}
             await it.updates.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_bug_fails_only_those_whose_changes_it_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            transact = Catalog.transact
+            bugs = [RuntimeError("a bug"), RuntimeError("another")]
+
+            async def fail(self: Catalog, *arguments: Any) -> Any:
+                if bugs:
+                    raise bugs.pop(0)
+                return await transact(self, *arguments)
+
+            monkeypatch.setattr(Catalog, "transact", fail)
+            together = [it.ask(n, (1,)) for n in range(3)]
+            results = await asyncio.gather(*together, return_exceptions=True)
+            assert all(isinstance(each, StoreError) for each in results)
+            assert it.supervisor.failures["joint-updates"] == 1
+            with pytest.raises(RuntimeError, match="another"):
+                await it.ask(3, (1,))
+            assert (await it.ask(4, (1,))).isr == (1,)
+            assert it.supervisor.failures["joint-updates"] == 1
 
     asyncio.run(scenario())

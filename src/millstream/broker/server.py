@@ -136,9 +136,7 @@ class Server:
         self._membership: Membership | None = None
         self._coordinators: Coordinators | None = None
         self._gate = Gate(options.limits(config))
-        self._acceptor = Acceptor(
-            environment.network, environment.clock, self._gate, self._supervisor
-        )
+        self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
         self._requests: set[asyncio.Task[None]] = set()
         #: Undoes the start, last step first, at a stop or when a start fails halfway.

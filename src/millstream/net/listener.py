@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from millstream.env.clock import Clock
 from millstream.env.network import Listener, Network
-from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.net.connection import Connection, Handler
 from millstream.net.gate import Gate
 
@@ -17,27 +16,15 @@ SWEEP_S = 1.0
 class Acceptor:
     """All listening sockets of a broker and the connections that came in through them."""
 
-    __slots__ = (
-        "_clock",
-        "_connections",
-        "_empty",
-        "_gate",
-        "_listeners",
-        "_network",
-        "_supervisor",
-        "_sweep",
-    )
+    __slots__ = ("_clock", "_connections", "_empty", "_gate", "_listeners", "_network", "_sweep")
 
-    def __init__(
-        self, network: Network, clock: Clock, gate: Gate, supervisor: Supervisor
-    ) -> None:
-        self._supervisor = supervisor
+    def __init__(self, network: Network, clock: Clock, gate: Gate) -> None:
         self._network = network
         self._clock = clock
         self._gate = gate
         self._listeners: list[Listener] = []
         self._connections: dict[Connection, None] = {}
-        self._sweep: SupervisedTask | None = None
+        self._sweep: asyncio.TimerHandle | None = None
         #: Resolved when the last connection has gone; made by whoever waits for that.
         self._empty: asyncio.Future[None] | None = None
 
@@ -58,7 +45,7 @@ class Acceptor:
     async def start_accepting(self) -> None:
         for listener in self._listeners:
             await listener.start()
-        self._sweep = self._supervisor.start("connection-sweep", self._check_regularly)
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_all)
 
     async def stop_accepting(self) -> None:
         for listener in self._listeners:
@@ -90,12 +77,8 @@ class Acceptor:
         if not self._connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
-    async def _check_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            now = self._clock.monotonic()
-            for connection in list(self._connections):
-                try:
-                    connection.check(now)
-                except Exception as error:  # noqa: BLE001  # reported; other connections go on
-                    self._supervisor.report("connection-sweep", error, connection.address)
+    def _check_all(self) -> None:
+        now = self._clock.monotonic()
+        for connection in list(self._connections):
+            connection.check(now)
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_all)
