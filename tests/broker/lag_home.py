@@ -33,7 +33,9 @@ class World(CoordinatorHome):
 
     def begin(self) -> None:
         self.open()
-        links = Links(Questions(), SystemNetwork(), "PLAINTEXT", "broker-1", self.image, Supervisor())
+        links = Links(
+            Questions(), SystemNetwork(), "PLAINTEXT", "broker-1", self.image, Supervisor()
+        )
         sources = LagSources(
             1,
             lambda: self.image,

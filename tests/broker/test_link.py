@@ -80,7 +80,9 @@ class World:
         network: Any = None
         self.supervisor = Supervisor()
         self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test", self.supervisor)
-        self.links: Links[str] = Links(self.talk, network, "PLAINTEXT", "test", image(1), Supervisor())
+        self.links: Links[str] = Links(
+            self.talk, network, "PLAINTEXT", "test", image(1), Supervisor()
+        )
 
     @property
     def requests(self) -> list[str]:

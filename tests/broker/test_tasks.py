@@ -229,9 +229,7 @@ def test_each_task_of_a_cluster_begins_again(cluster: Brokers) -> None:
 
 
 @pytest.mark.parametrize("name", ["metadata-follower", "broker-registration"])
-def test_a_task_that_can_t_begin_again_stops_its_broker_in_order(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_task_that_can_t_begin_again_stops_its_broker_in_order(tmp_path: Path, name: str) -> None:
     with ServerSet(tmp_path, CLUSTER) as servers:
         brokers = Brokers(servers, CLUSTER)
         (task,) = [each for each in brokers.tasks(3) if each.name == name]

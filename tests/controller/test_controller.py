@@ -39,7 +39,10 @@ class Member:
     async def join(self) -> None:
         connection, supervisor = self._store.connect(), Supervisor()
         self.catalog = await Catalog.open(
-            connection, supervisor=supervisor, random=random.Random(self.broker_id), topic_defaults=TopicConfig()
+            connection,
+            supervisor=supervisor,
+            random=random.Random(self.broker_id),
+            topic_defaults=TopicConfig(),
         )
         broker = BrokerRecord(
             node_id=self.broker_id, endpoints=(), incarnation=f"{random.random()}"

@@ -29,7 +29,9 @@ Scenario = Callable[[MetadataStore, Catalog], Awaitable[None]]
 def run(scenario: Scenario, brokers: tuple[int, ...] = (1, 2)) -> None:
     async def main() -> None:
         store = MemoryStore(SystemClock()).connect()
-        catalog = await Catalog.open(store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig())
+        catalog = await Catalog.open(
+            store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+        )
         for node_id in brokers:
             record = BrokerRecord(node_id=node_id, endpoints=(), incarnation=f"i{node_id}")
             await catalog.register_broker(record)

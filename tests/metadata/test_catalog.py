@@ -37,7 +37,9 @@ BROKER = BrokerRecord(node_id=1, endpoints=(Endpoint("PLAINTEXT", "h", 9092),), 
 
 @asynccontextmanager
 async def opened(store: SqliteStore) -> AsyncIterator[Catalog]:
-    catalog = await Catalog.open(store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig())
+    catalog = await Catalog.open(
+        store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+    )
     try:
         yield catalog
     finally:
@@ -450,7 +452,8 @@ def test_a_store_without_the_cluster_is_left_as_it_is() -> None:
         with pytest.raises(StoreError, match="holds no cluster yet"):
             await Catalog.open(
                 data.connect(),
-                supervisor=Supervisor(), random=random.Random(1),
+                supervisor=Supervisor(),
+                random=random.Random(1),
                 topic_defaults=TopicConfig(),
                 cluster_id="known-before",
             )

@@ -245,7 +245,10 @@ def test_a_catalog_follows_on_after_compaction_and_a_restart_of_etcd(
             prefix = next(_prefixes)
             async with opened(cluster, prefix) as store, opened(cluster, prefix) as other:
                 catalog = await Catalog.open(
-                    store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+                    store,
+                    supervisor=Supervisor(),
+                    random=random.Random(1),
+                    topic_defaults=TopicConfig(),
                 )
                 await asyncio.to_thread(cluster.members[0].kill)
                 with pytest.raises(UnavailableError, match=r"no etcd answers at"):
@@ -284,7 +287,10 @@ def test_others_in_the_same_etcd_are_not_seen_and_hold_nobody_up(etcd: EtcdClust
         async with opened(etcd, prefix) as store, opened(etcd, next(_prefixes)) as stranger:
             await store.transact([], [Put("a", b"1")])
             catalog = await Catalog.open(
-                store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+                store,
+                supervisor=Supervisor(),
+                random=random.Random(1),
+                topic_defaults=TopicConfig(),
             )
             for _ in range(3):
                 await stranger.transact([], [Put("a", b"2"), Put("topics/x", b"not for us")])

@@ -17,7 +17,10 @@ from millstream.model.config import TopicConfig
 
 async def opened(store: MemoryStore) -> Catalog:
     return await Catalog.open(
-        store.connect(), supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+        store.connect(),
+        supervisor=Supervisor(),
+        random=random.Random(1),
+        topic_defaults=TopicConfig(),
     )
 
 

@@ -80,7 +80,9 @@ def test_a_subscriber_that_raises_stops_the_catalog_loudly(
 
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
-        catalog = await Catalog.open(store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig())
+        catalog = await Catalog.open(
+            store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+        )
         catalog.subscribe(subscriber)
         outcome = await store.transact([], [topic("a")])
         error = await asyncio.wait_for(asyncio.shield(catalog.failed), 90)

@@ -57,7 +57,10 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     catalog = await Catalog.open(
-        store.connect(), supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+        store.connect(),
+        supervisor=Supervisor(),
+        random=random.Random(1),
+        topic_defaults=TopicConfig(),
     )
     for node_id in (1, 2):
         record = BrokerRecord(node_id=node_id, endpoints=(Endpoint("PLAINTEXT", "h", node_id),))

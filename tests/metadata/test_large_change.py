@@ -25,7 +25,9 @@ BROKER = BrokerRecord(node_id=1, endpoints=(), incarnation="i")
 
 
 async def open_catalog(store: MemoryConnection) -> Catalog:
-    return await Catalog.open(store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig())
+    return await Catalog.open(
+        store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+    )
 
 
 def run(scenario: Callable[[MemoryStore, Catalog], Awaitable[None]]) -> None:

@@ -30,7 +30,10 @@ def run(path: Path, scenario: Callable[[SqliteStore, Catalog], Awaitable[None]])
         async with asyncio.timeout(90):
             store = await SqliteStore.open(path, SystemClock())
             catalog = await Catalog.open(
-                store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+                store,
+                supervisor=Supervisor(),
+                random=random.Random(1),
+                topic_defaults=TopicConfig(),
             )
             await scenario(store, catalog)
             await catalog.close()
@@ -126,7 +129,10 @@ def run_in_memory(
             data, link = MemoryStore(SystemClock()), FaultyLink()
             store = data.connect(link)
             catalog = await Catalog.open(
-                store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+                store,
+                supervisor=Supervisor(),
+                random=random.Random(1),
+                topic_defaults=TopicConfig(),
             )
             await scenario(data, store, catalog, link)
             await catalog.close()

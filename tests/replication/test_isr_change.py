@@ -314,9 +314,7 @@ def test_an_attempt_that_raises_is_repeated(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_review_that_raises_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_review_that_raises_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             bugs = [RuntimeError("a bug")]

@@ -64,9 +64,7 @@ class Probe:
         self._endpoint = endpoint
         self._network = network
         self._on_dead = on_dead
-        self._task = supervisor.start(
-            "broker-probe", self._watch, about=f"broker {broker.node_id}"
-        )
+        self._task = supervisor.start("broker-probe", self._watch, about=f"broker {broker.node_id}")
 
     def close(self) -> None:
         self._task.cancel()

@@ -43,7 +43,7 @@ Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 class Policy(Enum):
     """What follows when a task raises."""
 
-    RESTART = "it begins again in %.1f s"
+    RESTART = "it begins again in %g s"
     STOP = "the broker shuts down"
     REPORT = "it is not repeated"
 

@@ -452,6 +452,9 @@ class PartitionLog(TransactionalLog):
         except OSError as error:
             raise self._storage_error("cannot drop segments", error) from error
         del segments[first : first + count]
+        for segment in retired:
+            # An open descriptor would keep the space of a file that was removed.
+            segment.close_files()
         self._is_name_unsynced = True
         self._storage.flush_due[self] = None
         return paths

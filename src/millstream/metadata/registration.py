@@ -116,9 +116,7 @@ class Registration:
 
         DUPLICATE_BROKER_REGISTRATION if another process goes on being this broker."""
         await self._register_after_others()
-        self._task = supervisor.start(
-            "broker-registration", self._keep_alive, policy=Policy.STOP
-        )
+        self._task = supervisor.start("broker-registration", self._keep_alive, policy=Policy.STOP)
 
     async def close(self) -> None:
         """Leave the cluster."""
