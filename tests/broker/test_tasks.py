@@ -183,6 +183,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         tmp_path_factory.mktemp("one"),
         1,
         http_listen=f"{HOST}:0",
+        cluster_settle_ms="0",
         log_cleaner_enable="true",
         metrics_lag_interval_ms="100",
     ) as servers:
