@@ -424,6 +424,7 @@ def test_an_answer_that_is_lost_is_a_time_out_and_no_id_is_given_twice() -> None
         link = LostLink()
         catalog = await Catalog.open(
             MemoryStore(SystemClock()).connect(link),
+            supervisor=Supervisor(),
             random=random.Random(1),
             topic_defaults=TopicConfig(),
         )

@@ -141,7 +141,7 @@ class Supervisor:
     def report(self, name: str, error: Exception, about: str = "") -> None:
         """Log and count a failure that does not end a task: of a timer, or of one partition out of
         many. There may be many in a row, so that only the first few of a minute are logged."""
-        self.failures[name] = self.failures.get(name, 0) + 1
+        self._count(name, error)
         now = asyncio.get_running_loop().time()
         begun_at, count = self._logged.get(name, (now, 0))
         if now - begun_at >= _LOG_WINDOW_S:
@@ -183,13 +183,16 @@ class Supervisor:
             entry.is_resting = True
             await asyncio.sleep(rest_s)
 
+    def _count(self, name: str, error: Exception) -> None:
+        self.failures[name] = self.failures.get(name, 0) + 1
+
     def _next_rest_s(self, rest_s: float, ran_s: float, runs: int) -> float:
         if runs == 1 or ran_s >= _HEALTHY_S:
             return _REST_S_MIN
         return min(rest_s * 2, _REST_S_MAX)
 
     def _failed(self, entry: SupervisedTask, error: Exception, rest_s: float) -> None:
-        self.failures[entry.name] += 1
+        self._count(entry.name, error)
         policy = entry.policy
         follows = policy.value % rest_s if policy is Policy.RESTART else policy.value
         _log.error("background task %s failed; %s", entry, follows, exc_info=error)

@@ -436,17 +436,20 @@ class LocalLog:
         """Take note of a flush that ran. Raises KAFKA_STORAGE_ERROR if the disk failed it.
 
         Where a sync failed the log takes no more appends until the broker has restarted and
-        recovered it. Where only the epochs could not be written, the next flush tries again.
+        recovered it. Where the flush could not be finished for another reason, the next one does
+        all of it.
         """
         ticket.release()
         self._tickets -= 1
         if ticket.error is not None:
             self._fail(f"a flush failed: {ticket.error}")
             raise self._storage_error("cannot be flushed", ticket.error)
-        if ticket.unwritten is not None:
+        if ticket.unfinished is not None:
             self._is_dirty = self.epochs.is_dirty = True
+            self._is_name_unsynced |= ticket.is_name_unsynced
+            self._unsynced_paths = ticket.paths + self._unsynced_paths
             self._storage.flush_due[self] = None
-            raise self._storage_error("cannot be flushed", ticket.unwritten)
+            raise self._storage_error("cannot be flushed", ticket.unfinished)
         if ticket.generation == self._generation and ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
             self._storage.is_checkpoint_stale = True
