@@ -4,7 +4,7 @@ They are drawn from a random stream of their own, and happen beside the faults o
 has the same other faults with and without them. Half of the seeds have none.
 
 A broker must get over all of them by itself, but for those that it is restarted for: a log whose
-disk returned EIO stays offline, and some tasks can't begin again.
+disk returned EIO or that could not be truncated stays offline, and some tasks can't begin again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millstream.env.supervisor import Policy
 from sim import raising
 from sim.cluster import Cluster, Machine
 from sim.disk import ReadErrors
-from sim.invariant import Monitor
+from sim.invariant import Monitor, partitions_of
 from sim.supervisor import InjectedError
 
 #: Mean time from one to the next.
@@ -75,6 +75,11 @@ class Mishaps:
         volume.read_errors = ReadErrors(share, number, self._random)
         await self._last(0.05, 0.8)
         volume.read_errors = None
+        if any(partition.log.failure for partition in partitions_of(machine)):
+            # A log that could not be truncated halfway: an operator restarts the broker.
+            self._note(f"{machine.host} has a log offline")
+            self._monitor.stopped(machine)
+            machine.kill()
         self._cluster.loop.call_later(_NOTICED_S, self._recovered, machine)
 
     def _recovered(self, machine: Machine) -> None:

@@ -77,6 +77,7 @@ class Shards(ABC, Generic[S]):
         self._replicas = replicas
         self._clock = clock
         self._supervisor = supervisor
+        supervisor.expect(f"{self.kind}-timer")
         self._shards: dict[int, S] = {}
         self._partition_count = 0
         self._timers: TimerHeap[ShardTimer] = TimerHeap()

@@ -132,11 +132,15 @@ class Supervisor:
 
         `on_failure` is called at each failure, before the policy is applied."""
         entry = SupervisedTask(name, about, policy, on_failure)
-        self.failures.setdefault(name, 0)
+        self.expect(name)
         self._tasks[entry] = None
         task = entry.begin(self._supervise(entry, work))
         task.add_done_callback(lambda _: self._tasks.pop(entry, None))
         return entry
+
+    def expect(self, name: str) -> None:
+        """Show a name in the metric before anything of it was started or reported."""
+        self.failures.setdefault(name, 0)
 
     def report(self, name: str, error: Exception, about: str = "") -> None:
         """Log and count a failure that does not end a task: of a timer, or of one partition out of

@@ -25,7 +25,6 @@ from millstream.env.disk import Disk
 from millstream.log import checkpoint
 from millstream.log.files import FileHandle
 
-
 #: A file can't be opened for now. No sync fails with these.
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
