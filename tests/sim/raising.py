@@ -1,8 +1,8 @@
 """Callbacks of brokers that raise: where responses are made, and where waits for offsets end.
 
-Which processes' callbacks raise at present, and how often, is set by `begin` and `end`. A callback
-of a request may raise before it has done anything: the request gets an error, or its connection
-ends. Any other one raises after its work: only who called it can tell.
+Which processes' callbacks raise at present, and how often, is set by `begin` and `end`. A response
+that can't be made ends its connection. A callback that waited for an offset raises after its work:
+whoever called it must go on with the others.
 """
 
 from __future__ import annotations
@@ -48,11 +48,8 @@ def _install() -> None:
         self: Partition, offset: int, callback: Callable[[], None], *rest: Any, **how: Any
     ) -> None:
         def call_and_raise() -> None:
-            is_drawn = bool(_raising) and _is_drawn()
-            if is_drawn and rest and rest[0] is not None:
-                raise InjectedError("in a callback of a request")
             callback()
-            if is_drawn:
+            if _raising and _is_drawn():
                 raise InjectedError("in a callback")
 
         when_acknowledged(self, offset, call_and_raise, *rest, **how)
