@@ -16,6 +16,7 @@ from millstream.broker.link import Links
 from millstream.broker.partition_backlog import PartitionBacklogs
 from millstream.broker.remote_backlog import Questions, RemoteBacklogs
 from millstream.env.network import SystemNetwork
+from millstream.env.supervisor import Supervisor
 from millstream.records.batch import check_batch
 from millstream.replication.partition import Partition
 
@@ -32,7 +33,9 @@ class World(CoordinatorHome):
 
     def begin(self) -> None:
         self.open()
-        links = Links(Questions(), SystemNetwork(), "PLAINTEXT", "broker-1", self.image)
+        links = Links(
+            Questions(), SystemNetwork(), "PLAINTEXT", "broker-1", self.image, Supervisor()
+        )
         sources = LagSources(
             1,
             lambda: self.image,

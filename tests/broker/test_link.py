@@ -11,6 +11,7 @@ from immutables import Map
 
 from millstream.broker import link as link_module
 from millstream.broker.link import Conversation, Link, Links, known_code
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, Endpoint
 from millstream.model.error import ErrorCode
@@ -48,10 +49,13 @@ class FakePeer:
         #: How often somebody connected.
         self.connects = 0
         self.is_reachable = True
+        self.bug: Exception | None = None
 
     async def connect(self, *_: object) -> FakePeer:
         self.connects += 1
         await asyncio.sleep(0)
+        if self.bug is not None:
+            raise self.bug
         if not self.is_reachable:
             raise PeerError("nobody is there")
         self.closed = False
@@ -74,8 +78,11 @@ class World:
         self.talk = Talk()
         self.peer = FakePeer()
         network: Any = None
-        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test")
-        self.links: Links[str] = Links(self.talk, network, "PLAINTEXT", "test", image(1))
+        self.supervisor = Supervisor()
+        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test", self.supervisor)
+        self.links: Links[str] = Links(
+            self.talk, network, "PLAINTEXT", "test", image(1), Supervisor()
+        )
 
     @property
     def requests(self) -> list[str]:
@@ -225,3 +232,18 @@ def test_links_follow_the_metadata(run: Any) -> None:
 def test_codes_of_newer_brokers() -> None:
     assert known_code(3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert known_code(9999) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_bug_while_connecting_fails_what_waits(run: Any) -> None:
+    async def body(world: World) -> None:
+        world.peer.bug = RuntimeError("a bug")
+        world.link.put("a")
+        await turns()
+        assert world.talk.answers == {"a": ErrorCode.NETWORK_EXCEPTION}
+        assert world.supervisor.failures["broker-link"] == 1
+        world.peer.bug = None
+        world.link.put("b")
+        await turns()
+        assert world.requests == ["b"]
+
+    run(body)

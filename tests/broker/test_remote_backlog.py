@@ -16,6 +16,7 @@ from millstream.broker.handlers import describe_backlog
 from millstream.broker.link import Links
 from millstream.broker.partition_backlog import UNLIMITED, Backlog, Known, PartitionBacklogs
 from millstream.broker.remote_backlog import Question, Questions, RemoteBacklogs, backlog_of
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import EMPTY_IMAGE
 from millstream.model.error import ErrorCode
 from millstream.wire.api import PRIVATE_FROM, ApiKey
@@ -137,7 +138,7 @@ def test_a_question_has_a_deadline_and_a_late_response_changes_nothing() -> None
 def test_a_broker_that_is_gone_fails_at_once() -> None:
     async def main() -> None:
         network: Any = None
-        links = Links(Questions(), network, "PLAINTEXT", "test", EMPTY_IMAGE)
+        links = Links(Questions(), network, "PLAINTEXT", "test", EMPTY_IMAGE, Supervisor())
         question = Question(2, (ID, 0, 5), None)
         await RemoteBacklogs(links).ask([question], 60)
         assert question.error == ErrorCode.NETWORK_EXCEPTION
@@ -204,7 +205,7 @@ def test_rates_are_kept_for_others(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         backlogs = PartitionBacklogs(world.replicas, world.clock)
         world.produce("t")
-        backlogs.start(interval_ms=1)
+        backlogs.start(1, Supervisor())
         async with asyncio.timeout(60):
             while not backlogs.rates.bytes_per_second(world.partition_of("t").topic_partition):
                 world.produce("t", value=b"x" * 1000)

@@ -7,14 +7,16 @@ import random
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from millstream.controller import departure
 from millstream.controller.controller import Controller, ControllerOptions
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.memory import MemoryStore
 from millstream.metadata.partition_change import PartitionChange, update_partitions
-from millstream.metadata.record import BrokerRecord, PartitionRecord
+from millstream.metadata.record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.metadata.registration import Registration
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
@@ -29,6 +31,7 @@ class Member:
     catalog: Catalog
     registration: Registration
     controller: Controller
+    supervisor: Supervisor
 
     def __init__(self, broker_id: int, store: MemoryStore, interval_s: float) -> None:
         self.broker_id = broker_id
@@ -37,16 +40,25 @@ class Member:
 
     async def join(self) -> None:
         connection = self._store.connect()
+        supervisor = self.supervisor = Supervisor()
         self.catalog = await Catalog.open(
-            connection, random=random.Random(self.broker_id), topic_defaults=TopicConfig()
+            connection,
+            supervisor=supervisor,
+            random=random.Random(self.broker_id),
+            topic_defaults=TopicConfig(),
         )
         broker = BrokerRecord(
             node_id=self.broker_id, endpoints=(), incarnation=f"{random.random()}"
         )
         self.registration = Registration(self.catalog, connection, broker, LEASE_MS, SystemClock())
-        await self.registration.start()
+        await self.registration.start(supervisor)
         self.controller = Controller(
-            self.broker_id, self.catalog, self.registration, SystemClock(), self._options
+            self.broker_id,
+            self.catalog,
+            self.registration,
+            SystemClock(),
+            self._options,
+            supervisor,
         )
         self.controller.start()
 
@@ -130,6 +142,52 @@ def test_a_deposed_controller_changes_nothing() -> None:
         assert await update_partitions(one.catalog, [change], guard) == [False]
         assert await update_partitions(one.catalog, [change]) == [True]
         await one.catalog.close()
+        await two.leave()
+
+    asyncio.run(main())
+
+
+def test_one_topic_that_raises_keeps_no_other_from_its_election(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        one, two = await pair()
+        await two.catalog.create_topics([NewTopic("bad", [(1, 2)])])
+        bad = two.catalog.image.topic("bad")
+        assert bad is not None
+        is_allowed = Controller._is_unclean_allowed
+
+        def fail(self: Controller, topic: TopicRecord) -> bool:
+            if topic.name == "bad":
+                raise RuntimeError("a bug")
+            return is_allowed(self, topic)
+
+        monkeypatch.setattr(Controller, "_is_unclean_allowed", fail)
+        await one.leave()
+        await two.sees(lambda: two.partition.leader == 2)
+        assert two.catalog.image.topics["bad"].partitions[0].leader == 1
+        assert two.supervisor.failures["controller"] > 0
+        await two.leave()
+
+    asyncio.run(main())
+
+
+def test_a_controller_that_raises_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        one, two = await pair()
+        bugs = [RuntimeError("a bug")]
+        due_changes = Controller._due_changes
+
+        async def fail(self: Controller) -> list[PartitionChange]:
+            changes = await due_changes(self)
+            if changes and bugs:
+                raise bugs.pop()
+            return changes
+
+        monkeypatch.setattr(Controller, "_due_changes", fail)
+        await one.leave()
+        await two.sees(lambda: two.partition.leader == 2)
+        assert two.supervisor.failures["controller"] == 1
         await two.leave()
 
     asyncio.run(main())

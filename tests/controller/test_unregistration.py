@@ -12,6 +12,7 @@ from immutables import Map
 from millstream.controller import decommission
 from millstream.controller.unregistration import unregister
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.memory import MemoryStore
@@ -28,7 +29,9 @@ Scenario = Callable[[MetadataStore, Catalog], Awaitable[None]]
 def run(scenario: Scenario, brokers: tuple[int, ...] = (1, 2)) -> None:
     async def main() -> None:
         store = MemoryStore(SystemClock()).connect()
-        catalog = await Catalog.open(store, random=random.Random(1), topic_defaults=TopicConfig())
+        catalog = await Catalog.open(
+            store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+        )
         for node_id in brokers:
             record = BrokerRecord(node_id=node_id, endpoints=(), incarnation=f"i{node_id}")
             await catalog.register_broker(record)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import TypeVar
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.coordination.timer import TimerHeap
+
+_K = TypeVar("_K")
 
 _steps = st.lists(
     st.one_of(
@@ -12,6 +16,13 @@ _steps = st.lists(
         st.tuples(st.just("wait"), st.integers(0, 20), st.just(0)),
     )
 )
+
+
+def pop_all(heap: TimerHeap[_K], now_ms: int) -> list[_K]:
+    found: list[_K] = []
+    while (key := heap.pop_due(now_ms)) is not None:
+        found.append(key)
+    return found
 
 
 @given(_steps)
@@ -31,7 +42,7 @@ def test_timers_fire_once_at_the_last_time_they_were_set_to(
         else:
             now_ms += number
             due = {key for key, at in expected.items() if at <= now_ms}
-            assert set(heap.pop_due(now_ms, 100)) == due
+            assert set(pop_all(heap, now_ms)) == due
             expected = {key: at for key, at in expected.items() if key not in due}
         assert len(heap) == len(expected)
         next_ms = heap.next_ms()
@@ -46,12 +57,16 @@ def test_cancelled_timers_do_not_pile_up() -> None:
     assert len(heap._heap) < 5000
     heap.set(1, 5)
     heap.cancel_where(lambda key: key == 1)
-    assert heap.pop_due(10, 10) == []
+    assert heap.pop_due(10) is None
 
 
-def test_no_more_than_asked_for_at_a_time() -> None:
-    heap: TimerHeap[int] = TimerHeap()
-    for number in range(10):
-        heap.set(number, number)
-    assert heap.pop_due(100, 4) == [0, 1, 2, 3]
-    assert len(heap.pop_due(100, 100)) == 6
+def test_a_timer_moved_or_cancelled_by_the_one_before_it_is_not_due() -> None:
+    heap: TimerHeap[str] = TimerHeap()
+    for number, key in enumerate(("first", "moved", "cancelled", "last")):
+        heap.set(key, number)
+    assert heap.pop_due(100) == "first"
+    heap.set("moved", 200)
+    heap.cancel("cancelled")
+    assert pop_all(heap, 100) == ["last"]
+    assert "moved" in heap
+    assert pop_all(heap, 200) == ["moved"]

@@ -50,7 +50,7 @@ class CoordinatorHome(ReplicaHome):
 
     def open(self, *, recover: bool = False) -> Coordinator:
         replicas = self.open_replicas(recover=recover)
-        self.shards = Shards(replicas, self.clock, random.Random(3), self.options)
+        self.shards = Shards(replicas, self.clock, self.supervisor, random.Random(3), self.options)
         self.shards.start(self.image)
         self.coordinator = Coordinator(self.shards)
         return self.coordinator

@@ -616,3 +616,67 @@ def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Pa
         assert offset_of(home.coordinator, "g", "t", 0) == 5
 
     run(tmp_path, body)
+
+
+# Timers
+
+SLOW_JOIN = CoordinatorOptions(
+    groups=GroupSettings(
+        classic=ClassicSettings(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_001)
+    ),
+    journal=JournalOptions(commit_timeout_ms=60_000),
+)
+
+
+def test_a_member_that_has_just_joined_stays_when_many_timers_are_due_at_once(
+    tmp_path: Path,
+) -> None:
+    """The process was stopped for a while. The first timer that is due ends the session of the
+    other member, which completes the join: the timers behind it are for what was before."""
+
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        gone = await stable_member(home, answers)
+        join(home, answers, "newcomer")
+        await turns()
+        assert "newcomer" not in answers.got
+        home.pass_time(30_005)
+        await turns()
+        joined = answers.got["newcomer"]
+        assert (joined.error_code, joined.leader) == (0, joined.member_id)
+        (group,) = home.shards.all_groups()
+        assert isinstance(group, ClassicGroup)
+        assert list(group.roster.members) == [joined.member_id] != [gone]
+
+    run(tmp_path, body, options=SLOW_JOIN)
+
+
+def test_a_timer_that_raises_is_repeated_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        for group_id in ("bad", "good"):
+            join(home, answers, group_id, group_id=group_id)
+        home.pass_time(1)
+        await turns()
+        expire = ClassicGroup.expire
+        fails = True
+
+        def raise_for_one(self: ClassicGroup, now_ms: int, key: tuple[str, str]) -> Effects:
+            if fails and self.group_id == "bad":
+                raise RuntimeError("a bug")
+            return expire(self, now_ms, key)
+
+        def is_empty(group_id: str) -> bool:
+            return home.shards.of(group_id).groups[group_id].is_empty
+
+        monkeypatch.setattr(ClassicGroup, "expire", raise_for_one)
+        home.pass_time(10_001)
+        assert (is_empty("bad"), is_empty("good")) == (False, True)
+        assert home.supervisor.failures["group-timer"] == 1
+        fails = False
+        home.pass_time(5001)
+        assert is_empty("bad")
+
+    run(tmp_path, body)

@@ -12,6 +12,7 @@ from immutables import Map
 
 from harness.log_home import StillClock
 from millstream.env.disk import SystemDisk
+from millstream.env.supervisor import Supervisor
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.log.storage import LogOptions
@@ -40,6 +41,7 @@ class ReplicaHome:
         self.path = path
         self.clock = StillClock()
         self.image = image
+        self.supervisor = Supervisor()
 
     def open_replicas(self, *, recover: bool = False) -> Replicas:
         self.directory = LogDirectory.open(

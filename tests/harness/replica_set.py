@@ -31,6 +31,7 @@ from millstream.broker.metrics import Metrics
 from millstream.broker.session import Session
 from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork
+from millstream.env.supervisor import Supervisor
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.metadata.catalog import Catalog
@@ -98,6 +99,7 @@ class Node:
         self.directory: LogDirectory
         self.replicas: Replicas
         self.exchange: ReplicaExchange
+        self.supervisor = Supervisor()
         self._unregistered = ClusterImage()
 
     async def start(self) -> None:
@@ -109,6 +111,7 @@ class Node:
         self._connection = self._store.connect()
         self.catalog = await Catalog.open(
             self._connection,
+            supervisor=self.supervisor,
             random=random.Random(self.id),
             topic_defaults=self.config.topic_defaults(),
         )
@@ -127,11 +130,12 @@ class Node:
         self.exchange = ReplicaExchange(
             self.id,
             self.replicas,
-            JointUpdates(self.catalog).update,
+            JointUpdates(self.catalog, self.supervisor).update,
             options.exchange_options(self.config),
             clock=clock,
             network=self.network,
             random=random.Random(self.id),
+            supervisor=self.supervisor,
         )
         self.catalog.subscribe(self._follow)
         await self._listen(clock)

@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from harness.broker_process import wait_until
+from harness.fault_supervisor import FaultSupervisor
 from harness.log_home import UnsyncedDisk
 from harness.raw_client import RawClient
 from millstream.broker.config import BrokerConfig
@@ -74,6 +75,8 @@ class ServerSet:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.servers: dict[int, _Server] = {}
+        #: Of each broker's background tasks, which tests can make raise.
+        self.supervisors: dict[int, FaultSupervisor] = {}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -121,6 +124,8 @@ class ServerSet:
             **self._settings,
         }
 
+        supervisor = self.supervisors[node_id] = FaultSupervisor()
+
         async def begin() -> _Server:
             environment = Environment(
                 SystemClock(),
@@ -129,6 +134,7 @@ class ServerSet:
                 random.Random(node_id),
                 self._store.connect(),
                 has_threads=False,
+                supervisor=supervisor,
             )
             server = _Server(BrokerConfig.load(flags=flags), environment)
             await server.start()

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.env.disk import Buffer, Disk, File, SystemDisk
+from millstream.env.supervisor import Supervisor
 from millstream.log.checkpoint import read_offsets
 from millstream.log.cleaner import CLEANER_OFFSETS, Cleaner, CleanerOptions
 from millstream.log.cleaning import CleaningLimits
@@ -568,7 +569,7 @@ def test_stopping_abandons_a_cleaning_and_its_files(tmp_path: Path) -> None:
     setup.cleaner = setup.make_cleaner(io_bytes_per_second_max=1.0)
 
     async def scenario() -> None:
-        setup.cleaner.start()
+        setup.cleaner.start(Supervisor())
         for _ in range(5):
             await asyncio.sleep(0.001)
         await setup.cleaner.stop()
@@ -586,7 +587,7 @@ def test_the_background_task_cleans_by_itself(tmp_path: Path) -> None:
     setup.roll()
 
     async def scenario() -> None:
-        setup.cleaner.start()
+        setup.cleaner.start(Supervisor())
         async with asyncio.timeout(90):
             while not setup.cleaner.stats.runs:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)

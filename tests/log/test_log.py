@@ -14,13 +14,12 @@ from harness.log_home import (
     NOW_MS,
     SMALL,
     LogHome,
-    UnsyncedDisk,
     append,
     make_batch,
     read_batches,
     read_values,
 )
-from millstream.env.disk import Buffer, File
+from log.full_disk import FullDisk
 from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -246,33 +245,6 @@ def test_segments_roll_by_size_time_and_full_index(new_home: NewHome) -> None:
     assert all(s.offset_index.handle.path.stat().st_size <= 24 for s in log.segments[:-1])
     assert log.log_end_offset == 13
     assert len(read_batches(log)) == 13
-
-
-class FullDisk(UnsyncedDisk):
-    """A disk that takes half of a write and then no more."""
-
-    __slots__ = ("is_full",)
-
-    def __init__(self) -> None:
-        self.is_full = False
-
-    def open(self, path, *, create=False, readonly=False):  # type: ignore[no-untyped-def]
-        return FullFile(self, super().open(path, create=create, readonly=readonly))
-
-
-class FullFile:
-    def __init__(self, disk: FullDisk, file: File) -> None:
-        self._disk = disk
-        self._file = file
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def write(self, data: Buffer, position: int) -> None:
-        if self._disk.is_full:
-            self._file.write(bytes(data)[: len(data) // 2], position)
-            raise OSError(28, "No space left on device")
-        self._file.write(data, position)
 
 
 def test_a_failed_write_leaves_the_log_as_it_was(new_home: NewHome) -> None:

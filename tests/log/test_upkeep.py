@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from harness.log_home import NOW_MS, LogHome, append, make_batch
+from millstream.env.supervisor import Supervisor
 from millstream.log.checkpoint import RECOVERY_POINTS, read_offsets
 from millstream.log.flusher import Flusher
+from millstream.log.local_log import LocalLog
+from millstream.log.log import PartitionLog
 from millstream.log.upkeep import LogUpkeep, UpkeepOptions
 from millstream.model.config import TopicConfig
+from millstream.model.topic import TopicPartition
 
 NewHome = Callable[..., LogHome]
 
@@ -28,7 +35,10 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 def _with_upkeep(
-    home: LogHome, prepare: Callable[[], None], condition: Callable[[], bool]
+    home: LogHome,
+    prepare: Callable[[], None],
+    condition: Callable[[], bool],
+    supervisor: Supervisor | None = None,
 ) -> LogUpkeep:
     async def run() -> LogUpkeep:
         assert home.directory is not None
@@ -39,6 +49,7 @@ def _with_upkeep(
             OFTEN,
             lambda partition: directory.log(partition, b"", home.config).log_end_offset,
             flusher,
+            supervisor or Supervisor(),
         )
         upkeep.start()
         prepare()
@@ -95,3 +106,58 @@ def test_old_segments_and_deleted_logs_are_removed(new_home: NewHome) -> None:
     path = home.directory.delete(home.partition)
     assert path is not None
     _with_upkeep(home, lambda: None, lambda: not path.exists())
+
+
+def test_one_log_that_raises_keeps_no_other_from_retention(
+    new_home: NewHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = new_home(TopicConfig(segment_bytes=1000, retention_ms=100))
+    good = home.open()
+    assert home.directory is not None
+    bad = home.directory.log(TopicPartition("bad", 0), bytes(16), home.config)
+    for log in (bad, good):
+        for _ in range(20):
+            append(log, make_batch(1, b"v" * 200))
+    expire = PartitionLog.expire
+
+    def fail(self: PartitionLog, now_ms: int, high_watermark: int) -> list[Path]:
+        if self is bad:
+            raise RuntimeError("a bug")
+        return expire(self, now_ms, high_watermark)
+
+    monkeypatch.setattr(PartitionLog, "expire", fail)
+    supervisor = Supervisor()
+    _with_upkeep(
+        home,
+        lambda: setattr(home.clock, "now_ms", NOW_MS + 1000),
+        lambda: good.log_start_offset == 20 and supervisor.failures["log-retention"] > 0,
+        supervisor,
+    )
+    assert bad.log_start_offset == 0
+
+
+def test_a_flush_that_was_interrupted_is_made_after_the_restart(
+    home: LogHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = home.open()
+    bugs = [RuntimeError("a bug")]
+    request = Flusher.request
+
+    def fail(self: Flusher, log: LocalLog) -> asyncio.Future[int]:
+        if bugs:
+            raise bugs.pop()
+        return request(self, log)
+
+    def prepare() -> None:
+        for _ in range(20):
+            append(log, make_batch(1, b"v" * 200))
+
+    monkeypatch.setattr(Flusher, "request", fail)
+    supervisor = Supervisor()
+    _with_upkeep(
+        home,
+        prepare,
+        lambda: log.recovery_point >= log.segments[-1].base_offset > 0,
+        supervisor,
+    )
+    assert supervisor.failures["log-flush"] == 1

@@ -13,6 +13,7 @@ import pytest
 from immutables import Map
 
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.image import BrokerRecord, ClusterImage, Endpoint, ImageDelta
@@ -36,7 +37,9 @@ BROKER = BrokerRecord(node_id=1, endpoints=(Endpoint("PLAINTEXT", "h", 9092),), 
 
 @asynccontextmanager
 async def opened(store: SqliteStore) -> AsyncIterator[Catalog]:
-    catalog = await Catalog.open(store, random=random.Random(1), topic_defaults=TopicConfig())
+    catalog = await Catalog.open(
+        store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+    )
     try:
         yield catalog
     finally:
@@ -421,6 +424,7 @@ def test_an_answer_that_is_lost_is_a_time_out_and_no_id_is_given_twice() -> None
         link = LostLink()
         catalog = await Catalog.open(
             MemoryStore(SystemClock()).connect(link),
+            supervisor=Supervisor(),
             random=random.Random(1),
             topic_defaults=TopicConfig(),
         )
@@ -449,6 +453,7 @@ def test_a_store_without_the_cluster_is_left_as_it_is() -> None:
         with pytest.raises(StoreError, match="holds no cluster yet"):
             await Catalog.open(
                 data.connect(),
+                supervisor=Supervisor(),
                 random=random.Random(1),
                 topic_defaults=TopicConfig(),
                 cluster_id="known-before",

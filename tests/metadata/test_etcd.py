@@ -13,15 +13,18 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.etcd_process import EtcdCluster, require_etcd
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata import etcd_watch
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.etcd import EtcdStore
+from millstream.metadata.etcd import PROGRESS_KEY, EtcdStore
 from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
+from millstream.metadata.etcd_watch import EtcdWatch
 from millstream.metadata.store import (
     CompactedError,
     Compare,
@@ -65,6 +68,7 @@ async def opened(
         EtcdOptions(address=address, **options),  # type: ignore[arg-type]
         SystemClock(),
         random.Random(1),
+        Supervisor(),
     )
     try:
         yield store
@@ -241,7 +245,10 @@ def test_a_catalog_follows_on_after_compaction_and_a_restart_of_etcd(
             prefix = next(_prefixes)
             async with opened(cluster, prefix) as store, opened(cluster, prefix) as other:
                 catalog = await Catalog.open(
-                    store, random=random.Random(1), topic_defaults=TopicConfig()
+                    store,
+                    supervisor=Supervisor(),
+                    random=random.Random(1),
+                    topic_defaults=TopicConfig(),
                 )
                 await asyncio.to_thread(cluster.members[0].kill)
                 with pytest.raises(UnavailableError, match=r"no etcd answers at"):
@@ -280,7 +287,10 @@ def test_others_in_the_same_etcd_are_not_seen_and_hold_nobody_up(etcd: EtcdClust
         async with opened(etcd, prefix) as store, opened(etcd, next(_prefixes)) as stranger:
             await store.transact([], [Put("a", b"1")])
             catalog = await Catalog.open(
-                store, random=random.Random(1), topic_defaults=TopicConfig()
+                store,
+                supervisor=Supervisor(),
+                random=random.Random(1),
+                topic_defaults=TopicConfig(),
             )
             for _ in range(3):
                 await stranger.transact([], [Put("a", b"2"), Put("topics/x", b"not for us")])
@@ -319,7 +329,7 @@ def test_nobody_there_is_said_with_the_address() -> None:
         address = parse_etcd_address("etcd://127.0.0.1:1,127.0.0.1:2/x")
         options = EtcdOptions(address=address, call_ms_max=200)
         with pytest.raises(UnavailableError, match=r"no etcd answers at 127.0.0.1:1, 127.0.0.1:2"):
-            await EtcdStore.open(options, SystemClock(), random.Random(1))
+            await EtcdStore.open(options, SystemClock(), random.Random(1), Supervisor())
 
     run(main)
 
@@ -426,3 +436,31 @@ def make_certificates(folder: Path) -> None:
     )
     signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
     openssl("x509", "-req", "-in", "node.csr", *signing, "-out", "node.pem")
+
+
+def test_a_nudge_that_raises_is_made_again_when_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        supervisor = Supervisor()
+        gateway: Any = None
+        store = EtcdStore(gateway, "/root/", supervisor)
+        watch = EtcdWatch(gateway, store, "/root/", "", PROGRESS_KEY, 0)
+        store._watches.add(watch)
+        bugs = [RuntimeError("a bug")]
+
+        async def nudge(self: EtcdStore) -> int:
+            if bugs:
+                raise bugs.pop()
+            watch.position = 5
+            return 5
+
+        monkeypatch.setattr(EtcdStore, "nudge", nudge)
+        for _ in range(2):
+            store._help_watches(5)
+            (task,) = supervisor.tasks
+            await task.ended()
+        assert supervisor.failures == {"etcd-nudge": 1}
+        assert watch.position == 5
+
+    run(main)

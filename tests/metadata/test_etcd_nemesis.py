@@ -13,6 +13,7 @@ import pytest
 from harness.etcd_process import EtcdCluster, EtcdMember, require_etcd
 from harness.seed import choose_seed
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.etcd import EtcdStore
 from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
 from millstream.metadata.store import Compare, Event, Put, UnavailableError, UncertainError
@@ -111,7 +112,9 @@ def test_members_die_and_stop_at_random(tmp_path: Path) -> None:
         async with AsyncExitStack() as stack:
             brokers = []
             for number in range(BROKERS):
-                store = await EtcdStore.open(options, SystemClock(), random.Random(number))
+                store = await EtcdStore.open(
+                    options, SystemClock(), random.Random(number), Supervisor()
+                )
                 stack.push_async_callback(store.close)
                 brokers.append(Broker(number, store))
             start = (await brokers[0].store.range("")).revision + 1

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.feature_change import alter_features
 from millstream.metadata.image import ImageDelta
@@ -16,7 +17,10 @@ from millstream.model.config import TopicConfig
 
 async def opened(store: MemoryStore) -> Catalog:
     return await Catalog.open(
-        store.connect(), random=random.Random(1), topic_defaults=TopicConfig()
+        store.connect(),
+        supervisor=Supervisor(),
+        random=random.Random(1),
+        topic_defaults=TopicConfig(),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata import follower as following
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.follower import ImageFollower
@@ -55,7 +56,7 @@ def test_forgotten_history_is_replaced_by_a_reload(
             yield  # pragma: no cover
 
         monkeypatch.setattr(SqliteStore, "watch", compacted)
-        follower.start()
+        follower.start(Supervisor())
         await follower.reached(last.revision)
         assert len(deltas) == 1
         assert {record.name for record in deltas[0].created} == {"remade", "new"}
@@ -79,7 +80,9 @@ def test_a_subscriber_that_raises_stops_the_catalog_loudly(
 
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
-        catalog = await Catalog.open(store, random=random.Random(1), topic_defaults=TopicConfig())
+        catalog = await Catalog.open(
+            store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+        )
         catalog.subscribe(subscriber)
         outcome = await store.transact([], [topic("a")])
         error = await asyncio.wait_for(asyncio.shield(catalog.failed), 90)
@@ -93,7 +96,7 @@ def test_a_subscriber_that_raises_stops_the_catalog_loudly(
         await store.close()
 
     asyncio.run(main())
-    assert "metadata is no longer kept up to date" in caplog.text
+    assert "task metadata-follower failed; the broker shuts down" in caplog.text
 
 
 def test_an_unreadable_value_stops_the_load_with_its_key(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_a_closed_store_ends_following_loudly(tmp_path: Path) -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
         follower = ImageFollower(store)
         await follower.load()
-        follower.start()
+        follower.start(Supervisor())
         waiting = asyncio.create_task(follower.reached(99))
         await asyncio.sleep(0)
         await store.close()
@@ -149,7 +152,7 @@ def test_a_reload_waits_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch
         last = await other.transact([], [topic("b")])
         data.compact()
         link.failures = 3
-        follower.start()
+        follower.start(Supervisor())
         await asyncio.wait_for(follower.reached(last.revision), 90)
         assert set(follower.image.topics) == {"a", "b"}
         assert link.failures == 0

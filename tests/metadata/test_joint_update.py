@@ -6,10 +6,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
+import pytest
 
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import BrokerRecord, Endpoint
 from millstream.metadata.joint_update import JointUpdates
@@ -28,7 +31,8 @@ class Scene:
         self.store = store
         self.catalog = catalog
         self.broker_epoch = broker_epoch
-        self.updates = JointUpdates(catalog)
+        self.supervisor = Supervisor()
+        self.updates = JointUpdates(catalog, self.supervisor)
 
     @property
     def topic(self) -> TopicRecord:
@@ -53,7 +57,10 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     store = MemoryStore(SystemClock())
     catalog = await Catalog.open(
-        store.connect(), random=random.Random(1), topic_defaults=TopicConfig()
+        store.connect(),
+        supervisor=Supervisor(),
+        random=random.Random(1),
+        topic_defaults=TopicConfig(),
     )
     for node_id in (1, 2):
         record = BrokerRecord(node_id=node_id, endpoints=(Endpoint("PLAINTEXT", "h", node_id),))
@@ -168,5 +175,29 @@ def test_nothing_is_under_way_after_it_was_closed() -> None:
             await it.updates.close()
             assert asyncio.all_tasks() - before <= {asked}
             await it.updates.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_bug_fails_only_those_whose_changes_it_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with scene() as it:
+            transact = Catalog.transact
+            bugs = [RuntimeError("a bug"), RuntimeError("another")]
+
+            async def fail(self: Catalog, *arguments: Any) -> Any:
+                if bugs:
+                    raise bugs.pop(0)
+                return await transact(self, *arguments)
+
+            monkeypatch.setattr(Catalog, "transact", fail)
+            together = [it.ask(n, (1,)) for n in range(3)]
+            results = await asyncio.gather(*together, return_exceptions=True)
+            assert all(isinstance(each, StoreError) for each in results)
+            assert it.supervisor.failures["joint-updates"] == 1
+            with pytest.raises(RuntimeError, match="another"):
+                await it.ask(3, (1,))
+            assert (await it.ask(4, (1,))).isr == (1,)
+            assert it.supervisor.failures["joint-updates"] == 1
 
     asyncio.run(scenario())

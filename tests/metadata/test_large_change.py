@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata import large_change
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import BrokerRecord, ClusterImage, ImageDelta
@@ -24,7 +25,9 @@ BROKER = BrokerRecord(node_id=1, endpoints=(), incarnation="i")
 
 
 async def open_catalog(store: MemoryConnection) -> Catalog:
-    return await Catalog.open(store, random=random.Random(1), topic_defaults=TopicConfig())
+    return await Catalog.open(
+        store, supervisor=Supervisor(), random=random.Random(1), topic_defaults=TopicConfig()
+    )
 
 
 def run(scenario: Callable[[MemoryStore, Catalog], Awaitable[None]]) -> None:

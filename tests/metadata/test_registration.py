@@ -12,12 +12,13 @@ import pytest
 
 from millstream.controller.unregistration import unregister
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.memory import DirectLink, MemoryConnection, MemoryStore
 from millstream.metadata.record import BrokerRecord
 from millstream.metadata.registration import Registration, until_gone
 from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import UnavailableError, UncertainError
+from millstream.metadata.store import StoreClosedError, UnavailableError, UncertainError
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 
@@ -29,7 +30,10 @@ def run(path: Path, scenario: Callable[[SqliteStore, Catalog], Awaitable[None]])
         async with asyncio.timeout(90):
             store = await SqliteStore.open(path, SystemClock())
             catalog = await Catalog.open(
-                store, random=random.Random(1), topic_defaults=TopicConfig()
+                store,
+                supervisor=Supervisor(),
+                random=random.Random(1),
+                topic_defaults=TopicConfig(),
             )
             await scenario(store, catalog)
             await catalog.close()
@@ -57,14 +61,14 @@ async def changes_of_broker(catalog: Catalog, count: int) -> list[bool]:
 def test_registered_until_closed(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         registration = Registration(catalog, store, BROKER, 60_000, SystemClock())
-        await registration.start()
+        await registration.start(supervisor := Supervisor())
         assert catalog.image.brokers[1].incarnation == "i"
         leaving = asyncio.create_task(changes_of_broker(catalog, 1))
         await asyncio.sleep(0)
         await registration.close()
         assert await leaving == [False]
         await registration.close()
-        assert not registration.failed.done()
+        assert supervisor.failures == {"broker-registration": 0}
 
     run(tmp_path / "metadata.db", scenario)
 
@@ -72,7 +76,7 @@ def test_registered_until_closed(tmp_path: Path) -> None:
 def test_a_lost_lease_is_taken_again(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         registration = Registration(catalog, store, BROKER, 300, SystemClock())
-        await registration.start()
+        await registration.start(Supervisor())
         first = catalog.image.brokers[1].epoch
         changes = asyncio.create_task(changes_of_broker(catalog, 2))
         await asyncio.sleep(0)
@@ -87,9 +91,12 @@ def test_a_lost_lease_is_taken_again(tmp_path: Path) -> None:
 def test_a_closed_store_is_told(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         registration = Registration(catalog, store, BROKER, 60, SystemClock())
-        await registration.start()
+        supervisor = Supervisor()
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        supervisor.on_fatal = failed.set_result
+        await registration.start(supervisor)
         await store.close()
-        assert await registration.failed is not None
+        assert isinstance(await failed, StoreClosedError)
         await registration.close()
 
     run(tmp_path / "metadata.db", scenario)
@@ -122,7 +129,10 @@ def run_in_memory(
             data, link = MemoryStore(SystemClock()), FaultyLink()
             store = data.connect(link)
             catalog = await Catalog.open(
-                store, random=random.Random(1), topic_defaults=TopicConfig()
+                store,
+                supervisor=Supervisor(),
+                random=random.Random(1),
+                topic_defaults=TopicConfig(),
             )
             await scenario(data, store, catalog, link)
             await catalog.close()
@@ -138,11 +148,11 @@ def test_a_second_process_is_refused_while_the_first_lives() -> None:
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
         first = Registration(catalog, store, BROKER, 1000, SystemClock())
-        await first.start()
+        await first.start(Supervisor())
         epoch = catalog.image.brokers[1].epoch
         second = Registration(catalog, store, OTHER, 1000, SystemClock())
         with pytest.raises(BrokerError) as raised:
-            await second.start()
+            await second.start(Supervisor())
         assert raised.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         assert catalog.image.brokers[1].epoch == epoch
         await second.close()
@@ -157,7 +167,7 @@ def test_a_dead_process_s_lease_is_waited_for(caplog: pytest.LogCaptureFixture) 
     ) -> None:
         await catalog.register_broker(OTHER, await store.grant(200))
         registration = Registration(catalog, store, BROKER, 200, SystemClock())
-        await registration.start()
+        await registration.start(Supervisor())
         assert catalog.image.brokers[1].incarnation == "i"
         await registration.close()
 
@@ -170,7 +180,7 @@ def test_a_store_that_is_away_is_waited_for() -> None:
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
         registration = Registration(catalog, store, BROKER, 100, SystemClock())
-        await registration.start()
+        await registration.start(supervisor := Supervisor())
         first = catalog.image.brokers[1].epoch
         gone = asyncio.create_task(changes_of_broker(catalog, 2))
         link.is_cut = True
@@ -179,7 +189,7 @@ def test_a_store_that_is_away_is_waited_for() -> None:
         link.is_cut = False
         assert await gone == [False, True]
         assert catalog.image.brokers[1].epoch > first
-        assert not registration.failed.done()
+        assert supervisor.failures == {"broker-registration": 0}
         await registration.close()
         assert data.get("brokers/1") is None
 
@@ -192,7 +202,7 @@ def test_a_registration_whose_answer_was_lost_is_made_again() -> None:
     ) -> None:
         registration = Registration(catalog, store, BROKER, 200, SystemClock())
         link.answers_to_lose = 2
-        await registration.start()
+        await registration.start(Supervisor())
         assert catalog.image.brokers[1].incarnation == "i"
         await registration.close()
         assert data.get("brokers/1") is None
@@ -255,7 +265,7 @@ def test_a_process_that_was_stopped_is_fenced_before_it_acts() -> None:
         registration = Registration(catalog, store, BROKER, 60_000, clock)
         told: list[bool] = []
         registration.on_fenced = told.append
-        await registration.start()
+        await registration.start(Supervisor())
         clock.leap_s = 30
         registration.check()
         assert told == [False]
@@ -288,14 +298,14 @@ def test_a_lease_that_ended_before_it_was_used_is_followed_by_another(
 
         monkeypatch.setattr(MemoryConnection, "grant", grant_late)
         registration = Registration(catalog, store, BROKER, 2000, SystemClock())
-        await registration.start()
+        await registration.start(supervisor := Supervisor())
         assert registration.lease == granted[1]
         changes = asyncio.create_task(changes_of_broker(catalog, 2))
         await asyncio.sleep(0)
         data.revoke(granted[1])
         assert await changes == [False, True]
         assert len(granted) == 4
-        assert not registration.failed.done()
+        assert supervisor.failures == {"broker-registration": 0}
         await registration.close()
 
     run_in_memory(scenario)
@@ -306,7 +316,7 @@ def test_leaving_is_told_and_ends_with_the_registration() -> None:
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
         registration = Registration(catalog, store, BROKER, 60_000, SystemClock())
-        await registration.start()
+        await registration.start(Supervisor())
         await registration.announce_leaving()
         assert (set(catalog.image.brokers), set(catalog.image.eligible)) == ({1}, set())
         gone = asyncio.create_task(changes_of_broker(catalog, 1))
@@ -337,7 +347,7 @@ def test_a_process_that_was_unregistered_stays_out() -> None:
     ) -> None:
         await catalog.register_broker(BrokerRecord(node_id=2, endpoints=(), incarnation="o"))
         registration = Registration(catalog, store, BROKER, 60_000, SystemClock())
-        await registration.start()
+        await registration.start(supervisor := Supervisor())
         catalog.subscribe(
             lambda image, _: registration.deleted() if 1 not in image.brokers else None
         )
@@ -348,11 +358,11 @@ def test_a_process_that_was_unregistered_stays_out() -> None:
         logger.removeHandler(heard)
         assert registration.is_fenced
         assert 1 not in catalog.image.brokers
-        assert not registration.failed.done()
+        assert supervisor.failures == {"broker-registration": 0}
         await registration.close()
         # The next process of the same broker is let in.
         again = Registration(catalog, store, OTHER, 60_000, SystemClock())
-        await again.start()
+        await again.start(Supervisor())
         assert catalog.image.brokers[1].incarnation == "other"
         await again.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -14,10 +14,12 @@ from harness.raw_client import values_batch
 from harness.replica_set import Node, ReplicaSet, run, until
 from millstream.broker.context import Context
 from millstream.broker.handlers import metadata
+from millstream.log.flush import FlushTicket
+from millstream.log.log import PartitionLog
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import NO_LEADER, leaving_key
 from millstream.metadata.store import Delete, Put
-from millstream.model.error import ErrorCode
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import check_produced
 from millstream.replication import fetcher
 from millstream.replication.follower_session import FollowerSession
@@ -519,5 +521,61 @@ def test_a_broker_that_leaves_is_not_taken_back_into_the_isr(tmp_path: Path) -> 
             await brokers[2].catalog.transact([], [Delete(leaving_key(2))])
             await brokers.produce("t", b"c")
             await brokers.until_isr("t", {1, 2, 3})
+
+    run(scenario())
+
+
+def test_one_partition_that_raises_keeps_no_other_from_being_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2) as brokers:
+            for name in ("bad", "good"):
+                await brokers.create(name, [1, 2])
+                await brokers.produce(name, b"before")
+            bugs = [RuntimeError("a bug")] * 3
+            append_as_follower = Partition.append_as_follower
+
+            def fail(self: Partition, *arguments: Any) -> None:
+                if bugs and self.topic_partition.topic == "bad":
+                    raise bugs.pop()
+                append_as_follower(self, *arguments)
+
+            monkeypatch.setattr(Partition, "append_as_follower", fail)
+            waiting = await brokers.send("bad", b"after")
+            assert (await brokers.produce("good", b"after")).error_code == 0
+            row = (await waiting).responses[0].partition_responses[0]
+            assert row.error_code == 0
+            assert brokers[2].supervisor.failures["replica-fetcher"] == 3
+            assert brokers[2].exchange.stats.connection_failures == 0
+            await brokers.until_equal("bad", [1, 2])
+
+    run(scenario())
+
+
+def test_a_follower_acknowledges_nothing_that_it_could_not_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk has no room for a while; no log goes offline for that."""
+
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path, 2, log_flush_before_ack="true") as brokers:
+            await brokers.create("t", [1, 2])
+            await brokers.produce("t", b"before")
+            follower = brokers[2].partition("t").log
+            begin, attempts = PartitionLog.begin_flush, 0
+
+            def fail(self: PartitionLog, *, is_last: bool = False) -> FlushTicket | None:
+                nonlocal attempts
+                if self is follower and attempts < 3:
+                    attempts += 1
+                    assert brokers[1].partition("t").high_watermark == 1
+                    raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
+                return begin(self, is_last=is_last)
+
+            monkeypatch.setattr(PartitionLog, "begin_flush", fail)
+            row = await brokers.produce("t", b"after")
+            assert (row.error_code, attempts) == (0, 3)
+            assert follower.recovery_point == 2
 
     run(scenario())

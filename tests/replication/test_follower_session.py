@@ -15,6 +15,7 @@ import pytest
 from harness.log_home import StillClock, UnsyncedDisk
 from harness.raw_client import records_of, values_batch
 from harness.replica_set import HOST, LISTENER, ReplicaSet, run, until
+from millstream.env.supervisor import Supervisor
 from millstream.log.directory import LogDirectory
 from millstream.metadata.record import BrokerRecord, Endpoint, PartitionRecord, broker_key
 from millstream.metadata.store import Delete, StoreError
@@ -449,7 +450,7 @@ class Scene:
         self.partition = Partition(1, log, record, Host(self.clock), flushes_before_ack=False)
         self.partition.become(record, 0)
         stats = ReplicationStats()
-        self.isr = IsrChanges(refuse, [self.partition], self.clock, 10_000, stats)
+        self.isr = IsrChanges(refuse, [self.partition], self.clock, 10_000, stats, Supervisor())
         replicas = cast("Replicas", SimpleNamespace(find_by_id=lambda *_: self.partition))
         leader = Leader(replicas, self.isr, self.clock, stats, limit, 1 << 20)
         self.session = FollowerSession(leader, FOLLOWER, 5, 1)

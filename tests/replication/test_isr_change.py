@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 from immutables import Map
 
 from harness.log_home import UnsyncedDisk
 from harness.raw_client import values_batch
 from harness.replica_set import run, until
 from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
 from millstream.log.directory import LogDirectory
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, PartitionRecord
@@ -24,7 +26,9 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import check_produced
 from millstream.replication.follower_state import FollowerFetch
+from millstream.replication.isr import LeaderView
 from millstream.replication.isr_change import IsrChanges
+from millstream.replication.leadership import Leadership
 from millstream.replication.partition import Counters, Latency, Partition
 from millstream.replication.stats import ReplicationStats
 
@@ -94,7 +98,10 @@ class Scene:
         self.partition = partition
         self.store = store
         self.stats = ReplicationStats()
-        self.changes = IsrChanges(store.update, [partition], SystemClock(), LAG_MS, self.stats)
+        self.supervisor = Supervisor()
+        self.changes = IsrChanges(
+            store.update, [partition], SystemClock(), LAG_MS, self.stats, self.supervisor
+        )
         store.on_change = lambda record: partition.become(record, partition.high_watermark)
 
     def append(self) -> None:
@@ -290,3 +297,39 @@ def test_nothing_is_begun_after_the_stop(tmp_path: Path) -> None:
             assert it.store.attempts == []
 
     run(scenario())
+
+
+def test_an_attempt_that_raises_is_repeated(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.store.failures.append((RuntimeError("a bug"), False))
+            it.append()
+            it.fetch(2)
+            await it.until_isr(1, 2)
+            assert it.supervisor.failures["isr-change"] == 1
+            await until(lambda: not it.changes._at_work, "the attempt to end")
+            it.fetch(3)
+            await it.until_isr(1, 2, 3)
+
+    asyncio.run(scenario())
+
+
+def test_a_review_that_raises_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            bugs = [RuntimeError("a bug")]
+            review = Leadership.review
+
+            def fail(self: Leadership, view: LeaderView) -> None:
+                if bugs:
+                    raise bugs.pop()
+                review(self, view)
+
+            monkeypatch.setattr(Leadership, "review", fail)
+            it.append()
+            it.fetch(2)
+            assert it.supervisor.failures["isr-review"] == 1
+            it.fetch(2)
+            await it.until_isr(1, 2)
+
+    asyncio.run(scenario())

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from harness.replica_home import ReplicaHome, picture
+from millstream.log.flusher import Flusher
+from millstream.model.error import BrokerError, ErrorCode
 
 TOPIC_ID = bytes(range(16))
 
@@ -43,5 +47,30 @@ def test_what_is_new_while_fenced_is_not_led_either(tmp_path: Path) -> None:
         assert not replicas.find("new", 0).is_leader
         replicas.fence(False)
         assert replicas.find("new", 0).is_leader
+
+    asyncio.run(main())
+
+
+def test_all_logs_are_waited_for_also_if_one_can_t_be_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower acknowledges what the others hold."""
+
+    async def main() -> None:
+        home = ReplicaHome(tmp_path, picture(("t", TOPIC_ID, 2)))
+        replicas = home.open_replicas()
+        bad, good = replicas.find("t", 0), replicas.find("t", 1)
+        ended: dict[object, asyncio.Future[int]] = {
+            each.log: asyncio.get_running_loop().create_future() for each in (bad, good)
+        }
+        monkeypatch.setattr(Flusher, "request", lambda _, log: ended[log])
+        waiting = asyncio.create_task(replicas.make_durable([bad, good]))
+        ended[bad.log].set_exception(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        ended[good.log].set_result(1)
+        with pytest.raises(BrokerError):
+            await waiting
 
     asyncio.run(main())

@@ -19,11 +19,13 @@ from millstream.broker.server import Environment, Server
 from millstream.log.directory import LogDirectory
 from millstream.metadata.memory import MemoryStore
 from millstream.metadata.record import PARTITIONS, PartitionRecord, decode_partition
+from millstream.metadata.store import StoreError
 from sim.clock import SimClock
 from sim.disk import SimDisk, Volume
 from sim.loop import Process, VirtualLoop
 from sim.network import Wire
 from sim.store import SimLink
+from sim.supervisor import InjectedError, SimSupervisor
 
 PORT: Final = 9092
 #: Rest of the keeper before it starts a broker again.
@@ -107,6 +109,8 @@ class Machine:
         self.link = SimLink(cluster.random)
         self.process: Process | None = None
         self.server: SimServer | None = None
+        #: Of the present process's tasks.
+        self.supervisor: SimSupervisor | None = None
         #: Whether its keeper is to keep a broker running.
         self.is_wanted = False
         #: Whether the present process serves clients.
@@ -149,6 +153,7 @@ class Machine:
 
     async def _run(self, process: Process) -> None:
         cluster = self._cluster
+        supervisor = self.supervisor = SimSupervisor(cluster.loop, process.name)
         environment = Environment(
             self.clock,
             SimDisk(self.volume, process),
@@ -156,6 +161,7 @@ class Machine:
             Random(f"{cluster.seed} {process.name}"),
             cluster.store.connect(self.link),
             has_threads=False,
+            supervisor=supervisor,
         )
         server = self.server = SimServer(
             _config(self.node_id, cluster.flushes_before_ack), environment
@@ -174,6 +180,8 @@ class Machine:
             if self._is_stopping:
                 return
             cluster.loop.note(f"{process.name} failed: {reason}")
+            if not isinstance(reason, StoreError | InjectedError):
+                cluster.loop.errors.append(f"{process.name} gave up: {reason!r}")
         cluster.loop.call_soon(self._exit, process, context=cluster.loop.outside)
 
     def _exit(self, process: Process) -> None:

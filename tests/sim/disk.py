@@ -19,7 +19,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from millstream.env.clock import Clock
-from sim.loop import Process
+from sim.loop import CURRENT, Process
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -107,10 +107,27 @@ class _Directory:
             entry.lose_power(random)
 
 
+class ReadErrors(NamedTuple):
+    """How reads fail."""
+
+    share: float
+    errno: int
+    random: Random
+
+
 class Volume:
     """A machine's disk."""
 
-    __slots__ = ("clock", "errors", "power_failures", "random", "root", "slow_s", "unreadable")
+    __slots__ = (
+        "clock",
+        "errors",
+        "power_failures",
+        "random",
+        "read_errors",
+        "root",
+        "slow_s",
+        "unreadable",
+    )
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self.clock = clock
@@ -123,6 +140,8 @@ class Volume:
         self.power_failures = 0
         #: The name of a directory whose files can't be read; empty if all can.
         self.unreadable = ""
+        #: How reads of any file fail; None if they do not.
+        self.read_errors: ReadErrors | None = None
 
     def prepare(self, name: str) -> None:
         """Have a directory at the root from the start, as an operator makes it."""
@@ -142,9 +161,15 @@ class Volume:
         del found.entries[directory]
         found.durable.pop(directory, None)
 
-    def check_readable(self, path: Path) -> None:
+    def check_readable(self, path: Path, process: Process) -> None:
+        """Raise OSError if a process can't read a file now. The simulator itself always can."""
         if self.unreadable and path.parent.name == self.unreadable:
             raise OSError(errno.EIO, "simulated failure of the disk", str(path))
+        failing = self.read_errors
+        if failing is None or CURRENT.get() is not process:
+            return
+        if failing.random.random() < failing.share:
+            raise OSError(failing.errno, "simulated failure of a read", str(path))
 
     def lose_power(self) -> None:
         self.power_failures += 1
@@ -187,10 +212,11 @@ class SimFile:
         self.write(b"".join(buffers), position)
 
     def pread(self, size: int, position: int) -> bytes:
-        self._disk.volume.check_readable(self._path)
+        self._disk.check_readable(self._path)
         return bytes(memoryview(self._open_inode().data)[position : position + size])
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
+        self._disk.check_readable(self._path)
         found = memoryview(self._open_inode().data)[position : position + len(buffer)]
         buffer[: len(found)] = found
         return len(found)
@@ -230,6 +256,9 @@ class SimDisk:
         if volume.errors and volume.random.random() < volume.errors:
             raise OSError(errno.EIO, "simulated failure of the disk")
 
+    def check_readable(self, path: Path) -> None:
+        self.volume.check_readable(path, self._process)
+
     # Names
 
     def _find(self, path: Path) -> _Inode | _Directory | None:
@@ -261,10 +290,12 @@ class SimDisk:
             self.touch()
             parent = self._directory(path.parent)
             parent.entries[path.name] = _Inode(self.volume.clock.wall_ms())
+        elif self.volume.read_errors is not None:
+            self.check_readable(path)
         return SimFile(self, path, self._inode(path), readonly)
 
     def read(self, path: Path) -> bytes:
-        self.volume.check_readable(path)
+        self.check_readable(path)
         return bytes(self._inode(path).data)
 
     def write_atomic(self, path: Path, data: Buffer) -> None:

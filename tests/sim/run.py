@@ -18,6 +18,7 @@ from sim.history import History
 from sim.invariant import Monitor, partitions_of
 from sim.loop import StuckError, Trace, VirtualLoop
 from sim.member import GROUP, Member, RefusedError
+from sim.mishap import Mishaps
 from sim.producer import Producer
 from sim.reader import Consumer
 from sim.transaction import TransactionalProducer
@@ -100,6 +101,7 @@ class Run:
         self._nemesis = Nemesis(
             self.cluster, self._monitor, Random(f"faults {seed}"), hosts, self._admin
         )
+        self._mishaps = Mishaps(self.cluster, self._monitor, Random(f"mishaps {seed}"))
         self._random = random
         #: Of the partitions, once they were read to the end.
         self._ends: dict[int, int] = {}
@@ -139,7 +141,10 @@ class Run:
             each.process.spawn(each.run()) for each in (*self._producers, *self._transactors)
         ]
         consuming = [each.process.spawn(each.run()) for each in (self._consumer, *self._members)]
-        await self._nemesis.run()
+        if self._mishaps:
+            await asyncio.gather(self._nemesis.run(), self._mishaps.run())
+        else:
+            await self._nemesis.run()
         await asyncio.sleep(0.15)
         for producer in (*self._producers, *self._transactors):
             producer.is_finishing = True

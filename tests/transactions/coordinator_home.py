@@ -54,7 +54,7 @@ class CoordinatorHome(ReplicaHome):
 
     def open(self, *, recover: bool = False) -> Coordinator:
         replicas = self.open_replicas(recover=recover)
-        self.shards = Shards(replicas, self.clock, self.markers, self.options)
+        self.shards = Shards(replicas, self.clock, self.supervisor, self.markers, self.options)
         self.shards.start(self.image)
         self.coordinator = Coordinator(self.shards)
         return self.coordinator

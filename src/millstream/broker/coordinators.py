@@ -15,6 +15,7 @@ from millstream.broker.remote_marker import Deliveries, Delivery, Markers
 from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.random import Random
+from millstream.env.supervisor import Supervisor
 from millstream.groups.coordinator import Coordinator as GroupCoordinator
 from millstream.groups.shards import Shards as GroupShards
 from millstream.metadata.catalog import Catalog
@@ -47,22 +48,23 @@ class Coordinators:
         clock: Clock,
         network: Network,
         random: Random,
+        supervisor: Supervisor,
     ) -> None:
         node_id, image = config.node_id, catalog.image
         listener, client_id = config.inter_broker_listener, f"broker-{node_id}"
         # Markers wait for replicas, and some admissions for the end of a transaction. Other
         # admissions must not wait behind them.
         self._admission_links: Links[Question] = Links(
-            Questions(), network, listener, client_id, image
+            Questions(), network, listener, client_id, image, supervisor
         )
         self._waiting_links: Links[Question] = Links(
             WaitingQuestions(), network, listener, client_id, image
         )
         self._marker_links: Links[Delivery] = Links(
-            Deliveries(), network, listener, client_id, image
+            Deliveries(), network, listener, client_id, image, supervisor
         )
         self.groups = GroupCoordinator(
-            GroupShards(replicas, clock, random, options.coordinator_options(config))
+            GroupShards(replicas, clock, supervisor, random, options.coordinator_options(config))
         )
         #: For partitions of this broker.
         self.markers = LocalMarkers(catalog, replicas, self.groups)
@@ -70,6 +72,7 @@ class Coordinators:
             TransactionShards(
                 replicas,
                 clock,
+                supervisor,
                 Markers(node_id, catalog, self.markers, self._marker_links),
                 options.transaction_options(config),
             )

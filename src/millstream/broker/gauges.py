@@ -7,6 +7,7 @@ from functools import partial
 
 from millstream.broker.context import Services
 from millstream.broker.metrics import Metrics, PartitionSize
+from millstream.env.supervisor import Supervisor
 from millstream.log.cleaner import CleanerStats
 from millstream.log.upkeep import UpkeepStats
 from millstream.net.gate import Gate
@@ -21,6 +22,16 @@ def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
     metrics.add_gauge("partitions", "Partitions on this broker.", lambda: len(replicas))
     metrics.add_gauge(
         "fetch_sessions", "Fetch sessions open.", lambda: len(services.fetch_sessions)
+    )
+
+
+def show_tasks(metrics: Metrics, supervisor: Supervisor) -> None:
+    metrics.add_rows(
+        "task_failures_total",
+        "counter",
+        "Unexpected errors of background tasks, by task. Tasks are restarted after them.",
+        ("task",),
+        lambda: [((name,), count) for name, count in supervisor.failures.items()],
     )
 
 

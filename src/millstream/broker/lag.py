@@ -18,7 +18,6 @@ Memory is kept for the groups that have places in the metrics, and the others ar
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,14 +29,13 @@ from millstream.broker.label_budget import LabelBudget
 from millstream.broker.lag_sweep import LagSources, Memory, PartitionLag, Sweep
 from millstream.broker.metrics import OTHER
 from millstream.broker.partition_backlog import UNLIMITED
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.groups.classic import ClassicGroup
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.group import Group
 from millstream.groups.offset import GroupOffsets
 from millstream.groups.shard import Shard
 from millstream.groups.shards import Shards
-
-_log = logging.getLogger(__name__)
 
 #: Rounds take at most this part of the time.
 _SHARE: Final = 0.05
@@ -138,7 +136,7 @@ class LagCollector:
         self._options = options
         self._group_budget = LabelBudget(options.groups_max)
         self._partition_budget = LabelBudget(options.partitions_max)
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         #: The shards that the last round began with.
         self._swept: list[tuple[int, int]] = []
         self.dead_letters = DeadLetters(sources.replicas, sources.clock)
@@ -162,21 +160,20 @@ class LagCollector:
         self.check_lease()
         return [each for each in self.last.groups if self._shards.is_serving(each.shard)]
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._collect_regularly())
+    def start(self, supervisor: Supervisor) -> None:
+        self._task = supervisor.start("group-lag", self._collect_regularly)
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task.stop()
 
     async def _collect_regularly(self) -> None:
         while True:
             try:
                 await self.collect()
-            except Exception:  # noqa: BLE001  # logged; the next round may do better
+            except Exception:
                 self.stats.failures += 1
-                _log.exception("the lag of groups can't be found")
+                raise
             # A leader that is slow or dead must not delay the next round. What leaders do for a
             # position is about as much as what is done for it here, so the rest spares them too.
             stats = self.stats

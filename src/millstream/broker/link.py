@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from millstream.env.network import Network
+from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import Endpoint
 from millstream.model.error import ErrorCode
@@ -81,13 +82,20 @@ class Link(Generic[T]):
         "_is_flush_due",
         "_network",
         "_peer",
+        "_supervisor",
         "_under_way",
         "_waiting",
     )
 
     def __init__(
-        self, endpoint: Endpoint, conversation: Conversation[T], network: Network, client_id: str
+        self,
+        endpoint: Endpoint,
+        conversation: Conversation[T],
+        network: Network,
+        client_id: str,
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._endpoint = endpoint
         self._conversation = conversation
         self._network = network
@@ -95,7 +103,7 @@ class Link(Generic[T]):
         self._waiting: deque[T] = deque()
         self._under_way = 0
         self._peer: Peer | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting: SupervisedTask | None = None
         self._is_flush_due = False
         self._is_closed = False
 
@@ -123,7 +131,13 @@ class Link(Generic[T]):
         if self._is_closed or self._connecting is not None or not self._waiting:
             return
         if self._peer is None or self._peer.closed:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting = self._supervisor.start(
+                "broker-link",
+                self._connect,
+                about=f"{self._endpoint.host}:{self._endpoint.port}",
+                policy=Policy.REPORT,
+                on_failure=lambda _: self._fail_waiting(),
+            )
             return
         while self._waiting and self._under_way < _REQUESTS_MAX:
             count = min(len(self._waiting), _REQUEST_ITEMS_MAX)
@@ -172,7 +186,15 @@ class Link(Generic[T]):
 class Links(Generic[T]):
     """See the module's text. Event loop only."""
 
-    __slots__ = ("_client_id", "_conversation", "_image", "_links", "_listener", "_network")
+    __slots__ = (
+        "_client_id",
+        "_conversation",
+        "_image",
+        "_links",
+        "_listener",
+        "_network",
+        "_supervisor",
+    )
 
     def __init__(
         self,
@@ -181,7 +203,9 @@ class Links(Generic[T]):
         listener_name: str,
         client_id: str,
         image: ClusterImage,
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._conversation = conversation
         self._network = network
         #: The listener through which brokers reach each other.
@@ -198,7 +222,9 @@ class Links(Generic[T]):
             if endpoint is None:
                 self._conversation.fail(item, ErrorCode.NETWORK_EXCEPTION)
                 return
-            link = Link(endpoint, self._conversation, self._network, self._client_id)
+            link = Link(
+                endpoint, self._conversation, self._network, self._client_id, self._supervisor
+            )
             self._links[broker_id] = link
         link.put(item)
 

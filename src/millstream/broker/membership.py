@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
 from millstream.controller import departure
@@ -16,6 +17,7 @@ from millstream.controller.controller import Controller, ControllerOptions
 from millstream.controller.probe import Probe
 from millstream.env.clock import Clock
 from millstream.env.network import Network
+from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord
@@ -39,6 +41,7 @@ class Membership:
         "_probes",
         "_record",
         "_store",
+        "_supervisor",
         "controller",
         "registration",
     )
@@ -52,21 +55,25 @@ class Membership:
         network: Network,
         clock: Clock,
         options: ControllerOptions,
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._catalog = catalog
         self._store = store
         self._record = record
         self._network = network
         self.registration = Registration(catalog, store, record, session_timeout_ms, clock)
-        self.controller = Controller(record.node_id, catalog, self.registration, clock, options)
+        self.controller = Controller(
+            record.node_id, catalog, self.registration, clock, options, supervisor
+        )
         self._probes: dict[int, Probe] = {}
-        self._expulsions: dict[asyncio.Task[None], None] = {}
+        self._expulsions: dict[int, SupervisedTask] = {}
         self._is_leaving = False
 
     async def join(self) -> None:
         """Return when the broker is in the image. DUPLICATE_BROKER_REGISTRATION as `Registration`
         says."""
-        await self.registration.start()
+        await self.registration.start(self._supervisor)
         self._catalog.subscribe(self._follow)
         self.controller.start()
         self._watch_others(self._catalog.image)
@@ -91,7 +98,7 @@ class Membership:
         await self.controller.stop()
         for probe in self._probes.values():
             probe.close()
-        for task in self._expulsions:
+        for task in self._expulsions.values():
             task.cancel()
         await self.registration.close()
 
@@ -117,12 +124,18 @@ class Membership:
         for broker_id, broker in wanted.items():
             if broker_id not in self._probes and broker.endpoints:
                 endpoint = broker.endpoints[0]
-                self._probes[broker_id] = Probe(broker, endpoint, self._network, self._found_dead)
+                self._probes[broker_id] = Probe(
+                    broker, endpoint, self._network, self._found_dead, self._supervisor
+                )
 
     def _found_dead(self, broker: BrokerRecord) -> None:
-        task = asyncio.create_task(self._expel(broker))
-        self._expulsions[task] = None
-        task.add_done_callback(lambda done: self._expulsions.pop(done, None))
+        # One that fails is not repeated: the lease of a dead broker runs out.
+        self._expulsions[broker.node_id] = self._supervisor.start(
+            "broker-expulsion",
+            partial(self._expel, broker),
+            about=f"broker {broker.node_id}",
+            policy=Policy.REPORT,
+        )
 
     async def _expel(self, broker: BrokerRecord) -> None:
         try:

@@ -16,6 +16,7 @@ from millstream.broker.listener_config import EMBEDDED_STORE
 from millstream.env.clock import Clock
 from millstream.env.disk import Disk
 from millstream.env.random import Random
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
 from millstream.metadata.sqlite import SqliteStore
 from millstream.metadata.store import MetadataStore
@@ -27,14 +28,15 @@ METADATA_FILE: Final = "metadata.db"
 
 
 async def open_store(
-    config: BrokerConfig, clock: Clock, disk: Disk, random: Random
+    config: BrokerConfig, clock: Clock, disk: Disk, random: Random, supervisor: Supervisor
 ) -> MetadataStore:
     """StoreError, or ConfigError for a file of the settings, with a sentence for the operator."""
     if config.metadata_store == EMBEDDED_STORE:
         return await SqliteStore.open(config.data_dir / METADATA_FILE, clock)
     options = etcd_options(config, disk)
     module = await asyncio.to_thread(importlib.import_module, "millstream.metadata.etcd")
-    return await cast("type[EtcdStore]", module.EtcdStore).open(options, clock, random)
+    store = cast("type[EtcdStore]", module.EtcdStore)
+    return await store.open(options, clock, random, supervisor)
 
 
 def etcd_options(config: BrokerConfig, disk: Disk) -> EtcdOptions:

@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from functools import partial
 from typing import Final, NamedTuple
 
 from millstream.broker.ingress import IngressRates
 from millstream.env.clock import Clock
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log import backlog
 from millstream.log.backlog import Unread
 from millstream.model.error import BrokerError
@@ -86,7 +88,7 @@ class PartitionBacklogs:
         self._looks = self._loads = 0
         #: Partitions whose failure was logged.
         self._unreadable: set[TopicPartition] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         self.rates = IngressRates()
         #: Looks that failed, mostly at logs that can't be read.
         self.failures = 0
@@ -157,24 +159,24 @@ class PartitionBacklogs:
 
     # Rates
 
-    def start(self, interval_ms: int) -> None:
+    def start(self, interval_ms: int, supervisor: Supervisor) -> None:
         """Keep the rates up to date on a broker that collects no lag itself: coordinators on
         other brokers ask it for headroom."""
-        self._task = asyncio.get_running_loop().create_task(self._look_regularly(interval_ms))
+        work = partial(self._look_regularly, interval_ms)
+        self._task = supervisor.start("partition-growth", work)
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task.stop()
 
     async def _look_regularly(self, interval_ms: int) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             try:
                 await self.look_at_rates()
-            except Exception:  # noqa: BLE001  # logged; the next look may do better
+            except Exception:
                 self.failures += 1
-                _log.exception("the growth of partitions can't be found")
+                raise
 
     async def look_at_rates(self) -> None:
         """See how much each partition has grown, giving way to other work in between."""

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -51,6 +51,7 @@ from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
 from millstream.env.random import Random, system_random
+from millstream.env.supervisor import Supervisor
 from millstream.log.cleaner import Cleaner
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
@@ -105,6 +106,8 @@ class Environment:
     store: MetadataStore | None = None
     #: Whether logs may be flushed in a thread; on virtual time there are none.
     has_threads: bool = True
+    #: Owns the background tasks of this one broker.
+    supervisor: Supervisor = field(default_factory=Supervisor)
 
 
 def system_environment(config: BrokerConfig) -> Environment:
@@ -123,6 +126,8 @@ class Server:
         #: As the operator gave it; settings changed at run time go on top.
         self._static_config = config
         self._environment = environment
+        self._supervisor = environment.supervisor
+        self._supervisor.on_fatal = self._fail
         self._metrics = Metrics(
             topic_labels_max=config.metrics_topic_labels_max,
             partition_labels_max=config.metrics_partition_labels_max,
@@ -179,6 +184,8 @@ class Server:
     async def _start(self) -> None:
         config = self._static_config
         started_at = time.monotonic()
+        self._undo.push_async_callback(self._supervisor.close)
+        gauges.show_tasks(self._metrics, self._supervisor)
         directory = self._open_directory(config)
         if not directory.was_clean:
             # Recovery can take a while: people want to see how far it is.
@@ -186,12 +193,12 @@ class Server:
         store = await self._open_store(config)
         catalog = await Catalog.open(
             store,
+            supervisor=self._supervisor,
             random=self._environment.random,
             topic_defaults=config.topic_defaults(),
             cluster_id=directory.meta.get("cluster.id"),
         )
         self._undo.push_async_callback(catalog.close)
-        self._watch(catalog.failed)
         if not self._is_identified:
             # A number that another broker has is not written into the folder.
             await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
@@ -244,7 +251,7 @@ class Server:
     async def _open_store(self, config: BrokerConfig) -> MetadataStore:
         clock, disk = self._environment.clock, self._environment.disk
         store = self._environment.store or await open_store(
-            config, clock, disk, self._environment.random
+            config, clock, disk, self._environment.random, self._supervisor
         )
         self._undo.push_async_callback(store.close)
         return store
@@ -325,7 +332,11 @@ class Server:
         replicas: Replicas,
     ) -> LogUpkeep:
         upkeep = LogUpkeep(
-            directory, options.upkeep_options(config), replicas.high_watermark, flusher
+            directory,
+            options.upkeep_options(config),
+            replicas.high_watermark,
+            flusher,
+            self._supervisor,
         )
         upkeep.start()
         self._undo.push_async_callback(upkeep.stop)
@@ -344,7 +355,7 @@ class Server:
         cleaner = Cleaner(
             directory, options.cleaner_options(config), replicas.high_watermark, upkeep.remove_later
         )
-        cleaner.start()
+        cleaner.start(self._supervisor)
         replicas.on_drop = cleaner.forget
         replicas.on_truncate = cleaner.truncated
         self._undo.push_async_callback(cleaner.stop)
@@ -360,7 +371,7 @@ class Server:
     ) -> Services:
         environment = self._environment
         coordinators = self._start_coordinators(config, catalog, replicas)
-        updates = JointUpdates(catalog)
+        updates = JointUpdates(catalog, self._supervisor)
         self._undo.push_async_callback(updates.close)
         services = Services(
             config=config,
@@ -379,6 +390,7 @@ class Server:
                 clock=environment.clock,
                 network=environment.network,
                 random=environment.random,
+                supervisor=self._supervisor,
             ),
             apis=api_table(self._metrics, has_telemetry=config.http_address is not None),
             fetch_sessions=FetchSessions(
@@ -425,8 +437,8 @@ class Server:
             self._environment.clock, self._environment.random, options.telemetry_options(config)
         )
         telemetry.follow(catalog.image)
-        telemetry.start()
-        self._undo.callback(telemetry.stop)
+        telemetry.start(self._supervisor)
+        self._undo.push_async_callback(telemetry.stop)
         telemetry_gauges.show_telemetry(self._metrics, telemetry)
         return telemetry
 
@@ -435,7 +447,7 @@ class Server:
         config = services.config
         if config.http_address is None:
             if not self._is_alone:
-                services.backlogs.start(config.metrics_lag_interval_ms)
+                services.backlogs.start(config.metrics_lag_interval_ms, self._supervisor)
                 self._undo.push_async_callback(services.backlogs.stop)
             return
         catalog, environment = services.catalog, self._environment
@@ -445,6 +457,7 @@ class Server:
             config.inter_broker_listener,
             f"broker-{config.node_id}",
             catalog.image,
+            self._supervisor,
         )
         self._undo.callback(links.close)
         self._undo.callback(catalog.subscribe(links.follow))
@@ -458,7 +471,7 @@ class Server:
         )
         lag = LagCollector(sources, services.groups.shards, options.lag_options(config))
         lag.check_lease = lambda: services.check_lease()
-        lag.start()
+        lag.start(self._supervisor)
         self._undo.push_async_callback(lag.stop)
         lag_gauges.show_lag(self._metrics, lag)
 
@@ -473,6 +486,7 @@ class Server:
             clock=environment.clock,
             network=environment.network,
             random=environment.random,
+            supervisor=self._supervisor,
         )
         coordinators.start(config, catalog.image)
         self._undo.push_async_callback(coordinators.stop)
@@ -543,6 +557,7 @@ class Server:
             self._environment.network,
             self._environment.clock,
             options.controller_options(config),
+            self._supervisor,
         )
         membership.registration.on_fenced = partial(self._fence, services)
         services.check_lease = membership.registration.check
@@ -552,7 +567,6 @@ class Server:
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()
-        self._watch(membership.registration.failed)
         services.exchange.start(services.catalog.image)
         self._undo.push_async_callback(services.exchange.stop)
         await self._acceptor.start_accepting()
@@ -560,12 +574,10 @@ class Server:
     def _make_session(self, services: Services, listener: str, connection: Connection) -> Session:
         return Session(connection, services, listener, self._gate.limits, self._requests)
 
-    def _watch(self, failed: asyncio.Future[Exception]) -> None:
-        def pass_on(done: asyncio.Future[Exception]) -> None:
-            if not self.failed.done() and not done.cancelled():
-                self.failed.set_result(done.result())
-
-        failed.add_done_callback(pass_on)
+    def _fail(self, error: Exception) -> None:
+        """The broker can't go on: whoever runs it is told, and stops it."""
+        if not self.failed.done():
+            self.failed.set_result(error)
 
     async def stop(self) -> None:
         """Finish what is at work, then undo the start. After it the data folder is marked clean."""

@@ -25,6 +25,7 @@ from millstream.controller import decommission, election, reassignment
 from millstream.controller.balance import LeaderTally
 from millstream.controller.decommission import Emptying
 from millstream.env.clock import Clock
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
@@ -88,6 +89,7 @@ class Controller:
         "_must_look_at_emptied",
         "_options",
         "_registration",
+        "_supervisor",
         "_task",
         "_to_look_at",
         "_woken",
@@ -101,13 +103,15 @@ class Controller:
         registration: Registration,
         clock: Clock,
         options: ControllerOptions,
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._broker_id = broker_id
         self._catalog = catalog
         self._registration = registration
         self._clock = clock
         self._options = options
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         #: Topics whose partitions may need a decision; all of them after a broker came or went.
         self._to_look_at: set[TopicId] = set()
         self._must_look_at_all = True
@@ -127,13 +131,12 @@ class Controller:
 
     def start(self) -> None:
         self._catalog.subscribe(self._follow)
-        self._task = asyncio.create_task(self._run(), name="controller")
+        self._task = self._supervisor.start("controller", self._run)
 
     async def stop(self) -> None:
         """Act no more. The key goes with the broker's lease."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await self._task.stop()
 
     def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         if delta.brokers:
@@ -162,6 +165,8 @@ class Controller:
             )
 
     async def _run(self) -> None:
+        # A run that failed may have taken note of changes that it did not act on.
+        self._must_look_at_all = self._must_look_at_emptied = True
         while True:
             try:
                 if self._guard is None:
@@ -233,14 +238,24 @@ class Controller:
         changes: list[PartitionChange] = []
         directories = image.directories
         async for topic in _in_turns(topics):
-            unclean = self._is_unclean_allowed(topic)
-            configured = configured_min_isr(topic, self._catalog.topic_defaults)
-            for number, record in enumerate(topic.partitions):
-                after = decide(
-                    record, image, unclean=unclean, min_isr=configured, directories=directories
-                )
-                if after is not None:
-                    changes.append(PartitionChange(topic.topic_id, number, record, after))
+            try:
+                changes += self._changes_of(topic, image, directories)
+            except Exception as error:  # noqa: BLE001  # reported; other topics go on
+                self._supervisor.report("controller", error, f"topic {topic.name}")
+        return changes
+
+    def _changes_of(
+        self, topic: TopicRecord, image: ClusterImage, directories: Mapping[int, str]
+    ) -> list[PartitionChange]:
+        unclean = self._is_unclean_allowed(topic)
+        configured = configured_min_isr(topic, self._catalog.topic_defaults)
+        changes: list[PartitionChange] = []
+        for number, record in enumerate(topic.partitions):
+            after = decide(
+                record, image, unclean=unclean, min_isr=configured, directories=directories
+            )
+            if after is not None:
+                changes.append(PartitionChange(topic.topic_id, number, record, after))
         return changes
 
     async def _balance(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.env.network import Network
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.record import BrokerRecord, Endpoint
 
 _log = logging.getLogger(__name__)
@@ -57,12 +58,13 @@ class Probe:
         endpoint: Endpoint,
         network: Network,
         on_dead: Callable[[BrokerRecord], None],
+        supervisor: Supervisor,
     ) -> None:
         self.broker = broker
         self._endpoint = endpoint
         self._network = network
         self._on_dead = on_dead
-        self._task = asyncio.create_task(self._watch(), name=f"probe-{broker.node_id}")
+        self._task = supervisor.start("broker-probe", self._watch, about=f"broker {broker.node_id}")
 
     def close(self) -> None:
         self._task.cancel()

@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterator
 from math import inf
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from millstream.coordination import loader
 from millstream.coordination.effects import TimerKey
@@ -28,6 +28,7 @@ from millstream.coordination.placement import partition_of
 from millstream.coordination.shard import Shard, ShardState, ShardTimer
 from millstream.coordination.timer import TimerHeap
 from millstream.env.clock import Clock
+from millstream.env.supervisor import SupervisedTask, Supervisor, Work
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
@@ -42,6 +43,8 @@ _LOAD_RETRY_S: Final = 5.0
 #: A partition that can't be written twice in this time rests before it is loaded once more.
 _RELOADS_APART_S: Final = 5.0
 _RELOAD_REST_S: Final = 1.0
+#: Rest before a timer that raised is carried out again.
+_TIMER_RETRY_MS: Final = 5000
 
 S = TypeVar("S", bound=Shard)
 
@@ -58,6 +61,7 @@ class Shards(ABC, Generic[S]):
         "_replicas",
         "_shards",
         "_started_ms",
+        "_supervisor",
         "_tasks",
         "_timers",
         "_wake",
@@ -66,10 +70,14 @@ class Shards(ABC, Generic[S]):
 
     #: The topic whose partitions are the shards.
     topic: ClassVar[str]
+    #: What lives in them, as the names of tasks say it.
+    kind: ClassVar[str]
 
-    def __init__(self, replicas: Replicas, clock: Clock) -> None:
+    def __init__(self, replicas: Replicas, clock: Clock, supervisor: Supervisor) -> None:
         self._replicas = replicas
         self._clock = clock
+        self._supervisor = supervisor
+        supervisor.expect(f"{self.kind}-timer")
         self._shards: dict[int, S] = {}
         self._partition_count = 0
         self._timers: TimerHeap[ShardTimer] = TimerHeap()
@@ -79,7 +87,7 @@ class Shards(ABC, Generic[S]):
         self._started_ms = clock.wall_ms() - int(clock.monotonic() * 1000)
         #: Shards to load, and the tasks that work in the background.
         self._loads: asyncio.Queue[S] = asyncio.Queue()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[SupervisedTask] = []
         #: When a partition could last not be written or read, by the monotonic clock.
         self._failed_at: dict[int, float] = {}
         self._is_stopped = False
@@ -94,8 +102,8 @@ class Shards(ABC, Generic[S]):
     def _expire_timer(self, shard: S, owner: str, key: TimerKey) -> None: ...
 
     @abstractmethod
-    def _background(self) -> Iterable[Coroutine[Any, Any, None]]:
-        """What else goes on while the broker runs."""
+    def _background(self) -> dict[str, Work]:
+        """What else goes on while the broker runs, by the name of its task."""
 
     @property
     @abstractmethod
@@ -110,8 +118,8 @@ class Shards(ABC, Generic[S]):
 
     def start(self, image: ClusterImage) -> None:
         """Begin to load what this broker leads. Metadata that comes later goes to `follow`."""
-        work = [self._load_all(), *self._background()]
-        self._tasks = [asyncio.create_task(each) for each in work]
+        work = {f"{self.kind}-loader": self._load_all, **self._background()}
+        self._tasks = [self._supervisor.start(name, each) for name, each in work.items()]
         self.match(image)
 
     async def stop(self) -> None:
@@ -119,7 +127,8 @@ class Shards(ABC, Generic[S]):
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for task in self._tasks:
+            await task.ended()
         for index in list(self._shards):
             self._close(index, ErrorCode.NOT_COORDINATOR)
         if self._wake is not None:
@@ -255,14 +264,30 @@ class Shards(ABC, Generic[S]):
 
     def _carry_out_timers(self) -> None:
         self._wake = None
-        for index, owner, key in self._timers.pop_due(self.now_ms, _TIMERS_PER_TURN):
-            shard = self._shards.get(index)
-            if shard is not None and shard.state is ShardState.ACTIVE:
-                self._expire_timer(shard, owner, key)
+        now_ms = self.now_ms
+        for _ in range(_TIMERS_PER_TURN):
+            # One at a time: each may cancel or move those after it.
+            timer = self._timers.pop_due(now_ms)
+            if timer is None:
+                break
+            self._carry_out(timer)
         # More may have been set meanwhile; the earliest of all is what matters.
         next_ms = self._timers.next_ms()
         if next_ms is not None:
             self._wake_at(next_ms)
+
+    def _carry_out(self, timer: ShardTimer) -> None:
+        index, owner, key = timer
+        shard = self._shards.get(index)
+        if shard is None or shard.state is not ShardState.ACTIVE:
+            return
+        try:
+            self._expire_timer(shard, owner, key)
+        except Exception as error:  # noqa: BLE001  # reported; other timers go on
+            self._supervisor.report(f"{self.kind}-timer", error, f"{key} of {owner}")
+            # Without it a member that is gone, or an open transaction, would stay for ever.
+            if shard.state is ShardState.ACTIVE and timer not in self._timers:
+                self._timers.set(timer, self.now_ms + _TIMER_RETRY_MS)
 
     # Finding shards
 

@@ -33,6 +33,9 @@ class TimerHeap(Generic[_K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    def __contains__(self, key: _K) -> bool:
+        return key in self._due
+
     def set(self, key: _K, due_ms: int) -> None:
         self._due[key] = due_ms
         queued_ms = self._queued.get(key)
@@ -52,11 +55,13 @@ class TimerHeap(Generic[_K]):
         """When to call `pop_due` next, which may find nothing then; None if there are none."""
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now_ms: int, count_max: int) -> list[_K]:
-        """Keys whose time has come, the earliest first. They are no longer set."""
-        found: list[_K] = []
+    def pop_due(self, now_ms: int) -> _K | None:
+        """Return the key whose time came first, which is then no longer set; None if none is due.
+
+        There is no call for several keys: what the owner does for one key may cancel or move the
+        next, and a key that was popped can't be called back."""
         heap = self._heap
-        while heap and heap[0][0] <= now_ms and len(found) < count_max:
+        while heap and heap[0][0] <= now_ms:
             queued_ms, _, key = heappop(heap)
             if self._queued.get(key) == queued_ms:
                 del self._queued[key]
@@ -65,10 +70,10 @@ class TimerHeap(Generic[_K]):
                 continue
             if due_ms <= now_ms:
                 del self._due[key]
-                found.append(key)
-            elif key not in self._queued:
+                return key
+            if key not in self._queued:
                 self._push(key, due_ms)
-        return found
+        return None
 
     def _push(self, key: _K, due_ms: int) -> None:
         self._serial += 1

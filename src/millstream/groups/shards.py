@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from millstream.coordination import shards
 from millstream.coordination.effects import TimerKey
@@ -18,6 +18,7 @@ from millstream.coordination.journal import Journal, JournalOptions
 from millstream.coordination.shard import ShardState
 from millstream.env.clock import Clock
 from millstream.env.random import Random
+from millstream.env.supervisor import Supervisor, Work
 from millstream.groups.consumer import ConsumerSettings
 from millstream.groups.group import Group
 from millstream.groups.placement import OFFSETS_TOPIC
@@ -52,11 +53,17 @@ class Shards(shards.Shards[Shard]):
     __slots__ = ("_random", "options", "topics")
 
     topic = OFFSETS_TOPIC
+    kind = "group"
 
     def __init__(
-        self, replicas: Replicas, clock: Clock, random: Random, options: CoordinatorOptions
+        self,
+        replicas: Replicas,
+        clock: Clock,
+        supervisor: Supervisor,
+        random: Random,
+        options: CoordinatorOptions,
     ) -> None:
-        super().__init__(replicas, clock)
+        super().__init__(replicas, clock, supervisor)
         self._random = random
         #: Replaced by `configure`; groups whose own settings did not change keep what they have.
         self.options = options
@@ -120,8 +127,8 @@ class Shards(shards.Shards[Shard]):
 
     # Expiry
 
-    def _background(self) -> Iterable[Coroutine[Any, Any, None]]:
-        return [self._expire_regularly()]
+    def _background(self) -> dict[str, Work]:
+        return {"offset-expiry": self._expire_regularly}
 
     async def _expire_regularly(self) -> None:
         while True:
@@ -135,14 +142,21 @@ class Shards(shards.Shards[Shard]):
             for group_id in list(shard.groups):
                 if shard.state is not ShardState.ACTIVE:
                     break
-                retention_ms = self.options.offsets_retention_ms
-                count += shard.expire_offsets(self.now_ms, retention_ms, group_id)
+                count += self._expire_offsets_of(shard, group_id)
                 looked_at += 1
                 if looked_at % _GROUPS_PER_TURN == 0:
                     await asyncio.sleep(0)
         if count:
             _log.info("%d committed offsets expired", count)
         return count
+
+    def _expire_offsets_of(self, shard: Shard, group_id: str) -> int:
+        retention_ms = self.options.offsets_retention_ms
+        try:
+            return shard.expire_offsets(self.now_ms, retention_ms, group_id)
+        except Exception as error:  # noqa: BLE001  # reported; other groups go on
+            self._supervisor.report("offset-expiry", error, f"group {group_id}")
+            return 0
 
     def serving(self) -> list[Shard]:
         """Those whose groups are served now."""

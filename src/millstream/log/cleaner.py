@@ -19,7 +19,6 @@ start: the log is reported in `stats.uncleanable` and stays readable, only growi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log.checkpoint import read_offsets, write_offsets
 from millstream.log.cleanable import (
     Candidate,
@@ -145,20 +145,18 @@ class Cleaner:
         #: The log being cleaned and the way to stop that, while one is.
         self._running: TopicPartition | None = None
         self._pace: Pace | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         self.stats = CleanerStats()
 
-    def start(self) -> None:
+    def start(self, supervisor: Supervisor) -> None:
         """Clean in the background until `stop`."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="log-cleaner")
+        self._task = supervisor.start("log-cleaner", self._run)
 
     async def stop(self) -> None:
         """Abandon a cleaning that runs, and return when its thread has ended."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await task.stop()
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop all that is known of a log that was deleted or moved away.

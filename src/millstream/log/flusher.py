@@ -1,5 +1,7 @@
 """Group commit: one thread that waits for the disk on behalf of everybody.
 
+A log whose flush raises fails its own request; the other logs of the round go on.
+
 All requests that arrive while a round of syncs runs share the next round, however many they are,
 so that the rate of acknowledged appends does not depend on how long one sync takes. All flushes of
 a process go through one `Flusher`: tickets of one log must not run side by side.
@@ -8,13 +10,16 @@ a process go through one `Flusher`: tickets of one log must not run side by side
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from typing import Final, TypeAlias
 
 from millstream.log.flush import FlushTicket
 from millstream.log.local_log import LocalLog
-from millstream.model.error import BrokerError
+from millstream.model.error import BrokerError, ErrorCode
+
+_log = logging.getLogger(__name__)
 
 _Waiting: TypeAlias = dict[LocalLog, asyncio.Future[int]]
 _Round: TypeAlias = list[tuple[LocalLog, FlushTicket, asyncio.Future[int]]]
@@ -67,8 +72,8 @@ class Flusher:
         for log, future in requests:
             try:
                 ticket = log.begin_flush()
-            except BrokerError as error:
-                _fail(future, error)
+            except Exception as error:  # noqa: BLE001  # goes to whoever has asked
+                _fail(log, future, error)
                 continue
             if ticket is not None:
                 begun.append((log, ticket, future))
@@ -104,8 +109,8 @@ class Flusher:
         for log, ticket, future in begun:
             try:
                 log.finish_flush(ticket)
-            except BrokerError as error:
-                _fail(future, error)
+            except Exception as error:  # noqa: BLE001  # goes to whoever has asked
+                _fail(log, future, error)
             else:
                 if not future.done():
                     future.set_result(log.recovery_point)
@@ -124,7 +129,10 @@ class Flusher:
         self._loop = None
 
 
-def _fail(future: asyncio.Future[int], error: BrokerError) -> None:
+def _fail(log: LocalLog, future: asyncio.Future[int], error: Exception) -> None:
+    if not isinstance(error, BrokerError):
+        _log.error("the flush of %s failed", log.topic_partition, exc_info=error)
+        error = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the flush failed: {error!r}")
     if not future.done():
         future.set_exception(error)
         # Nobody may be waiting: the error was logged where it happened.

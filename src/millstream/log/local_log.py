@@ -390,8 +390,8 @@ class LocalLog:
     def _make_ticket(self, is_last_flush: bool) -> FlushTicket:
         segments, active = self.segments, self._active
         if active is not None and active.size - self._snapshot_size > _SNAPSHOT_INTERVAL_BYTES:
-            self._snapshot_size = active.size
             self._write_snapshot()
+            self._snapshot_size = active.size
         ticket = FlushTicket(
             self._storage.disk,
             self.directory,
@@ -410,6 +410,8 @@ class LocalLog:
                 self._add_segment(ticket, segment, has_indexes=is_due)
         for path in self._unsynced_paths:
             ticket.add_path(path)
+        ticket.pin()
+        # Nothing fails from here on.
         if self.epochs.is_dirty:
             ticket.epochs = list(self.epochs.entries)
         self.epochs.is_dirty = False
@@ -434,17 +436,20 @@ class LocalLog:
         """Take note of a flush that ran. Raises KAFKA_STORAGE_ERROR if the disk failed it.
 
         Where a sync failed the log takes no more appends until the broker has restarted and
-        recovered it. Where only the epochs could not be written, the next flush tries again.
+        recovered it. Where the flush could not be finished for another reason, the next one does
+        all of it.
         """
         ticket.release()
         self._tickets -= 1
         if ticket.error is not None:
             self._fail(f"a flush failed: {ticket.error}")
             raise self._storage_error("cannot be flushed", ticket.error)
-        if ticket.unwritten is not None:
+        if ticket.unfinished is not None:
             self._is_dirty = self.epochs.is_dirty = True
+            self._is_name_unsynced |= ticket.is_name_unsynced
+            self._unsynced_paths = ticket.paths + self._unsynced_paths
             self._storage.flush_due[self] = None
-            raise self._storage_error("cannot be flushed", ticket.unwritten)
+            raise self._storage_error("cannot be flushed", ticket.unfinished)
         if ticket.generation == self._generation and ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
             self._storage.is_checkpoint_stale = True

@@ -380,13 +380,13 @@ class PartitionLog(TransactionalLog):
                 self._storage.disk.remove(self._snapshot_path(snapshot))
             self._snapshots = []
             self.segments.append(self._new_segment(offset))
+            self._active = self.segments[0]
+            self.epochs.truncate_from(0)
+            self.log_start_offset = offset
+            self._end_at(offset)
         except OSError as error:
             self._fail(f"truncating failed: {error}")
             raise self._storage_error("cannot be truncated", error) from error
-        self._active = self.segments[0]
-        self.epochs.truncate_from(0)
-        self.log_start_offset = offset
-        self._end_at(offset)
         self.recovery_point = offset
         self._storage.is_checkpoint_stale = True
 
@@ -452,6 +452,9 @@ class PartitionLog(TransactionalLog):
         except OSError as error:
             raise self._storage_error("cannot drop segments", error) from error
         del segments[first : first + count]
+        for segment in retired:
+            # An open descriptor would keep the space of a file that was removed.
+            segment.close_files()
         self._is_name_unsynced = True
         self._storage.flush_due[self] = None
         return paths

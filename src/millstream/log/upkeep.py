@@ -12,9 +12,11 @@ import heapq
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log.directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.log.log import PartitionLog
@@ -64,6 +66,7 @@ class LogUpkeep:
         "_options",
         "_removals",
         "_removals_changed",
+        "_supervisor",
         "_tasks",
         "stats",
     )
@@ -74,13 +77,15 @@ class LogUpkeep:
         options: UpkeepOptions,
         high_watermark: Callable[[TopicPartition], int],
         flusher: Flusher,
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._directory = directory
         self._options = options
         self._high_watermark = high_watermark
         self._flusher = flusher
         self._clock = directory.storage.clock
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[SupervisedTask] = []
         #: (when, number for a stable order, what): files and directories to be removed.
         self._removals: list[tuple[float, int, Path]] = []
         self._removals_changed = asyncio.Event()
@@ -91,25 +96,41 @@ class LogUpkeep:
         for path in self._directory.deleted_paths:
             self.remove_later([path], 0)
         self._directory.deleted_paths.clear()
-        periodic: list[tuple[Callable[[], Awaitable[None]], int, int]] = [
-            (self._flush_due, options.flush_check_interval_ms, 0),
-            (self._checkpoint_if_stale, options.checkpoint_interval_ms, options.initial_delay_ms),
-            (self.checkpoint, options.high_watermark_interval_ms, options.initial_delay_ms),
-            (self._expire, options.retention_check_interval_ms, options.initial_delay_ms),
-            (self._expire_producers, options.producer_check_interval_ms, options.initial_delay_ms),
+        delay_ms = options.initial_delay_ms
+        periodic: list[tuple[str, Callable[[], Awaitable[None]], int, int]] = [
+            ("log-flush", self._flush_due, options.flush_check_interval_ms, 0),
+            (
+                "recovery-point-checkpoint",
+                self._checkpoint_if_stale,
+                options.checkpoint_interval_ms,
+                delay_ms,
+            ),
+            (
+                "high-watermark-checkpoint",
+                self.checkpoint,
+                options.high_watermark_interval_ms,
+                delay_ms,
+            ),
+            ("log-retention", self._expire, options.retention_check_interval_ms, delay_ms),
+            (
+                "producer-expiry",
+                self._expire_producers,
+                options.producer_check_interval_ms,
+                delay_ms,
+            ),
         ]
-        loop = asyncio.get_running_loop()
-        for work, interval_ms, delay_ms in periodic:
-            task = loop.create_task(self._repeat(work, interval_ms, delay_ms))
-            self._tasks.append(task)
-        self._tasks.append(loop.create_task(self._remove_files()))
+        for name, work, interval_ms, first_ms in periodic:
+            repeat = partial(self._repeat, work, interval_ms, first_ms)
+            self._tasks.append(self._supervisor.start(name, repeat))
+        self._tasks.append(self._supervisor.start("file-removal", self._remove_files))
 
     async def stop(self) -> None:
         """End all loops and take a last note of the high watermarks. Files that were to be removed
         later are left: the next load of their log removes them."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for task in self._tasks:
+            await task.ended()
         self._tasks.clear()
         await self._collect_high_watermarks()
 
@@ -134,7 +155,7 @@ class LogUpkeep:
         now_ms = self._clock.wall_ms()
         due = list(storage.flush_due)
         due += [log for log in storage.unflushed if log.is_flush_due(now_ms)]
-        storage.flush_due.clear()
+        # Each log leaves both when its flush begins: a failure halfway loses none of them.
         for start in range(0, len(due), _LOGS_PER_TURN):
             futures = [self._flusher.request(log) for log in due[start : start + _LOGS_PER_TURN]]
             results = await asyncio.gather(*map(asyncio.shield, futures), return_exceptions=True)
@@ -195,6 +216,9 @@ class LogUpkeep:
             self.stats.failures += 1
             _log.error("retention: %s", error)
             return
+        except Exception as error:  # noqa: BLE001  # reported; other logs go on
+            self._supervisor.report("log-retention", error, str(log.topic_partition))
+            return
         if paths:
             self.stats.segments_expired += sum(path.name.endswith(".log.deleted") for path in paths)
             self.remove_later(paths, log.config.file_delete_delay_ms)
@@ -204,7 +228,10 @@ class LogUpkeep:
         for number, log in enumerate(list(self._directory.all_logs)):
             if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            log.expire_producers(now_ms)
+            try:
+                log.expire_producers(now_ms)
+            except Exception as error:  # noqa: BLE001  # reported; other logs go on
+                self._supervisor.report("producer-expiry", error, str(log.topic_partition))
 
     # Removing files
 

@@ -20,6 +20,7 @@ import msgspec
 from immutables import Map
 
 from millstream.env.random import Random
+from millstream.env.supervisor import Supervisor
 from millstream.metadata import large_change, topic_change
 from millstream.metadata import record as records
 from millstream.metadata.follower import ImageFollower
@@ -85,6 +86,7 @@ class Catalog(ImageFollower):
         cls,
         store: MetadataStore,
         *,
+        supervisor: Supervisor,
         random: Random,
         topic_defaults: TopicConfig,
         cluster_id: str | None = None,
@@ -97,7 +99,7 @@ class Catalog(ImageFollower):
         if left := await large_change.sweep(store):
             _logger.info("deleted what %d changes of large topics had left", left)
         await catalog.load()
-        catalog.start()
+        catalog.start(supervisor)
         try:
             catalog.cluster_id = await catalog._find_cluster_id(cluster_id)
         except BaseException:

@@ -24,6 +24,7 @@ from typing import Final
 
 from millstream.env.clock import Clock
 from millstream.env.random import Random
+from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata import etcd_message as message
 from millstream.metadata.etcd_address import EtcdOptions
 from millstream.metadata.etcd_gateway import EtcdError, EtcdGateway
@@ -57,26 +58,29 @@ _NUDGE_AFTER_S: Final = 0.1
 class EtcdStore:
     """Created by `open`, on the loop that will use it."""
 
-    __slots__ = ("_awaited", "_gateway", "_newest", "_nudging", "_root", "_watches")
+    __slots__ = ("_awaited", "_gateway", "_newest", "_nudging", "_root", "_supervisor", "_watches")
 
-    def __init__(self, gateway: EtcdGateway, root: str) -> None:
+    def __init__(self, gateway: EtcdGateway, root: str, supervisor: Supervisor) -> None:
         self._gateway = gateway
+        self._supervisor = supervisor
         self._root = root
         #: The newest revision that was answered with; no later call may be answered from before.
         self._newest = 0
         self._watches: set[EtcdWatch] = set()
         #: A revision that someone was told of, and may wait for a watch to reach.
         self._awaited = 0
-        self._nudging: asyncio.Task[None] | None = None
+        self._nudging: SupervisedTask | None = None
 
     @classmethod
-    async def open(cls, options: EtcdOptions, clock: Clock, random: Random) -> EtcdStore:
+    async def open(
+        cls, options: EtcdOptions, clock: Clock, random: Random, supervisor: Supervisor
+    ) -> EtcdStore:
         """Connect; StoreError with a sentence for the operator if that can't be done."""
         try:
             gateway = await EtcdGateway.open(options, clock, random)
         except OSError as error:
             raise StoreError(f"the files for TLS cannot be used: {error}") from error
-        return cls(gateway, options.address.root)
+        return cls(gateway, options.address.root, supervisor)
 
     @property
     def changes_max(self) -> int:
@@ -160,8 +164,7 @@ class EtcdStore:
     async def close(self) -> None:
         """Watches end with StoreClosedError, and so do calls."""
         if self._nudging is not None:
-            self._nudging.cancel()
-            await asyncio.wait([self._nudging])
+            await self._nudging.stop()
         await self._gateway.close()
 
     # What watches ask for.
@@ -184,7 +187,9 @@ class EtcdStore:
         """See to it that watches reach a revision that no change of ours may have."""
         self._awaited = max(self._awaited, revision)
         if self._nudging is None and self._is_awaited():
-            self._nudging = asyncio.create_task(self._nudge_later(), name="etcd-nudge")
+            self._nudging = self._supervisor.start(
+                "etcd-nudge", self._nudge_later, policy=Policy.REPORT
+            )
 
     async def _nudge_later(self) -> None:
         try:

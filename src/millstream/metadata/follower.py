@@ -6,8 +6,9 @@ nothing in the store itself; `catalog` does.
 Everything runs on one event loop. Subscribers are called in order of subscription, synchronously,
 with the image that is current from then on.
 
-If watching fails for good, or a subscriber raises, the image would silently grow stale: the
-follower then stops, logs why, resolves `failed` with the error, and every wait ends with an error.
+If watching fails for good, or a subscriber raises, the image grows stale, and some subscribers have
+seen what others have not. Watching does not begin again then: every wait ends with an error,
+`failed` is resolved, and the broker shuts down (`Policy.STOP`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeAlias
 
+from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta, apply, difference
 from millstream.metadata.store import (
     CompactedError,
@@ -48,7 +50,7 @@ class ImageFollower:
         #: Resolved with the error once the image is no longer kept up to date.
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._subscribers: list[Subscriber] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         #: Who waits for the image to reach a revision: a heap of (revision, order, future).
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
@@ -62,14 +64,15 @@ class ImageFollower:
             delta = difference(self.image, loaded)
         self._advance(loaded, delta)
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._follow(), name="metadata-follower")
+    def start(self, supervisor: Supervisor) -> None:
+        self._task = supervisor.start(
+            "metadata-follower", self._follow, policy=Policy.STOP, on_failure=self._fail
+        )
 
     async def close(self) -> None:
         """Stop following. Whoever still waits gets a StoreError."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await self._task.stop()
         self._fail(StoreError("the catalog is closed"))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -92,16 +95,12 @@ class ImageFollower:
             raise StoreError(f"metadata is no longer kept up to date: {self.failed.result()}")
 
     async def _follow(self) -> None:
-        try:
-            while True:
-                try:
-                    await self._watch()
-                except CompactedError as error:
-                    _logger.warning("loading all metadata again: %s", error)
-                    await self._reload()
-        except Exception as error:
-            _logger.exception("metadata is no longer kept up to date")
-            self._fail(error)
+        while True:
+            try:
+                await self._watch()
+            except CompactedError as error:
+                _logger.warning("loading all metadata again: %s", error)
+                await self._reload()
 
     async def _reload(self) -> None:
         while True:

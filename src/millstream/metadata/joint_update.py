@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import PartitionRecord
 from millstream.metadata.standing import still_there
 from millstream.metadata.store import Compare, Put, StoreError, ValueIs
-from millstream.model.error import BrokerError
 from millstream.model.topic import TopicId
 
 
@@ -36,12 +36,13 @@ class _Asked(NamedTuple):
 class JointUpdates:
     """`update` is `Catalog.update_partition` for many callers at once. Event loop only."""
 
-    __slots__ = ("_asked", "_catalog", "_task")
+    __slots__ = ("_asked", "_catalog", "_supervisor", "_task")
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, supervisor: Supervisor) -> None:
         self._catalog = catalog
+        self._supervisor = supervisor
         self._asked: list[_Asked] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
 
     async def update(
         self,
@@ -51,27 +52,23 @@ class JointUpdates:
         expected_epoch: int,
         registered: Mapping[int, int],
     ) -> PartitionRecord:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[PartitionRecord] = loop.create_future()
+        answer: asyncio.Future[PartitionRecord] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(topic_id, partition, record, expected_epoch, registered, answer))
         if self._task is None:
-            self._task = loop.create_task(self._run(), name="joint-updates")
+            self._task = self._supervisor.start("joint-updates", self._run)
         return await answer
 
     async def close(self) -> None:
         """End what is under way, which may be stored all the same. Nobody may wait for answers."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await self._task.stop()
 
     async def _run(self) -> None:
         # Not at once: whoever asks in the same turn of the loop comes along.
         await asyncio.sleep(0)
-        try:
-            while self._asked:
-                await self._store(self._take())
-        finally:
-            self._task = None
+        while self._asked:
+            await self._store(self._take())
+        self._task = None
 
     def _take(self) -> list[_Asked]:
         # A transaction's size bounds its compares too, and each broker is compared with twice.
@@ -84,9 +81,12 @@ class JointUpdates:
             if len(asked) > 1 and await self._store_jointly(asked):
                 return
         except StoreError as error:
-            for each in asked:
-                _fail(each, error)
+            _fail_all(asked, error)
             return
+        except BaseException as error:
+            # Nobody expects it, but those who have asked must not wait for ever.
+            _fail_all(asked, StoreError(f"the change was interrupted: {error!r}"))
+            raise
         await asyncio.gather(*map(self._store_alone, asked))
 
     async def _store_jointly(self, asked: list[_Asked]) -> bool:
@@ -123,11 +123,16 @@ class JointUpdates:
     async def _store_alone(self, asked: _Asked) -> None:
         try:
             record = await self._catalog.update_partition(*asked[:5])
-        except (BrokerError, StoreError) as error:
+        except Exception as error:  # noqa: BLE001  # whoever has asked handles it
             _fail(asked, error)
         else:
             if not asked.answer.done():
                 asked.answer.set_result(record)
+
+
+def _fail_all(asked: list[_Asked], error: Exception) -> None:
+    for each in asked:
+        _fail(each, error)
 
 
 def _fail(asked: _Asked, error: Exception) -> None:

@@ -3,7 +3,7 @@
 Owns the lease and the task that keeps it alive. A broker that was silent for too long (stopped in
 a debugger, cut off from the store) finds its lease gone, and registers anew; others have then seen
 it leave and come back. A store that cannot be reached is tried again; if it refuses for another
-reason, `failed` is resolved with that.
+reason, the broker shuts down (`Policy.STOP`): nobody would notice a lease that is not renewed.
 
 A broker whose lease may have run out unseen, because the store can't be reached, is fenced: others
 may have taken over from it. `on_fenced` is told when that begins and when it ends. A process that
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.env.clock import Clock
+from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import BrokerRecord
@@ -79,7 +80,6 @@ class Registration:
         "_store",
         "_task",
         "_ttl_ms",
-        "failed",
         "is_fenced",
         "lease",
         "on_fenced",
@@ -99,7 +99,7 @@ class Registration:
         self._store = store
         self._record = record
         self._ttl_ms = ttl_ms
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         #: Of the registration that was made last.
         self.lease: LeaseId = 0
         #: When the store last began to confirm that the lease lives, by the monotonic clock, which
@@ -110,21 +110,19 @@ class Registration:
         self.is_fenced = True
         self.stats = LeaseStats()
         self.on_fenced: Callable[[bool], None] = lambda _: None
-        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Register; returns when the broker is in the catalog's image.
 
         DUPLICATE_BROKER_REGISTRATION if another process goes on being this broker."""
         await self._register_after_others()
-        self._task = asyncio.create_task(self._keep_alive(), name="broker-registration")
+        self._task = supervisor.start("broker-registration", self._keep_alive, policy=Policy.STOP)
 
     async def close(self) -> None:
         """Leave the cluster."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await self._task.stop()
         self._task = None
         try:
             await self._store.revoke(self.lease)
@@ -187,9 +185,6 @@ class Registration:
                 "broker %d was unregistered: it serves nobody until it is started again",
                 self._record.node_id,
             )
-        except Exception as error:
-            _logger.exception("the broker's registration is no longer kept alive")
-            self.failed.set_result(error)
 
     async def _rest(self, seconds: float) -> None:
         try:

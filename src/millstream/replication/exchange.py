@@ -12,6 +12,7 @@ from typing import NamedTuple
 from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.random import Random
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.topic import TopicPartition
 from millstream.replication.fetcher import FetcherOptions, Follower
@@ -71,13 +72,16 @@ class ReplicaExchange:
         clock: Clock,
         network: Network,
         random: Random,
+        supervisor: Supervisor,
     ) -> None:
         self.stats = ReplicationStats()
         self._replicas = replicas
         self._leader_limit = ReplicaLimit()
         self._follower_limit = ReplicaLimit()
         self.set_rates(options.rates)
-        self._isr = IsrChanges(update_partition, replicas, clock, options.lag_ms_max, self.stats)
+        self._isr = IsrChanges(
+            update_partition, replicas, clock, options.lag_ms_max, self.stats, supervisor
+        )
         #: Of the brokers that follow this one.
         self.sessions = FollowerSessions(
             Leader(
@@ -98,6 +102,7 @@ class ReplicaExchange:
             options.fetcher,
             self.stats,
             self._follower_limit,
+            supervisor,
         )
         self._following = Following(follower, options.listener_name, options.fetchers_per_source)
         self._is_started = False

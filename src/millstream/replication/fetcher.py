@@ -34,6 +34,7 @@ from typing import Final, NamedTuple, cast
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
 from millstream.env.network import Network
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.record import Endpoint
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
@@ -92,6 +93,7 @@ class Follower:
     options: FetcherOptions
     stats: ReplicationStats
     limit: ReplicaLimit
+    supervisor: Supervisor
     #: Of the present registration.
     broker_epoch: int = -1
 
@@ -106,7 +108,7 @@ class _Call(NamedTuple):
 
 
 class Fetcher:
-    """Runs from `start` to `stop`."""
+    """Runs from `start` to `cancel`."""
 
     __slots__ = (
         "_alarm",
@@ -133,7 +135,7 @@ class Fetcher:
         self._endpoint = endpoint
         self._session = SourceSession(follower.options.limits)
         self._peer: Peer | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         #: What the task waits on: an answer came, partitions came or went, or it is time.
         self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._alarm: asyncio.TimerHandle | None = None
@@ -150,17 +152,25 @@ class Fetcher:
         return len(self._session)
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"{self._name}-of-{self._source_id}"
+        self._task = self._follower.supervisor.start(
+            "replica-fetcher", self._run, about=f"{self._name} from broker {self._source_id}"
         )
 
-    async def stop(self) -> None:
+    def cancel(self) -> None:
+        """Fetch no more. The task ends soon."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task])
         self._close()
         if self._alarm is not None:
             self._alarm.cancel()
+
+    @property
+    def is_ended(self) -> bool:
+        return self._task is None or self._task.is_done
+
+    async def ended(self) -> None:
+        if self._task is not None:
+            await self._task.ended()
 
     def add(self, partition: Partition) -> None:
         """Fetch a partition from here, or take note that its metadata changed."""
@@ -196,6 +206,12 @@ class Fetcher:
     # The exchange
 
     async def _run(self) -> None:
+        # A run that failed may have left a connection, a session, and records that are not on
+        # stable storage yet: the next request says that they are.
+        self._close()
+        self._session.reset()
+        if self._appended:
+            await self._make_durable()
         failures = 0
         while True:
             requests = self._session.requests
@@ -319,13 +335,8 @@ class Fetcher:
                 self._truncate(followed.partition, row.diverging_epoch)
             else:
                 size = self._append(followed.partition, row)
-        except BrokerError as error:
-            self._follower.stats.partition_failures += 1
-            name = followed.partition.topic_partition
-            level = logging.DEBUG if error.code in _EXPECTED else logging.ERROR
-            _log.log(level, "%s not fetched from broker %d: %s", name, self._source_id, error)
-            followed.failures += 1
-            self._delay(followed, self._rest_s(followed.failures))
+        except Exception as error:  # noqa: BLE001  # noted; other partitions go on
+            self._note_failure(followed, error)
             return size
         followed.failures = 0
         if log.log_end_offset != end_before:
@@ -334,6 +345,19 @@ class Fetcher:
         elif log.log_start_offset != start_before:
             self._session.moved(followed)
         return size
+
+    def _note_failure(self, followed: Followed, error: Exception) -> None:
+        """Leave a partition alone for a while."""
+        self._follower.stats.partition_failures += 1
+        name = followed.partition.topic_partition
+        if isinstance(error, BrokerError):
+            level = logging.DEBUG if error.code in _EXPECTED else logging.ERROR
+            _log.log(level, "%s not fetched from broker %d: %s", name, self._source_id, error)
+        else:
+            about = f"{name} from broker {self._source_id}"
+            self._follower.supervisor.report("replica-fetcher", error, about)
+        followed.failures += 1
+        self._delay(followed, self._rest_s(followed.failures))
 
     def _append(self, partition: Partition, row: _Row) -> int:
         batches = memoryview(cast("Buffer", row.records or b""))
@@ -401,9 +425,19 @@ class Fetcher:
 
     async def _make_durable(self) -> None:
         """Before the next request, which tells the leader that this broker has it."""
-        appended, self._appended = self._appended, {}
-        try:
-            await self._follower.replicas.make_durable(appended)
-        except BrokerError as error:
-            # The logs that failed take no more appends; their rows are refused from now on.
-            _log.error("what was fetched can't be made durable: %s", error)
+        failures = 0
+        while self._appended:
+            try:
+                await self._follower.replicas.make_durable(self._appended)
+            except BrokerError as error:
+                _log.error("what was fetched can't be made durable: %s", error)
+            # Logs that failed take no more appends; their rows are refused from now on. For the
+            # others there was no room, and the leader must not count on them before there is.
+            self._appended = {
+                each: None
+                for each in self._appended
+                if each.log.failure is None and each.log.recovery_point < each.log.log_end_offset
+            }
+            if self._appended:
+                failures += 1
+                await asyncio.sleep(self._rest_s(failures))

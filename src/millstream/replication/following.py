@@ -43,7 +43,7 @@ class Following:
         #: Where each partition is fetched.
         self._sources: dict[Key, _Place] = {}
         #: Fetchers that are being stopped.
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[Fetcher, None] = {}
 
     def start(self, image: ClusterImage) -> None:
         """To be called when this broker is registered."""
@@ -52,7 +52,10 @@ class Following:
     async def stop(self) -> None:
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._sources.clear()
-        await asyncio.gather(*self._ending, *(fetcher.stop() for fetcher in fetchers))
+        for fetcher in (*self._ending, *fetchers):
+            fetcher.cancel()
+        for fetcher in (*self._ending, *fetchers):
+            await fetcher.ended()
 
     def lost(self) -> list[int]:
         """Brokers that have just hung up on this one."""
@@ -146,6 +149,5 @@ class Following:
     def _end(self, place: _Place) -> None:
         fetcher = self._fetchers.pop(place)
         self._sources = {key: each for key, each in self._sources.items() if each != place}
-        task = asyncio.get_running_loop().create_task(fetcher.stop())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        fetcher.cancel()
+        self._ending = {each: None for each in (*self._ending, fetcher) if not each.is_ended}

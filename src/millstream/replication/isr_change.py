@@ -16,9 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from millstream.env.clock import Clock
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import PartitionRecord
 from millstream.metadata.store import StoreError
@@ -60,6 +62,7 @@ class IsrChanges:
         "_review_task",
         "_slots",
         "_stats",
+        "_supervisor",
         "_update",
     )
 
@@ -70,8 +73,10 @@ class IsrChanges:
         clock: Clock,
         lag_ms_max: int,
         stats: ReplicationStats,
+        supervisor: Supervisor,
     ) -> None:
         self._update = update
+        self._supervisor = supervisor
         #: All partitions of this broker; iterated anew for each look.
         self._partitions = partitions
         self._clock = clock
@@ -84,15 +89,13 @@ class IsrChanges:
         #: The data folders with which brokers are registered.
         self._directories: dict[int, str] = {}
         #: Partitions with an attempt that has not ended.
-        self._at_work: dict[Partition, asyncio.Task[None]] = {}
+        self._at_work: dict[Partition, SupervisedTask] = {}
         self._slots = asyncio.Semaphore(_ATTEMPTS_AT_ONCE)
-        self._review_task: asyncio.Task[None] | None = None
+        self._review_task: SupervisedTask | None = None
 
     def start(self, image: ClusterImage) -> None:
         self._know(image)
-        self._review_task = asyncio.get_running_loop().create_task(
-            self._review_forever(), name="isr-review"
-        )
+        self._review_task = self._supervisor.start("isr-review", self._review_forever)
 
     async def stop(self) -> None:
         """End all attempts and begin no more. What was proposed may still be stored. Followers may
@@ -103,7 +106,8 @@ class IsrChanges:
             self._review_task = None
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            await task.ended()
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
@@ -174,6 +178,12 @@ class IsrChanges:
         asyncio.get_running_loop().call_soon(self._review, partition)
 
     def _review(self, partition: Partition) -> None:
+        try:
+            self._look_at(partition)
+        except Exception as error:  # noqa: BLE001  # reported; other partitions go on
+            self._supervisor.report("isr-review", error, str(partition.topic_partition))
+
+    def _look_at(self, partition: Partition) -> None:
         leadership = partition.leadership
         if leadership is None:
             return
@@ -182,27 +192,29 @@ class IsrChanges:
         partition.advance_high_watermark()
         is_free = self._review_task is not None and partition not in self._at_work
         if is_free and leadership.wants_change(view):
-            task = asyncio.get_running_loop().create_task(self._change(partition))
-            self._at_work[partition] = task
+            self._at_work[partition] = self._supervisor.start(
+                "isr-change",
+                partial(self._change, partition),
+                about=str(partition.topic_partition),
+            )
 
     # Changing
 
     async def _change(self, partition: Partition) -> None:
         """Propose until there is nothing left to propose."""
         pause_s = _RETRY_S_MIN
-        try:
-            while (leadership := partition.leadership) is not None:
-                proposal = leadership.propose(self._view(partition, self._clock.monotonic()))
-                if proposal is None:
-                    return
-                if await self._attempt(partition, leadership, proposal):
-                    pause_s = _RETRY_S_MIN
-                    continue
-                self._stats.isr_retries += 1
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _RETRY_S_MAX)
-        finally:
-            del self._at_work[partition]
+        while (leadership := partition.leadership) is not None:
+            proposal = leadership.propose(self._view(partition, self._clock.monotonic()))
+            if proposal is None:
+                break
+            if await self._attempt(partition, leadership, proposal):
+                pause_s = _RETRY_S_MIN
+                continue
+            self._stats.isr_retries += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _RETRY_S_MAX)
+        # Not after a failure: the supervisor repeats the attempt, and there must not be a second.
+        del self._at_work[partition]
 
     async def _attempt(
         self, partition: Partition, leadership: Leadership, proposal: IsrProposal

@@ -227,8 +227,10 @@ class Replicas:
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
         """Return when all that these hold now is on stable storage. Raises BrokerError."""
         futures = [asyncio.shield(self._flusher.request(each.log)) for each in partitions]
-        for future in futures:
-            await future
+        # All of them, also if one fails: the caller may take the others for durable.
+        for result in await asyncio.gather(*futures, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     def truncated(self, partition: Partition, offset: int) -> None:
         self.on_truncate(partition.topic_partition, offset)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from millstream.coordination import shards
 from millstream.coordination.effects import TimerKey
 from millstream.coordination.journal import Journal, JournalOptions
 from millstream.coordination.shard import ShardState
 from millstream.env.clock import Clock
+from millstream.env.supervisor import Supervisor, Work
 from millstream.replication.replica import Replicas
 from millstream.transactions.marker import MarkerSender
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
@@ -51,11 +52,17 @@ class Shards(shards.Shards[Shard]):
     __slots__ = ("_surroundings", "options")
 
     topic = TRANSACTIONS_TOPIC
+    kind = "transaction"
 
     def __init__(
-        self, replicas: Replicas, clock: Clock, sender: MarkerSender, options: TransactionOptions
+        self,
+        replicas: Replicas,
+        clock: Clock,
+        supervisor: Supervisor,
+        sender: MarkerSender,
+        options: TransactionOptions,
     ) -> None:
-        super().__init__(replicas, clock)
+        super().__init__(replicas, clock, supervisor)
         self._surroundings = Surroundings(sender, options.version, lambda: self.now_ms)
         #: May be replaced while the broker runs; the version is changed by `set_version`.
         self.options = options
@@ -105,8 +112,8 @@ class Shards(shards.Shards[Shard]):
 
     # Expiry
 
-    def _background(self) -> Iterable[Coroutine[Any, Any, None]]:
-        return [self._expire_regularly()]
+    def _background(self) -> dict[str, Work]:
+        return {"transactional-id-expiry": self._expire_regularly}
 
     async def _expire_regularly(self) -> None:
         while True:
@@ -118,8 +125,16 @@ class Shards(shards.Shards[Shard]):
         count = 0
         for shard in list(self._shards.values()):
             if shard.state is ShardState.ACTIVE:
-                count += shard.expire_ids(self.now_ms, self.options.id_expiration_ms)
+                count += self._expire_ids_of(shard)
             await asyncio.sleep(0)
         if count:
             _log.info("%d transactional ids expired", count)
         return count
+
+    def _expire_ids_of(self, shard: Shard) -> int:
+        try:
+            return shard.expire_ids(self.now_ms, self.options.id_expiration_ms)
+        except Exception as error:  # noqa: BLE001  # reported; other partitions go on
+            about = f"partition {shard.index}"
+            self._supervisor.report("transactional-id-expiry", error, about)
+            return 0

@@ -16,6 +16,7 @@ from millstream.broker.context import Context, Peer
 from millstream.broker.telemetry import telemetry as module
 from millstream.broker.telemetry.instance import ClientInstance
 from millstream.broker.telemetry.telemetry import Telemetry, TelemetryOptions
+from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.codec import Codec, compress
@@ -254,13 +255,13 @@ def test_series_stay_for_a_minute_after_a_client_has_gone() -> None:
         home.telemetry.disconnect(client.peer)
         assert home.telemetry.instances == 0
         home.clock.now += 59.9
-        home.telemetry.start()
+        home.telemetry.start(Supervisor())
         home.telemetry._sweep()
         assert shown(home) == {"kafka_client_g": [1]}
         home.clock.now += 0.1
         home.telemetry._sweep()
         assert shown(home) == {}
-        home.telemetry.stop()
+        await home.telemetry.stop()
 
     run(main())
 
@@ -277,7 +278,7 @@ def test_series_of_a_silent_client_stay_for_three_intervals() -> None:
         home.clock.now += 0.1
         home.telemetry._sweep()
         assert (shown(home), home.telemetry.instances) == ({}, 0)
-        home.telemetry.stop()
+        await home.telemetry.stop()
 
     run(main())
 
@@ -330,7 +331,7 @@ def test_a_push_outlives_its_connection() -> None:
         home.clock.now += 60
         home.telemetry._sweep()
         assert (shown(home), home.telemetry.series.folded) == ({}, 0)
-        home.telemetry.stop()
+        await home.telemetry.stop()
 
     run(main())
 

@@ -28,6 +28,7 @@ from millstream.broker.telemetry.series import ClientSeries, Collected
 from millstream.broker.telemetry.subscription import Subscription, parse_subscription, wanted_of
 from millstream.env.clock import Clock
 from millstream.env.random import Random
+from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import format_topic_id
@@ -65,7 +66,7 @@ class Telemetry:
         "_random",
         "_reading",
         "_subscriptions",
-        "_timer",
+        "_task",
         "_version",
         "options",
         "pushes",
@@ -83,7 +84,7 @@ class Telemetry:
         self._version = 0
         self._reading = asyncio.Lock()
         self._pending = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._task: SupervisedTask | None = None
         self.series = ClientSeries(options.series_max)
         #: Pushes accepted, and requests rejected by error.
         self.pushes = 0
@@ -93,13 +94,12 @@ class Telemetry:
     def instances(self) -> int:
         return len(self._instances)
 
-    def start(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+    def start(self, supervisor: Supervisor) -> None:
+        self._task = supervisor.start("client-metrics-expiry", self._sweep_regularly)
 
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    async def stop(self) -> None:
+        if self._task is not None:
+            await self._task.stop()
 
     def follow(self, image: ClusterImage) -> None:
         """The subscriptions have changed. Clients learn it from the response to their next push."""
@@ -223,8 +223,12 @@ class Telemetry:
         self.rejected[code.name] += 1
         return BrokerError(code)
 
+    async def _sweep_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._sweep()
+
     def _sweep(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
         now = self._clock.monotonic()
         for instance_id in self._instances.expire(now):
             self.series.remove(_text(instance_id))

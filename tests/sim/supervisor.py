@@ -1,0 +1,28 @@
+"""The supervisor of a simulated broker's tasks, and the errors that the simulator injects."""
+
+from __future__ import annotations
+
+from harness.fault_supervisor import FaultSupervisor
+from sim.loop import VirtualLoop
+
+
+class InjectedError(Exception):
+    """What the simulator makes callbacks and tasks raise."""
+
+
+class SimSupervisor(FaultSupervisor):
+    """Notes failures that were injected, and takes any other for a violation."""
+
+    __slots__ = ("_loop", "_name")
+
+    def __init__(self, loop: VirtualLoop, name: str) -> None:
+        super().__init__()
+        self._loop = loop
+        self._name = name
+
+    def _count(self, name: str, error: Exception) -> None:
+        super()._count(name, error)
+        if isinstance(error, InjectedError):
+            self._loop.note(f"{name} of {self._name} raised")
+        else:
+            self._loop.errors.append(f"{name} of {self._name} raised {error!r}")
