@@ -47,7 +47,7 @@ class ReplicaHome:
             SystemDisk(),
             self.clock,
             random.Random(7),
-            LogOptions(open_files_max=16, close_threads=1),
+            LogOptions(open_files_max=16, recovery_threads=1),
         )
         numbers = _Numbers()
         self.replicas = Replicas(
