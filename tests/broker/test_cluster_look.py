@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from immutables import Map
-
 from harness.replica_set import ReplicaSet, run, until
 from millstream.broker.cluster_look import ClusterLook
 from millstream.controller import decommission
 from millstream.env.clock import SystemClock
 from millstream.metadata.record import encode_configs
 from millstream.metadata.store import Put
+from millstream.model.map import Map
 
 
 def look_of(brokers: ReplicaSet, node_id: int) -> ClusterLook:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from immutables import Map
-
 from harness.log_home import StillClock
 from millstream.env.disk import SystemDisk
 from millstream.log.directory import LogDirectory
@@ -18,6 +16,7 @@ from millstream.log.storage import LogOptions
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.metadata.record import PartitionRecord, TopicRecord
 from millstream.model.config import TopicConfig
+from millstream.model.map import Map
 from millstream.replication.replica import Replicas
 
 

@@ -54,8 +54,9 @@ class _SystemListener:
 
 
 class SystemNetwork:
-    """TCP through the running event loop. Sizes of buffers are those of the system where they are -1,
-    and are for connections that are accepted."""
+    """TCP through the running event loop.
+
+    The sizes of buffers are for connections that are accepted; -1 leaves them to the system."""
 
     __slots__ = ("_backlog", "_receive_buffer_bytes", "_send_buffer_bytes")
 
@@ -79,8 +80,8 @@ class SystemNetwork:
             start_serving=False,
         )
         for listening in server.sockets:
-            # Accepted sockets inherit both. The receive buffer must be set before a client connects:
-            # it decides about the window that the client is told.
+            # Accepted sockets inherit both. The receive buffer must be set before a client
+            # connects: it decides about the window that the client is told.
             self._set_buffer(listening, socket.SO_SNDBUF, self._send_buffer_bytes)
             self._set_buffer(listening, socket.SO_RCVBUF, self._receive_buffer_bytes)
         return _SystemListener(server)

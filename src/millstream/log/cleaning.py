@@ -38,7 +38,6 @@ _FILES_MAX: Final = 4
 _INDEX_ENTRY_BYTES_MAX: Final = 12
 
 
-
 class SourceSegment(NamedTuple):
     """A closed segment as it was when the cleaning was decided."""
 

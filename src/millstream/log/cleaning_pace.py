@@ -1,4 +1,4 @@
-"""What a cleaning has of the machine: a thread, a share of the disk's speed, and the way to stop it.
+"""What a cleaning has of the machine: a thread, a share of the disk, and the way to stop it.
 
 Owns the waiting and the cancelling. What a cleaning does in its thread is `cleaning`, and which log
 it is for is `cleaner`.

@@ -273,9 +273,10 @@ class LogDirectory:
             return
         with ThreadPoolExecutor(threads, "millstream-recovery") as pool:
             try:
-                yield from (done.result() for done in as_completed(
-                    [pool.submit(recover, log) for log in pending]
-                ))
+                yield from (
+                    done.result()
+                    for done in as_completed([pool.submit(recover, log) for log in pending])
+                )
             except BaseException:
                 # One log that can't be read ends the start: the others need not be recovered.
                 pool.shutdown(cancel_futures=True)
@@ -350,7 +351,9 @@ class LogDirectory:
         with self._checkpoint_lock:
             storage.are_points_stale = False
             points, logs = dict(self._recovery_points), list(self._logs.values())
-            points |= {log.topic_partition: log.recovery_point for log in logs if log.recovery_point}
+            points |= {
+                log.topic_partition: log.recovery_point for log in logs if log.recovery_point
+            }
             try:
                 self._write(checkpoint.RECOVERY_POINTS, points)
             except OSError:

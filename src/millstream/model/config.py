@@ -25,7 +25,8 @@ from millstream.model.definition import (
 )
 from millstream.model.error import BrokerError, ErrorCode
 
-#: Settings that existed in an earlier release and had no effect. Metadata that still has them is read without them.
+#: Settings that existed in an earlier release and had no effect. Metadata that still has them is
+#: read without them.
 RETIRED: Final = frozenset(
     {
         "local.retention.bytes",

@@ -18,7 +18,8 @@ def recompress(
 ) -> bytearray:
     """The records of a produced batch that `check_batch` passed, in a new batch.
 
-    `level` is the codec's own, as `compress` takes it. Offsets count up from 0 in the new batch whatever they are in the old one, as with Kafka.
+    `level` is the codec's own, as `compress` takes it. Offsets count up from 0 in the new batch
+    whatever they are in the old one, as with Kafka.
     Raises INVALID_RECORD where the records do not decode, decompress to more than `size_max`
     bytes, or have timestamps too far apart for one batch.
     """
