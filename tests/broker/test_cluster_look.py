@@ -53,6 +53,18 @@ def test_what_a_leader_says_of_its_followers(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_partition_with_all_its_replicas_in_sync_is_not_at_its_minimum(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("one", [1])
+            await brokers.create("two", [1, 2], min_insync_replicas=2)
+            look = look_of(brokers, 1)
+            await look.look()
+            assert (look.led.partitions, look.led.at_min_isr) == (2, 0)
+
+    run(scenario())
+
+
 def test_replicas_that_are_added_are_not_missed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
