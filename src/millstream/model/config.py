@@ -143,7 +143,7 @@ class TopicConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         _LIST,
         (),
-        "Replicas whose catching up is throttled, as partition:broker pairs.",
+        "Followers that catch up throttled, as partition:broker pairs.",
         check=_check_throttled_replicas,
     )
     index_interval_bytes: int = setting(
@@ -156,7 +156,7 @@ class TopicConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         _LIST,
         (),
-        "Replicas that are served throttled, as partition:broker pairs.",
+        "Leaders that serve followers throttled, as partition:broker pairs.",
         check=_check_throttled_replicas,
     )
     max_compaction_lag_ms: int = setting(
