@@ -72,16 +72,15 @@ def topic_effect(
                 else each
                 for each in (first, second)
             ]
-            if synonym.name not in SHARED:
-                effect = Effect(scenario, (str(values[0]), str(values[1])), real)
-                _add(BROKER_EFFECTS, synonym.name, effect)
+            effect = Effect(scenario, (str(values[0]), str(values[1])), real)
+            _add(BROKER_EFFECTS, synonym.name, effect)
         return scenario
 
     return add
 
 
-#: Defaults of topics that have an effect of their own as well.
-SHARED = {"log.flush.scheduler.interval.ms"}
+#: Settings that a broker does not start with.
+ONLY_AT_RUN_TIME = ("decommissioned.brokers",)
 
 
 def runs_of(kind: str, name: str) -> Mapping[str, Given]:
@@ -97,6 +96,11 @@ def runs_of(kind: str, name: str) -> Mapping[str, Given]:
         return {
             "first": Given(group_change={name: first}),
             "second": Given(group_change={name: second}),
+        }
+    if name in ONLY_AT_RUN_TIME:
+        return {
+            "first": Given(broker_change={name: first}),
+            "second": Given(broker_change={name: second}),
         }
     runs = {"first": Given(broker={name: first}), "second": Given(broker={name: second})}
     scope = broker_definitions[name].scope

@@ -11,7 +11,7 @@ import pytest
 
 from millstream.broker.config import definitions as broker_definitions
 from millstream.model.config import definitions as topic_definitions
-from settings import topic_effect  # noqa: F401 -- they add themselves
+from settings import connection_effect, log_effect, topic_effect  # noqa: F401 -- they add themselves
 from settings.effect import BROKER_EFFECTS, TOPIC_EFFECTS, effect_of, runs_of
 
 

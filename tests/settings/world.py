@@ -18,6 +18,8 @@ from harness.raw_client import PRODUCE_BY_NAME, fetch_request, produce_request, 
 from millstream.broker.config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.server import Environment, Server, system_environment
+from millstream.env.disk import SystemDisk
+from millstream.log.cleaner import Cleaner
 from millstream.log.log import PartitionLog
 from millstream.metadata.memory import MemoryStore
 from millstream.model.error import ErrorCode
@@ -79,9 +81,25 @@ class ObservedServer(Server):
         self.services = super()._connect(*args)
         return self.services
 
+    async def _start_http(self, config: BrokerConfig) -> None:
+        if self.has_http:
+            await super()._start_http(config)
+
+    #: On virtual time there is none, and all that feeds it runs.
+    has_http = False
+
+    async def metrics(self) -> str:
+        return (await self._metrics.render()).decode()
+
     @property
-    def metrics_text(self) -> str:
-        return self._metrics.render().decode()
+    def http_port(self) -> int:
+        return 0 if self._http is None else self._http.port
+
+    @property
+    def cleaner(self) -> Cleaner:
+        found = self.services.replicas.on_drop.__self__  # type: ignore[attr-defined]
+        assert isinstance(found, Cleaner)
+        return found
 
 
 def batch(
@@ -94,6 +112,8 @@ def batch(
 
 class World:
     """See the module's text."""
+
+    has_http = False
 
     def __init__(self, given: Given) -> None:
         self.given = given
@@ -190,6 +210,7 @@ class World:
     async def _start(self, node_id: int, settings: Mapping[str, str]) -> None:
         config = BrokerConfig.load(flags=self.flags(node_id, settings))
         server = ObservedServer(config, self.environment(node_id, config))
+        server.has_http = self.has_http
         await server.start()
         self.servers[node_id] = server
 
@@ -315,13 +336,16 @@ class World:
     async def coordinator(self, key: str = "g", key_type: int = 0) -> None:
         """Return when a group, or a transactional id, has its coordinator."""
         request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
-        while (await self.call(request)).coordinators[0].error_code:
+        while (await self.call(request)).coordinators[0].error_code:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
+    async def line(self) -> Line:
+        """Another connection, from another host."""
+        return await connect(self.wire.network("other", self.outside), self.address(1))
+
     async def is_closed_after(self, seconds: float, data: bytes = b"") -> bool:
-        """Whether a connection on which `data` is sent, and nothing more, is closed in that time."""
-        network = self.wire.network("other", self.outside)
-        line = await connect(network, self.address(1))
+        """Whether a connection is closed in that time, on which only `data` is sent."""
+        line = await self.line()
         line.transport.write(data)
         await asyncio.sleep(seconds)
         return line.is_lost
@@ -365,9 +389,13 @@ async def connect(network: Any, address: tuple[str, int]) -> Line:
 class RealWorld(World):
     """On the system's clock, network and disk, with the SQLite store: for one broker."""
 
+    has_http = True
+
     def __init__(self, given: Given, folder: Path) -> None:
         super().__init__(given)
         self.folder = folder
+        #: In place of the system's.
+        self.disk: SystemDisk | None = None
 
     def run(self, scenario: Callable[[Any], Any]) -> Any:
         async def body() -> Any:
@@ -377,6 +405,7 @@ class RealWorld(World):
                 for node_id in list(self.servers):
                     await self.stop(node_id)
 
+        self.loop.close()
         return asyncio.run(body())
 
     def address(self, node_id: int) -> tuple[str, int]:
@@ -388,7 +417,10 @@ class RealWorld(World):
         return {**super().flags(node_id, {}), **folder, **settings, **self.given.broker}
 
     def environment(self, node_id: int, config: BrokerConfig) -> Environment:
-        return system_environment(config)
+        environment = system_environment(config)
+        if self.disk is None:
+            return environment
+        return dataclasses.replace(environment, disk=self.disk)
 
     async def start(self, node_id: int, **settings: str) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
