@@ -1,4 +1,4 @@
-"""Every setting has an effect: the one that it is there for, and at run time where it may be changed.
+"""Every setting has an effect, also at run time where it may be changed then.
 
 A setting that nobody has named a scenario for fails here.
 """
@@ -11,7 +11,8 @@ import pytest
 
 from millstream.broker.config import definitions as broker_definitions
 from millstream.model.config import definitions as topic_definitions
-from settings import connection_effect, log_effect, topic_effect  # noqa: F401 -- they add themselves
+from millstream.model.group_config import definitions as group_definitions
+from settings import connection_effect, group_effect, log_effect, topic_effect  # noqa: F401 -- they add themselves
 from settings.effect import BROKER_EFFECTS, TOPIC_EFFECTS, effect_of, runs_of
 
 
@@ -45,3 +46,8 @@ def test_a_setting_of_topics(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [n for n in broker_definitions if n in BROKER_EFFECTS])
 def test_a_setting_of_brokers(name: str, tmp_path: Path) -> None:
     check("broker", name, tmp_path)
+
+
+@pytest.mark.parametrize("name", group_definitions)
+def test_a_setting_of_groups(name: str, tmp_path: Path) -> None:
+    check("group", name, tmp_path)

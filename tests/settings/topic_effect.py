@@ -65,7 +65,7 @@ _CLEANER = {"log_cleaner_enable": "true", "log_cleaner_backoff_ms": "100"}
 
 
 async def compacted(world: World, values: list[bytes | None], **configs: str) -> None:
-    """A topic with a key that has these values, each in a segment of its own; the last is active."""
+    """A topic with a key that has these values, each in a segment; the last is active."""
     await world.broker(**_CLEANER)
     await world.topic(configs={**_COMPACTED, **configs})
     for value in values:

@@ -102,6 +102,17 @@ class ObservedServer(Server):
         return found
 
 
+class SlowLink(SimLink):
+    """The way to a metadata store that may take its time."""
+
+    slow_s = 0.0
+
+    async def request(self) -> None:
+        await super().request()
+        if self.slow_s:
+            await asyncio.sleep(self.slow_s)
+
+
 def batch(
     *values: bytes, key: bytes | None = None, timestamp: int = -1, **fields: Any
 ) -> bytearray:
@@ -128,6 +139,7 @@ class World:
         self.servers: dict[int, ObservedServer] = {}
         self._peers: dict[int, Peer] = {}
         self._dead: list[Process] = []
+        self.links: dict[int, SlowLink] = {}
 
     def run(self, scenario: Callable[[Any], Any]) -> Any:
         """Return what a scenario observes. Fails if something in the brokers failed unnoticed."""
@@ -178,7 +190,7 @@ class World:
             SimDisk(self.volumes[node_id], self.processes[node_id]),
             self.wire.network(host, self.processes[node_id]),
             Random(f"broker {node_id}"),
-            self.store.connect(SimLink(self.random)),
+            self.store.connect(self.links.setdefault(node_id, SlowLink(self.random))),
             has_threads=False,
         )
 
