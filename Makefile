@@ -7,7 +7,7 @@ KERNELS := $(wildcard src/millstream/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard s
 # process that they start, would compile all of it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test retest sim lint format bench soak sanitize scale wheel lock clean pipeline-demo
+.PHONY: help run test sim lint format bench soak sanitize scale wheel lock clean pipeline-demo
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -18,9 +18,6 @@ run: $(VENV)/.runtime ## start a broker on 127.0.0.1:9092 (data in ./millstream-
 test: $(VENV)/.dev ## set everything up and run the tests
 	@scripts/setup-test-tools
 	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "not soak" $(ARGS)
-
-retest: $(VENV)/.dev ## the few test files that failed in the last `make test`, one after the other
-	files=$$(scripts/failed-test-files) && $(BIN)/pytest -m "not soak" $$files
 
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
 	PYTHONHASHSEED=0 PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)

@@ -18,6 +18,7 @@ if str(_TESTS) not in sys.path:
 
 from harness.services import postgres, redis_address  # noqa: E402 -- can be imported now
 
+pytest_plugins = ["harness.quarantine"]
 __all__ = ["postgres", "redis_address"]
 
 # A shell's background jobs ignore it, and so would every process that a test starts and interrupts.

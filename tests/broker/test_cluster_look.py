@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from immutables import Map
-
 from harness.replica_set import ReplicaSet, run, until
 from millstream.broker.cluster_look import ClusterLook
 from millstream.controller import decommission
 from millstream.env.clock import SystemClock
 from millstream.metadata.record import encode_configs
 from millstream.metadata.store import Put
+from millstream.model.map import Map
 
 
 def look_of(brokers: ReplicaSet, node_id: int) -> ClusterLook:
@@ -50,6 +49,18 @@ def test_what_a_leader_says_of_its_followers(tmp_path: Path) -> None:
             other = look_of(brokers, 3)
             await other.look()
             assert other.led.partitions == 0
+
+    run(scenario())
+
+
+def test_a_partition_with_all_its_replicas_in_sync_is_not_at_its_minimum(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with ReplicaSet(tmp_path) as brokers:
+            await brokers.create("one", [1])
+            await brokers.create("two", [1, 2], min_insync_replicas=2)
+            look = look_of(brokers, 1)
+            await look.look()
+            assert (look.led.partitions, look.led.at_min_isr) == (2, 0)
 
     run(scenario())
 

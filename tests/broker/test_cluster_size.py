@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from immutables import Map
 
 from harness.log_home import StillClock
 from millstream.broker.cluster_size import ClusterSize
@@ -17,6 +16,7 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, difference
 from millstream.metadata.record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 SETTLE_MS = 10_000
 

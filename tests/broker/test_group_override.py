@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from immutables import Map
 
 from millstream.broker import group_override
 from millstream.broker.config import BrokerConfig
@@ -10,6 +9,7 @@ from millstream.groups.consumer import ConsumerSettings
 from millstream.model.definition import ConfigSource
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.group_config import definitions
+from millstream.model.map import Map
 
 SESSION = "consumer.session.timeout.ms"
 HEARTBEAT = "consumer.heartbeat.interval.ms"

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from immutables import Map
 
 from millstream.broker import link as link_module
 from millstream.broker.link import Conversation, Link, Links, known_code
@@ -15,6 +14,7 @@ from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, Endpoint
 from millstream.model.error import ErrorCode
+from millstream.model.map import Map
 from millstream.replication.peer import PeerError
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

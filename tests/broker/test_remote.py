@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from immutables import Map
 
 from millstream.broker.remote_admission import Desks, Question, Questions, WaitingQuestions
 from millstream.broker.remote_marker import Deliveries, Delivery, Markers
@@ -15,6 +14,7 @@ from millstream.coordination.ticket import Ticket
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.model.error import ErrorCode
+from millstream.model.map import Map
 from millstream.model.topic import TopicPartition
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
 from millstream.transactions.state import Marker

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from immutables import Map
 
 from millstream.controller import decommission, reassignment
 from millstream.controller.decommission import Emptying
@@ -16,6 +15,7 @@ from millstream.metadata.image import ClusterImage
 from millstream.metadata.partition_change import PartitionChange
 from millstream.metadata.record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 TOPIC_ID = b"t" * 16
 

@@ -7,7 +7,6 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
-from immutables import Map
 
 from millstream.controller import decommission
 from millstream.controller.unregistration import unregister
@@ -22,6 +21,7 @@ from millstream.metadata.store import MetadataStore
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 Scenario = Callable[[MetadataStore, Catalog], Awaitable[None]]
 

@@ -185,7 +185,7 @@ def test_a_log_that_has_no_room_to_be_cut_is_as_before(tmp_path: Path) -> None:
                 cut()
             assert log.log_end_offset == end_offset
             assert read_from(log, 0) == everything
-        assert directory.storage.is_checkpoint_stale
+        assert directory.storage.are_points_stale
         disk.room.bytes_left = None
         log.truncate_to(5)
         assert log.log_end_offset <= 5

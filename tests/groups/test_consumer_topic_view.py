@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from immutables import Map
-
 from millstream.groups.topic_view import ImageTopicView, Topic
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.model.map import Map
 
 A, B = b"a" * 16, b"b" * 16
 

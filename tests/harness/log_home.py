@@ -67,7 +67,7 @@ class LogHome:
         self.disk = disk or UnsyncedDisk()
         self.clock = StillClock()
         self.directory: LogDirectory | None = None
-        self.options = LogOptions(open_files_max=16, close_threads=1)
+        self.options = LogOptions(open_files_max=16, recovery_threads=1)
 
     @property
     def log_path(self) -> Path:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from immutables import Map
-
 from harness.log_home import StillClock
 from millstream.env.disk import SystemDisk
 from millstream.env.supervisor import Supervisor
@@ -19,6 +17,7 @@ from millstream.log.storage import LogOptions
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.metadata.record import PartitionRecord, TopicRecord
 from millstream.model.config import TopicConfig
+from millstream.model.map import Map
 from millstream.replication.replica import Replicas
 
 
@@ -49,7 +48,7 @@ class ReplicaHome:
             SystemDisk(),
             self.clock,
             random.Random(7),
-            LogOptions(open_files_max=16, close_threads=1),
+            LogOptions(open_files_max=16, recovery_threads=1),
         )
         numbers = _Numbers()
         self.replicas = Replicas(

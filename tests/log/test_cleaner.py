@@ -15,7 +15,6 @@ from millstream.env.disk import Buffer, Disk, File, SystemDisk
 from millstream.env.supervisor import Supervisor
 from millstream.log.checkpoint import read_offsets
 from millstream.log.cleaner import CLEANER_OFFSETS, Cleaner, CleanerOptions
-from millstream.log.cleaning import CleaningLimits
 from millstream.log.directory import LogDirectory
 from millstream.log.log import PartitionLog
 from millstream.log.storage import LogOptions
@@ -164,7 +163,7 @@ class Setup:
         def high_watermark(partition: TopicPartition) -> int:
             return 1 << 60 if self.high_watermark is None else self.high_watermark
 
-        options = CleanerOptions(limits=CleaningLimits(**limits), backoff_ms=0)  # type: ignore[arg-type]
+        options = CleanerOptions(**limits, backoff_ms=0)  # type: ignore[arg-type]
         return Cleaner(self.directory, options, high_watermark, self.retire)
 
     def retire(self, paths: Sequence[Path], delay_ms: int) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,12 +11,11 @@ from millstream.env.clock import SystemClock
 from millstream.env.disk import SystemDisk
 from millstream.log.cleaning import (
     Cleaning,
-    CleaningCancelledError,
     CleaningLimits,
     CleaningPlan,
-    Pace,
     SourceSegment,
 )
+from millstream.log.cleaning_pace import CleaningCancelledError, IoLimit, Pace
 from millstream.log.compaction import CompactionRules
 from millstream.records.batch import CorruptBatch, read_header, scan
 from millstream.records.builder import build_batch
@@ -69,7 +70,7 @@ def make_cleaning(
         segment_index_bytes=1 << 20,
         index_interval_bytes=100,
     )
-    return Cleaning(plan, DISK, limits or CleaningLimits(), pace or Pace(SystemClock(), 0))
+    return Cleaning(plan, DISK, limits or CleaningLimits(), pace or Pace(IoLimit(SystemClock())))
 
 
 def offsets_in(path: Path) -> list[int]:
@@ -174,7 +175,7 @@ def test_a_segment_cut_short_is_refused(tmp_path: Path, cut: int) -> None:
 
 
 def test_a_cancelled_cleaning_stops_and_leaves_nothing(tmp_path: Path) -> None:
-    pace = Pace(SystemClock(), 0)
+    pace = Pace(IoLimit(SystemClock()))
     cleaning = make_cleaning(write_segments(tmp_path, [[[(b"a", b"1")]]]), pace=pace)
     cleaning.build_map()
     pace.cancel()
@@ -186,12 +187,51 @@ def test_a_cancelled_cleaning_stops_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_cleaning_keeps_to_its_bytes_per_second() -> None:
     class Clock(SystemClock):
-        def monotonic(self) -> float:  # type: ignore[override]
-            return 5.0
+        now = 5.0
 
-    pace = Pace(Clock(), 1_000_000)
+        def monotonic(self) -> float:  # type: ignore[override]
+            return self.now
+
+    clock = Clock()
+    limit = IoLimit(clock, 1_000_000)
     waits: list[float] = []
-    pace._cancelled.wait = waits.append  # type: ignore[assignment,method-assign]
-    pace.moved(1000)
-    pace.moved(2000)
+
+    class Condition(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            clock.now += timeout
+            return False
+
+    limit._changed = Condition()
+    # Two cleanings share the limit.
+    Pace(limit).moved(1000)
+    clock.now -= 0.001
+    Pace(limit).moved(2000)
     assert waits == pytest.approx([0.001, 0.003])
+
+
+@pytest.mark.parametrize("end", ["cancel", "new rate"])
+def test_a_cleaning_that_waits_for_its_bytes_per_second_can_be_ended(end: str) -> None:
+    limit = IoLimit(SystemClock(), 0.001)
+    pace = Pace(limit)
+    begun, results = threading.Event(), queue.SimpleQueue[str]()
+
+    def work() -> None:
+        begun.set()
+        try:
+            pace.moved(1000)
+        except CleaningCancelledError:
+            results.put("cancel")
+        else:
+            results.put("new rate")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(60)
+    if end == "cancel":
+        pace.cancel()
+    else:
+        limit.set_rate(1e9)
+    assert results.get(timeout=60) == end
+    thread.join()

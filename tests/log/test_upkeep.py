@@ -20,7 +20,8 @@ NewHome = Callable[..., LogHome]
 
 OFTEN = UpkeepOptions(
     flush_check_interval_ms=5,
-    checkpoint_interval_ms=5,
+    recovery_point_interval_ms=5,
+    log_start_interval_ms=5,
     high_watermark_interval_ms=5,
     retention_check_interval_ms=5,
     initial_delay_ms=0,

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from immutables import Map
 
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
@@ -31,6 +30,7 @@ from millstream.metadata.store import Change, Compare, Outcome, Put, StoreError,
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig, definitions
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 BROKER = BrokerRecord(node_id=1, endpoints=(Endpoint("PLAINTEXT", "h", 9092),), incarnation="i")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from immutables import Map
 
 from millstream.metadata.config_change import (
     ConfigChange,
@@ -13,6 +12,7 @@ from millstream.metadata.config_change import (
 )
 from millstream.model.config import definitions
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from immutables import Map
 
 from millstream.metadata import topic_change
 from millstream.metadata.image import (
@@ -20,6 +19,7 @@ from millstream.metadata.store import Compare, Delete, Event, Put
 from millstream.metadata.topic_change import NewPartitions, NewTopic, Plan
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 TOPIC_ID = bytes(range(16))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from immutables import Map
 
 from harness.log_home import UnsyncedDisk
 from harness.raw_client import values_batch
@@ -23,6 +22,7 @@ from millstream.metadata.record import BrokerRecord, PartitionRecord
 from millstream.metadata.store import StoreError
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import check_produced
 from millstream.replication.follower_state import FollowerFetch

@@ -54,12 +54,15 @@ def test_only_replicas_that_catch_up_are_held_back_and_each_by_its_own_rate() ->
     limit = ReplicaLimit(1000, 500)
 
     def rates(broker_id: int, named: tuple[str, ...] = ()) -> list[int]:
-        return [each.bytes_per_second for each in limit.of(record, named, 0, broker_id)]
+        found = limit.of(record, named, 0, broker_id, own=broker_id)
+        return [each.bytes_per_second for each in found]
 
     assert rates(1, ("*",)) == []
     assert rates(2) == [500]
     assert rates(2, ("*",)) == [1000, 500]
     assert rates(3) == []
     assert rates(3, ("0:3",)) == [1000]
+    assert limit.of(record, ("0:3",), 0, 3, own=1) == []
+    assert [each.bytes_per_second for each in limit.of(record, ("0:1",), 0, 3, own=1)] == [1000]
     limit.set_rates(UNLIMITED, UNLIMITED)
     assert rates(2, ("*",)) == []

@@ -7,7 +7,6 @@ meant to be down.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator
 from random import Random
@@ -16,7 +15,6 @@ from typing import Any, Final
 from millstream.broker.config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.server import Environment, Server
-from millstream.log.directory import LogDirectory
 from millstream.metadata.memory import MemoryStore
 from millstream.metadata.record import PARTITIONS, PartitionRecord, decode_partition
 from millstream.metadata.store import StoreError
@@ -39,6 +37,8 @@ SETTINGS: Final = {
     "replica.fetch.backoff.ms": "100",
     "replica.socket.timeout.ms": "800",
     "replica.high.watermark.checkpoint.interval.ms": "600",
+    # Threads of the system would make a run depend on more than its seed.
+    "num.recovery.threads.per.data.dir": "1",
     "log.flush.offset.checkpoint.interval.ms": "600",
     "shutdown.drain.timeout.ms": "300",
     "leader.imbalance.check.interval.seconds": "2",
@@ -82,12 +82,6 @@ class SimServer(Server):
     def _connect(self, *args: Any) -> Services:
         self.services = super()._connect(*args)
         return self.services
-
-    def _open_directory(self, config: BrokerConfig) -> LogDirectory:
-        directory = super()._open_directory(config)
-        storage = directory.storage
-        storage.options = dataclasses.replace(storage.options, close_threads=1)
-        return directory
 
     def __init__(self, config: BrokerConfig, environment: Environment) -> None:
         super().__init__(config, environment)

@@ -29,7 +29,7 @@ _LED: Final[tuple[tuple[str, str, Callable[[Led], float]], ...]] = (
     ),
     (
         "at_min_isr_partitions",
-        "Partitions led here with just as many in sync as min.insync.replicas.",
+        "Partitions led here with replicas out of sync, and just min.insync.replicas in sync.",
         lambda led: led.at_min_isr,
     ),
     (

@@ -30,6 +30,7 @@ class Led:
     partitions: int = 0
     under_replicated: int = 0
     under_min_isr: int = 0
+    #: Of those that are under-replicated: one with all its replicas in sync is as it should be.
     at_min_isr: int = 0
     #: Records that replicas which a reassignment adds do not have yet.
     moving_records: int = 0
@@ -103,9 +104,10 @@ def _count_led(found: Led, partition: Partition, now: float) -> None:
     leadership, state = partition.leadership, partition.state
     if leadership is None:
         return
-    found.under_replicated += len(state.isr) < len(reassignment.target(state))
     found.under_min_isr += partition.is_under_min_isr
-    found.at_min_isr += is_at_min_isr(state, partition.log.config)
+    if len(state.isr) < len(reassignment.target(state)):
+        found.under_replicated += 1
+        found.at_min_isr += is_at_min_isr(state, partition.log.config)
     end_offset = partition.log.log_end_offset
     for follower in leadership.followers.values():
         broker_id = follower.broker_id

@@ -16,8 +16,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from immutables import Map
-
 from millstream.controller import decommission
 from millstream.env.clock import Clock
 from millstream.metadata.catalog import Catalog
@@ -25,6 +23,7 @@ from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import TopicRecord
 from millstream.model.durability import REPLICAS_MAX
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 _NO_TOPICS: Final[Map[str, TopicRecord]] = Map()
 

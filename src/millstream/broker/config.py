@@ -243,7 +243,11 @@ class BrokerConfig(ReplicationConfig):
         _INT, 4096, "Files of logs open at a time; others are opened when needed.", minimum=16
     )
     num_recovery_threads_per_data_dir: int = setting(
-        _INT, 2, "Threads that check logs after an unclean stop.", minimum=1
+        _INT,
+        2,
+        "Threads that recover logs after an unclean stop, and flush them at a stop.",
+        minimum=1,
+        scope=Scope.CLUSTER_WIDE,
     )
 
     # Compaction.

@@ -58,7 +58,7 @@ class Coordinators:
             Questions(), network, listener, client_id, image, supervisor
         )
         self._waiting_links: Links[Question] = Links(
-            WaitingQuestions(), network, listener, client_id, image
+            WaitingQuestions(), network, listener, client_id, image, supervisor
         )
         self._marker_links: Links[Delivery] = Links(
             Deliveries(), network, listener, client_id, image, supervisor

@@ -42,7 +42,7 @@ def show_upkeep(metrics: Metrics, stats: UpkeepStats) -> None:
         stats,
         {
             "flushes": "Logs flushed to stable storage.",
-            "checkpoints": "Writes of recovery points and high watermarks.",
+            "checkpoints": "Writes of recovery points, log start offsets and high watermarks.",
             "segments_expired": "Segments deleted by retention or DeleteRecords.",
             "files_removed": "Files and directories removed from disk.",
             "failures": "Background work on logs that failed.",

@@ -14,7 +14,6 @@ from millstream.groups.consumer import ConsumerSettings
 from millstream.groups.shard import GroupSettings
 from millstream.groups.shards import CoordinatorOptions
 from millstream.log.cleaner import CleanerOptions
-from millstream.log.cleaning import CleaningLimits
 from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
 from millstream.net.gate import Limits
@@ -39,6 +38,7 @@ def log_options(config: BrokerConfig) -> LogOptions:
     return LogOptions(
         open_files_max=config.log_open_files_max,
         producer_id_expiration_ms=config.producer_id_expiration_ms,
+        recovery_threads=config.num_recovery_threads_per_data_dir,
         decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
     )
 
@@ -63,7 +63,8 @@ def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
     return UpkeepOptions(
         # Segments that were closed are flushed in any case, so the look for them has a bound.
         flush_check_interval_ms=min(config.log_flush_scheduler_interval_ms, FLUSH_CHECK_MS_MAX),
-        checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+        recovery_point_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+        log_start_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
         high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
         retention_check_interval_ms=config.log_retention_check_interval_ms,
         initial_delay_ms=config.log_initial_task_delay_ms,
@@ -75,7 +76,7 @@ def exchange_options(config: BrokerConfig) -> ExchangeOptions:
     return ExchangeOptions(
         listener_name=config.inter_broker_listener,
         lag_ms_max=config.replica_lag_time_max_ms,
-        fetchers_per_source=config.num_replica_fetchers,
+        fetchers_per_source=fetchers_per_source(config),
         catch_up_rate=config.replica_catch_up_rate,
         fetcher=FetcherOptions(
             limits=FetchLimits(
@@ -92,6 +93,10 @@ def exchange_options(config: BrokerConfig) -> ExchangeOptions:
     )
 
 
+def fetchers_per_source(config: BrokerConfig) -> int:
+    return config.num_replica_fetchers
+
+
 def replication_rates(config: BrokerConfig) -> Rates:
     return Rates(
         leader=config.leader_replication_throttled_rate,
@@ -106,7 +111,6 @@ def controller_options(config: BrokerConfig) -> ControllerOptions:
         balances_leaders=config.auto_leader_rebalance_enable,
         balance_interval_s=config.leader_imbalance_check_interval_seconds,
         imbalance_share_max=config.leader_imbalance_per_broker_percentage / 100,
-        unclean_election=config.topic_defaults().unclean_leader_election_enable,
     )
 
 
@@ -173,11 +177,10 @@ def _group_record_bytes_max(config: BrokerConfig) -> int:
 def cleaner_options(config: BrokerConfig) -> CleanerOptions:
     bytes_per_second = config.log_cleaner_io_max_bytes_per_second
     return CleanerOptions(
-        limits=CleaningLimits(
-            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-            load_factor=config.log_cleaner_io_buffer_load_factor,
-            io_buffer_bytes=config.log_cleaner_io_buffer_size,
-            io_bytes_per_second_max=bytes_per_second if bytes_per_second < UNLIMITED else 0.0,
-        ),
+        threads=config.log_cleaner_threads,
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        io_buffer_bytes=config.log_cleaner_io_buffer_size,
+        io_bytes_per_second_max=bytes_per_second if bytes_per_second < UNLIMITED else 0.0,
         backoff_ms=config.log_cleaner_backoff_ms,
     )

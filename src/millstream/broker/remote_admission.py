@@ -36,7 +36,6 @@ from millstream.wire.messages.add_partitions_to_txn import (
 )
 from millstream.wire.schema import Message
 
-
 #: Wait of a question that is expected to need one.
 _FIRST_WAIT_MS: Final = 20
 _WAITED_MAX: Final = 10_000

@@ -46,6 +46,7 @@ class ReplicationConfig(TransactionConfig):
         " one helps where brokers are far apart.",
         minimum=1,
         maximum=FETCHERS_MAX,
+        scope=Scope.CLUSTER_WIDE,
     )
     cluster_settle_ms: int = setting(
         _INT,

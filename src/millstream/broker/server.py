@@ -27,7 +27,7 @@ import msgspec
 from millstream.broker import cluster_gauges, gauges, lag_gauges, options, telemetry_gauges
 from millstream.broker.cluster_look import ClusterLook
 from millstream.broker.cluster_size import ClusterSize
-from millstream.broker.config import BrokerConfig, ConfigError
+from millstream.broker.config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
 from millstream.broker.fetch_session import FetchSessions
@@ -41,6 +41,7 @@ from millstream.broker.metadata_store import open_store
 from millstream.broker.metrics import Metrics
 from millstream.broker.partition_backlog import PartitionBacklogs
 from millstream.broker.producer_id import ProducerIds
+from millstream.broker.reconfiguration import Reconfiguration
 from millstream.broker.remote_backlog import Question, Questions, RemoteBacklogs
 from millstream.broker.session import Session
 from millstream.broker.telemetry.telemetry import Telemetry
@@ -68,10 +69,11 @@ from millstream.metadata.store import (
     UnavailableError,
     UncertainError,
 )
+from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
-from millstream.net.gate import Gate
+from millstream.net.gate import Gate, Limits
 from millstream.net.listener import Acceptor
 from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency
@@ -114,7 +116,11 @@ def system_environment(config: BrokerConfig) -> Environment:
     return Environment(
         SystemClock(),
         SystemDisk(),
-        SystemNetwork(config.socket_listen_backlog_size),
+        SystemNetwork(
+            config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        ),
         system_random(),
     )
 
@@ -123,8 +129,9 @@ class Server:
     """One broker: `start`, wait for `failed` or a signal, `stop`."""
 
     def __init__(self, config: BrokerConfig, environment: Environment) -> None:
-        #: As the operator gave it; settings changed at run time go on top.
+        #: As the operator gave it.
         self._static_config = config
+        self._settings = Reconfiguration(config)
         self._environment = environment
         self._supervisor = environment.supervisor
         self._supervisor.on_fatal = self._fail
@@ -203,11 +210,10 @@ class Server:
             # A number that another broker has is not written into the folder.
             await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
             catalog.check_free(config.node_id)
-        config = config.with_dynamic(
-            catalog.image.default_broker_configs,
-            catalog.image.broker_configs.get(config.node_id, {}),
-        )
+        config = self._settings.load(catalog.image)
         catalog.topic_defaults = config.topic_defaults()
+        self._settings.add(options.log_options, directory.storage.reconfigure)
+        directory.storage.reconfigure(options.log_options(config))
         if not directory.meta:
             # Before the folder has an id: it must not be taken for a used one after a crash.
             await self._leave_lost(config, directory, catalog)
@@ -341,7 +347,7 @@ class Server:
         upkeep.start()
         self._undo.push_async_callback(upkeep.stop)
         gauges.show_upkeep(self._metrics, upkeep.stats)
-        if config.log_cleaner_enable and config.log_cleaner_threads:
+        if config.log_cleaner_enable:
             self._start_cleaner(config, directory, replicas, upkeep)
         return upkeep
 
@@ -359,6 +365,7 @@ class Server:
         replicas.on_drop = cleaner.forget
         replicas.on_truncate = cleaner.truncated
         self._undo.push_async_callback(cleaner.stop)
+        self._settings.add(options.cleaner_options, cleaner.reconfigure)
         gauges.show_cleaner(self._metrics, cleaner.stats)
 
     def _connect(
@@ -416,10 +423,11 @@ class Server:
             transaction_queues=TransactionQueues(config.queued_max_request_bytes),
             markers=coordinators.markers,
             backlogs=PartitionBacklogs(replicas, environment.clock),
-            checkpoint=upkeep.checkpoint,
+            checkpoint=upkeep.checkpoint_log_starts,
             telemetry=self._start_telemetry(config, catalog),
         )
         directory.storage.on_failure = services.exchange.log_failed
+        self._reconfigure(services, coordinators)
         catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
         look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
@@ -504,7 +512,7 @@ class Server:
         if delta.client_metrics and services.telemetry is not None:
             services.telemetry.follow(image)
         if delta.broker_configs:
-            self._reconfigure(services, image)
+            self._settings.follow(image)
         services.topics.follow(image, delta)
 
     def _fence(self, services: Services, is_fenced: bool) -> None:
@@ -513,23 +521,30 @@ class Server:
         services.groups.shards.match(services.catalog.image)
         services.transactions.shards.match(services.catalog.image)
 
-    def _reconfigure(self, services: Services, image: ClusterImage) -> None:
-        node_id = self._static_config.node_id
-        try:
-            config = self._static_config.with_dynamic(
-                image.default_broker_configs, image.broker_configs.get(node_id, {})
-            )
-        except ConfigError as error:
-            _log.error("settings changed at run time are not applied: %s", error)
-            return
-        services.config = config
-        services.topics.config = config
-        services.catalog.topic_defaults = config.topic_defaults()
-        services.replicas.set_defaults(config.topic_defaults())
-        if self._coordinators is not None:
-            self._coordinators.reconfigure(config, image)
-        services.exchange.set_rates(options.replication_rates(config))
-        self._gate.limits = options.limits(config)
+    def _reconfigure(self, services: Services, coordinators: Coordinators) -> None:
+        """Have the parts that serve requests take over settings that change at run time."""
+
+        def set_config(config: BrokerConfig) -> None:
+            services.config = services.topics.config = config
+
+        def set_topic_defaults(defaults: TopicConfig) -> None:
+            services.catalog.topic_defaults = defaults
+            services.replicas.set_defaults(defaults)
+
+        def set_limits(limits: Limits) -> None:
+            self._gate.limits = limits
+
+        def set_coordinators(config: BrokerConfig) -> None:
+            coordinators.reconfigure(config, services.catalog.image)
+
+        self._settings.add(lambda config: config, set_config)
+        self._settings.add(BrokerConfig.topic_defaults, set_topic_defaults)
+        self._settings.add(lambda config: config, set_coordinators)
+        self._settings.add(options.replication_rates, services.exchange.set_rates)
+        self._settings.add(options.fetchers_per_source, services.exchange.set_fetchers_per_source)
+        self._settings.add(options.limits, set_limits)
+        # Settings that changed while the logs were recovered.
+        self._settings.follow(services.catalog.image)
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:
         config = services.config

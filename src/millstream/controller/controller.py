@@ -58,8 +58,6 @@ class ControllerOptions:
     balance_interval_s: float = 300.0
     #: Share of a broker's partitions that others may lead before they are brought back.
     imbalance_share_max: float = 0.1
-    #: What topics get that do not set `unclean.leader.election.enable`.
-    unclean_election: bool = False
 
 
 @dataclass(slots=True)
@@ -139,7 +137,9 @@ class Controller:
             await self._task.stop()
 
     def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
-        if delta.brokers:
+        if delta.brokers or delta.broker_configs:
+            # Defaults of topics may have changed: whether unclean elections are allowed, and how
+            # many replicas must be in sync.
             self._must_look_at_all = True
         self._look_at_emptied(image, delta)
         for topic in delta.created:
@@ -289,7 +289,9 @@ class Controller:
 
     def _is_unclean_allowed(self, topic: TopicRecord) -> bool:
         text = topic.configs.get(UNCLEAN_ELECTION)
-        return self._options.unclean_election if text is None else text.lower() == "true"
+        if text is None:
+            return self._catalog.topic_defaults.unclean_leader_election_enable
+        return text.lower() == "true"
 
     async def _make(self, changes: list[PartitionChange]) -> None:
         """Store changes, many to a transaction; those that were overtaken are decided again."""

@@ -54,12 +54,18 @@ class _SystemListener:
 
 
 class SystemNetwork:
-    """TCP through the running event loop."""
+    """TCP through the running event loop.
 
-    __slots__ = ("_backlog",)
+    The sizes of buffers are for connections that are accepted; -1 leaves them to the system."""
 
-    def __init__(self, backlog: int = 1024) -> None:
+    __slots__ = ("_backlog", "_receive_buffer_bytes", "_send_buffer_bytes")
+
+    def __init__(
+        self, backlog: int = 1024, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1
+    ) -> None:
         self._backlog = backlog
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
 
     async def bind(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
@@ -73,7 +79,16 @@ class SystemNetwork:
             reuse_address=True,
             start_serving=False,
         )
+        for listening in server.sockets:
+            # Accepted sockets inherit both. The receive buffer must be set before a client
+            # connects: it decides about the window that the client is told.
+            self._set_buffer(listening, socket.SO_SNDBUF, self._send_buffer_bytes)
+            self._set_buffer(listening, socket.SO_RCVBUF, self._receive_buffer_bytes)
         return _SystemListener(server)
+
+    def _set_buffer(self, listening: socket.socket, option: int, size: int) -> None:
+        if size >= 0:
+            listening.setsockopt(socket.SOL_SOCKET, option, size)
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from immutables import Map
-
 from millstream.coordination import shard
 from millstream.coordination.effects import Effects, LogRecord, Producer, TimerKey
 from millstream.coordination.journal import Journal
@@ -25,6 +23,7 @@ from millstream.groups.offset import GroupOffsets
 from millstream.groups.replay import Replay
 from millstream.groups.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 
 @dataclass(frozen=True, slots=True)

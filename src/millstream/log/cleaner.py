@@ -2,7 +2,7 @@
 
 Owns the choice, the file that remembers how far each log is clean,
 the swap of cleaned segments into a log, and the figures. The reading and writing is `cleaning`,
-in a thread of its own; retention of `compact,delete` topics is the log's.
+in threads of its own; retention of `compact,delete` topics is the log's.
 
 A log is cleaned when the dirty part of what may be cleaned (see `cleanable`) is more than
 min.cleanable.dirty.ratio, or when a dirty record is older than max.compaction.lag.ms. Of several
@@ -21,11 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log.checkpoint import read_offsets, write_offsets
@@ -40,12 +40,11 @@ from millstream.log.cleanable import (
 from millstream.log.cleaning import (
     CleanedGroup,
     Cleaning,
-    CleaningCancelledError,
     CleaningLimits,
     CleaningPlan,
-    Pace,
     SourceSegment,
 )
+from millstream.log.cleaning_pace import CleaningCancelledError, CleaningThread, IoLimit, Pace
 from millstream.log.compaction import CompactionRules
 from millstream.log.directory import LogDirectory
 from millstream.log.log import PartitionLog
@@ -63,16 +62,32 @@ _TRIES_MAX: Final = 3
 
 logger = logging.getLogger(__name__)
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
 
 @dataclass(frozen=True, slots=True)
 class CleanerOptions:
-    """Broker settings `log.cleaner.*`."""
+    """Broker settings `log.cleaner.*`. All but `load_factor` and `backoff_ms` are for all threads
+    together."""
 
-    limits: CleaningLimits = field(default_factory=CleaningLimits)
+    #: Logs that are cleaned at a time.
+    threads: int = 1
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    #: How full the memory for keys may get.
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 512 * 1024
+    #: Bytes read and written; 0 is no limit.
+    io_bytes_per_second_max: float = 0.0
+    #: Rest of a thread that found nothing to clean.
     backoff_ms: int = 15_000
+
+    @property
+    def limits(self) -> CleaningLimits:
+        """The memory for one thread."""
+        threads = max(self.threads, 1)
+        return CleaningLimits(
+            dedupe_buffer_bytes=self.dedupe_buffer_bytes // threads,
+            load_factor=self.load_factor,
+            io_buffer_bytes=self.io_buffer_bytes // threads,
+        )
 
 
 @dataclass(slots=True)
@@ -95,23 +110,32 @@ class CleanerStats:
 
 
 class Cleaner:
-    """Cleans the logs of one data folder, one at a time. Used from the event loop."""
+    """Cleans the logs of one data folder. Used from the event loop.
+
+    Each of `threads` tasks cleans one log at a time, in a thread. Options that change count from
+    the next cleaning on, the bytes per second at once. A task that is one too many ends after its
+    present cleaning.
+    """
 
     __slots__ = (
+        "_changed",
+        "_checkpointing",
+        "_choosing",
         "_clock",
         "_directory",
         "_disk",
         "_first_dirty",
         "_high_watermark",
+        "_io_limit",
         "_is_checkpoint_stale",
         "_loads",
         "_options",
-        "_pace",
         "_path",
         "_quiet",
         "_retire",
         "_running",
-        "_task",
+        "_supervisor",
+        "_tasks",
         "_topic_ids",
         "_tries",
         "stats",
@@ -142,29 +166,57 @@ class Cleaner:
         self._tries: dict[TopicPartition, int] = {}
         #: Whether the file says more than is true.
         self._is_checkpoint_stale = False
-        #: The log being cleaned and the way to stop that, while one is.
-        self._running: TopicPartition | None = None
-        self._pace: Pace | None = None
-        self._task: SupervisedTask | None = None
+        self._io_limit = IoLimit(self._clock, options.io_bytes_per_second_max)
+        #: The logs being cleaned, each with the way to stop that.
+        self._running: dict[TopicPartition, Pace] = {}
+        #: One task at a time looks for a log, so that no two of them take the same.
+        self._choosing = asyncio.Lock()
+        #: One write of the checkpoint at a time, and the last one is the newest.
+        self._checkpointing = asyncio.Lock()
+        #: Set, and replaced, when the options change.
+        self._changed = asyncio.Event()
+        #: None while the cleaner is stopped.
+        self._supervisor: Supervisor | None = None
+        #: By number, below the number of threads.
+        self._tasks: dict[int, SupervisedTask] = {}
         self.stats = CleanerStats()
 
     def start(self, supervisor: Supervisor) -> None:
         """Clean in the background until `stop`."""
-        self._task = supervisor.start("log-cleaner", self._run)
+        self._supervisor = supervisor
+        self._start_tasks(supervisor)
+
+    def _start_tasks(self, supervisor: Supervisor) -> None:
+        for number in range(self._options.threads):
+            if number not in self._tasks or self._tasks[number].is_done:
+                self._tasks[number] = supervisor.start(
+                    "log-cleaner", partial(self._run, number), about=f"thread {number}"
+                )
 
     async def stop(self) -> None:
-        """Abandon a cleaning that runs, and return when its thread has ended."""
-        task, self._task = self._task, None
-        if task is not None:
-            await task.stop()
+        """Abandon the cleanings that run, and return when their threads have ended."""
+        self._supervisor = None
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            await task.ended()
+
+    def reconfigure(self, options: CleanerOptions) -> None:
+        """Take over options that were changed at run time."""
+        self._options = options
+        self._io_limit.set_rate(options.io_bytes_per_second_max)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._supervisor is not None:
+            self._start_tasks(self._supervisor)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop all that is known of a log that was deleted or moved away.
 
         A new log of the same name is noticed without it, by its topic id.
         """
-        if self._running == topic_partition and self._pace is not None:
-            self._pace.cancel()
+        self._cancel(topic_partition)
         if self._first_dirty.pop(topic_partition, None) is not None:
             self._is_checkpoint_stale = True
         self._topic_ids.pop(topic_partition, None)
@@ -174,28 +226,34 @@ class Cleaner:
 
     def truncated(self, topic_partition: TopicPartition, offset: int) -> None:
         """A log was cut to `offset`: what it gets from there on is not clean."""
-        if self._running == topic_partition and self._pace is not None:
-            self._pace.cancel()
+        self._cancel(topic_partition)
         if self._first_dirty.get(topic_partition, 0) > offset:
             self._first_dirty[topic_partition] = offset
             self._is_checkpoint_stale = True
         self._quiet.pop(topic_partition, None)
+
+    def _cancel(self, topic_partition: TopicPartition) -> None:
+        pace = self._running.get(topic_partition)
+        if pace is not None:
+            pace.cancel()
 
     async def run_once(self) -> bool:
         """Clean the log that needs it most. False if none does, or if that failed.
 
         Cancelling it abandons the cleaning; segments already swapped in stay so.
         """
-        candidate = await self._choose()
-        if self._is_checkpoint_stale:
-            await self._correct_checkpoint()
+        async with self._choosing:
+            candidate = await self._choose()
+            if candidate is not None:
+                partition = candidate.log.topic_partition
+                pace = self._running[partition] = Pace(self._io_limit)
         if candidate is None:
+            await self._correct_checkpoint()
             return False
-        partition = candidate.log.topic_partition
         started = self._clock.monotonic()
-        self._running = partition
         try:
-            await self._clean(candidate)
+            await self._correct_checkpoint()
+            await self._clean(candidate, pace)
         except CleaningCancelledError:
             return False
         except Exception as error:  # noqa: BLE001  # whatever it is, other logs go on
@@ -203,16 +261,25 @@ class Cleaner:
                 self._failed(partition, error)
             return False
         finally:
-            self._running = self._pace = None
+            del self._running[partition]
             self.stats.duration_seconds += self._clock.monotonic() - started
         self._tries.pop(partition, None)
         self.stats.runs += 1
         return True
 
-    async def _run(self) -> None:
-        while True:
+    async def _run(self, number: int) -> None:
+        while number < self._options.threads:
             if not await self.run_once():
-                await asyncio.sleep(self._options.backoff_ms / 1000)
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until the backoff is over, or until it changes."""
+        changed = self._changed
+        try:
+            async with asyncio.timeout(self._options.backoff_ms / 1000):
+                await changed.wait()
+        except TimeoutError:
+            pass
 
     def _load_checkpoint(self) -> dict[TopicPartition, int]:
         try:
@@ -223,9 +290,12 @@ class Cleaner:
             return {}
 
     async def _correct_checkpoint(self) -> None:
+        if not self._is_checkpoint_stale:
+            return
         self._is_checkpoint_stale = False
         try:
-            await asyncio.to_thread(self._write_checkpoint, dict(self._first_dirty))
+            async with self._checkpointing:
+                await asyncio.to_thread(self._write_checkpoint, dict(self._first_dirty))
         except OSError as error:
             self._is_checkpoint_stale = True
             self.stats.last_error = f"{self._path} could not be written: {error}"
@@ -263,12 +333,15 @@ class Cleaner:
             if self._loads >= _LOADS_PER_TURN:
                 self._loads = 0
                 await asyncio.sleep(_LOAD_PAUSE_S)
-            if not is_compacted(log) or log.topic_partition in self.stats.uncleanable:
+            partition = log.topic_partition
+            if not is_compacted(log) or partition in self.stats.uncleanable:
+                continue
+            if partition in self._running:
                 continue
             try:
                 ratio, candidate = self._examine(log)
             except Exception as error:  # noqa: BLE001  # whatever it is, other logs go on
-                self._failed(log.topic_partition, error)
+                self._failed(partition, error)
                 continue
             ratio_max = max(ratio_max, ratio)
             if candidate and (best is None or candidate.dirty_ratio > best.dirty_ratio):
@@ -305,44 +378,43 @@ class Cleaner:
 
     # -- cleaning ------------------------------------------------------------------------------
 
-    async def _clean(self, candidate: Candidate) -> None:
+    async def _clean(self, candidate: Candidate, pace: Pace) -> None:
         log = candidate.log
-        self._pace = Pace(self._clock, self._options.limits.io_bytes_per_second_max)
-        executor = ThreadPoolExecutor(1, thread_name_prefix="log-cleaner")
+        thread = CleaningThread(pace)
         try:
-            await self._flush_markers(log, executor)
-            await self._run_plan(log, self._plan(candidate), executor)
+            await self._flush_markers(log, thread)
+            await self._run_plan(log, self._plan(candidate), thread)
         finally:
-            executor.shutdown()
+            thread.close()
 
-    async def _flush_markers(self, log: PartitionLog, executor: ThreadPoolExecutor) -> None:
+    async def _flush_markers(self, log: PartitionLog, thread: CleaningThread) -> None:
         """Make the markers durable that decide about what is cleaned: they may come after it."""
         has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers())
         ticket = log.begin_flush() if has_markers else None
         if ticket is not None:
             try:
-                await self._in_thread(executor, ticket.run)
+                await thread.run(ticket.run)
             finally:
                 log.finish_flush(ticket)
 
     async def _run_plan(
-        self, log: PartitionLog, plan: CleaningPlan, executor: ThreadPoolExecutor
+        self, log: PartitionLog, plan: CleaningPlan, thread: CleaningThread
     ) -> None:
-        assert self._pace is not None
-        cleaning = Cleaning(plan, self._disk, self._options.limits, self._pace)
+        cleaning = Cleaning(plan, self._disk, self._options.limits, thread.pace)
         try:
-            await self._in_thread(executor, cleaning.build_map)
+            await thread.run(cleaning.build_map)
             self.stats.bytes_read += cleaning.bytes_mapped
             for group in cleaning.groups():
-                cleaned = await self._in_thread(executor, cleaning.rewrite, group)
+                cleaned = await thread.run(cleaning.rewrite, group)
                 self._count(cleaned)
                 self._check_current(log, cleaned)
                 if cleaned.is_changed:
-                    await self._in_thread(executor, log.stage_replacement, [cleaned.base_offset])
+                    await thread.run(log.stage_replacement, [cleaned.base_offset])
                     self._swap(log, cleaned, cleaning)
                 cleaning.discard()
             self._first_dirty[log.topic_partition] = cleaning.known.end_offset
-            await self._in_thread(executor, self._write_checkpoint, dict(self._first_dirty))
+            async with self._checkpointing:
+                await thread.run(self._write_checkpoint, dict(self._first_dirty))
         finally:
             cleaning.discard()
 
@@ -406,21 +478,3 @@ class Cleaner:
         stats.tombstones += counts.tombstones
         stats.tombstones_expired += counts.tombstones_expired
         stats.keyless_records += counts.keyless
-
-    async def _in_thread(
-        self,
-        executor: ThreadPoolExecutor,
-        work: Callable[_P, _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
-        """The result of `work`. If cancelled, the thread is told so and waited for."""
-        future = asyncio.get_running_loop().run_in_executor(executor, lambda: work(*args, **kwargs))
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if self._pace is not None:
-                self._pace.cancel()
-            await asyncio.wait([future])
-            future.exception()
-            raise

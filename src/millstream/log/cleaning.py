@@ -11,14 +11,13 @@ takes them over. A crash leaves them for the log to delete at load.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from millstream.env.clock import Clock
 from millstream.env.disk import Buffer, Disk, File
+from millstream.log.cleaning_pace import Pace
 from millstream.log.compaction import CompactionCounts, CompactionRules, Compactor, index_batch
 from millstream.log.files import FileCache
 from millstream.log.offset_map import OffsetMap, slots_for
@@ -37,13 +36,6 @@ _RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 _FILES_MAX: Final = 4
 #: An entry of the time index, the larger of the two kinds.
 _INDEX_ENTRY_BYTES_MAX: Final = 12
-#: The event loop shares the interpreter with this thread: after so many records it is let in.
-_RECORDS_PER_BREATH: Final = 64
-_BREATH_SECONDS: Final = 0.0001
-
-
-class CleaningCancelledError(Exception):
-    """The cleaning was told to stop; nothing was changed."""
 
 
 class SourceSegment(NamedTuple):
@@ -73,12 +65,11 @@ class CleaningPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleaningLimits:
-    """What a cleaning may use. Zero bytes per second: no limit."""
+    """Memory that one cleaning may use."""
 
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     load_factor: float = 0.9
     io_buffer_bytes: int = 512 * 1024
-    io_bytes_per_second_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,43 +83,6 @@ class CleanedGroup:
     bytes_written: int
     counts: CompactionCounts
     is_changed: bool
-
-
-class Pace:
-    """Keeps a cleaning slow enough, polite to the event loop, and stoppable from it."""
-
-    __slots__ = ("_bytes_per_second", "_cancelled", "_clock", "_due", "_records")
-
-    def __init__(self, clock: Clock, bytes_per_second: float) -> None:
-        self._clock = clock
-        self._bytes_per_second = bytes_per_second
-        self._cancelled = threading.Event()
-        #: When the bytes moved so far may have been moved, on the monotonic clock.
-        self._due = 0.0
-        self._records = 0
-
-    def cancel(self) -> None:
-        """From any thread: the cleaning raises CleaningCancelledError soon."""
-        self._cancelled.set()
-
-    def check(self) -> None:
-        if self._cancelled.is_set():
-            raise CleaningCancelledError
-
-    def moved(self, size: int) -> None:
-        """Count bytes read or written, and wait where that was too fast."""
-        if self._bytes_per_second > 0:
-            now = self._clock.monotonic()
-            self._due = max(self._due, now) + size / self._bytes_per_second
-            self._cancelled.wait(self._due - now)
-        self.check()
-
-    def worked(self, records: int) -> None:
-        """Count records handled, and step aside now and then."""
-        self._records += records
-        if self._records >= _RECORDS_PER_BREATH:
-            self._records = 0
-            self._cancelled.wait(_BREATH_SECONDS)
 
 
 class Cleaning:

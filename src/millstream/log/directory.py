@@ -18,8 +18,8 @@ from __future__ import annotations
 import fcntl
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -246,7 +246,7 @@ class LogDirectory:
         self._recovery_points.pop(topic_partition, None)
         self._log_starts.pop(topic_partition, None)
         self.high_watermarks.pop(topic_partition, None)
-        self.storage.is_checkpoint_stale = True
+        self.storage.are_points_stale = self.storage.are_starts_stale = True
 
     def recover(self, progress: Progress | None = None) -> None:
         """After an unclean stop: repair every log that was asked for. Blocks.
@@ -254,11 +254,33 @@ class LogDirectory:
         Before it is done the offsets of a log that was not loaded are not to be believed.
         """
         pending = [log for log in self._logs.values() if not log.is_recovered]
-        for number, log in enumerate(pending):
-            log.load()
-            log.unload()
+        for number, log in enumerate(self._recovered(pending)):
             if progress is not None:
                 progress(number + 1, len(pending), log.topic_partition)
+
+    def _recovered(self, pending: list[PartitionLog]) -> Iterator[PartitionLog]:
+        """Recover logs with as many threads as the options say; yield each one that is done."""
+        options = self.storage.options
+        threads = min(options.recovery_threads, len(pending))
+        open_files_max = max(options.open_files_max // max(threads, 1), _FILES_PER_THREAD_MIN)
+
+        def recover(log: PartitionLog) -> PartitionLog:
+            log.recover(FileCache(self.storage.disk, open_files_max))
+            return log
+
+        if threads <= 1:
+            yield from map(recover, pending)
+            return
+        with ThreadPoolExecutor(threads, "millstream-recovery") as pool:
+            try:
+                yield from (
+                    done.result()
+                    for done in as_completed([pool.submit(recover, log) for log in pending])
+                )
+            except BaseException:
+                # One log that can't be read ends the start: the others need not be recovered.
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def delete(self, topic_partition: TopicPartition) -> Path | None:
         """Take a log out. Returns its renamed directory, to be removed in the background."""
@@ -318,31 +340,50 @@ class LogDirectory:
 
         Safe in a thread beside the event loop; blocks.
         """
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_starts()
+        if high_watermarks is not None:
+            self.checkpoint_high_watermarks(high_watermarks)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write the recovery points durably. Safe in a thread beside the event loop; blocks."""
         storage = self.storage
         with self._checkpoint_lock:
-            storage.is_checkpoint_stale = False
+            storage.are_points_stale = False
+            points, logs = dict(self._recovery_points), list(self._logs.values())
+            points |= {
+                log.topic_partition: log.recovery_point for log in logs if log.recovery_point
+            }
             try:
-                self._write_checkpoints(storage.disk, storage.path, high_watermarks)
+                self._write(checkpoint.RECOVERY_POINTS, points)
             except OSError:
-                storage.is_checkpoint_stale = True
+                storage.are_points_stale = True
+                raise
+            for log in logs:
+                log.checkpointed_point = points.get(log.topic_partition, 0)
+
+    def checkpoint_log_starts(self) -> None:
+        """Write the log start offsets durably. Safe in a thread beside the event loop; blocks."""
+        storage = self.storage
+        with self._checkpoint_lock:
+            storage.are_starts_stale = False
+            starts, logs = dict(self._log_starts), list(self._logs.values())
+            starts |= {
+                log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset
+            }
+            try:
+                self._write(checkpoint.LOG_STARTS, starts)
+            except OSError:
+                storage.are_starts_stale = True
                 raise
 
-    def _write_checkpoints(
-        self, disk: Disk, path: Path, high_watermarks: Mapping[TopicPartition, int] | None
-    ) -> None:
-        points, starts = dict(self._recovery_points), dict(self._log_starts)
-        logs = list(self._logs.values())
-        for log in logs:
-            if log.recovery_point:
-                points[log.topic_partition] = log.recovery_point
-            if log.log_start_offset:
-                starts[log.topic_partition] = log.log_start_offset
-        checkpoint.write_offsets(disk, path / checkpoint.RECOVERY_POINTS, points)
-        checkpoint.write_offsets(disk, path / checkpoint.LOG_STARTS, starts)
-        for log in logs:
-            log.checkpointed_point = points.get(log.topic_partition, 0)
-        if high_watermarks is not None:
-            checkpoint.write_offsets(disk, path / checkpoint.HIGH_WATERMARKS, high_watermarks)
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write the high watermarks durably. Safe in a thread beside the event loop; blocks."""
+        with self._checkpoint_lock:
+            self._write(checkpoint.HIGH_WATERMARKS, high_watermarks)
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        checkpoint.write_offsets(self.storage.disk, self.storage.path / name, offsets)
 
     def close(
         self, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None
@@ -373,7 +414,7 @@ class LogDirectory:
         """Flush all logs side by side; whether all of them could be."""
         tickets: list[tuple[PartitionLog, FlushTicket]] = []
         is_whole = True
-        threads = self.storage.options.close_threads
+        threads = self.storage.options.recovery_threads
         with ThreadPoolExecutor(threads, "millstream-close") as pool:
             for log in self._logs.values():
                 try:
@@ -390,6 +431,8 @@ class LogDirectory:
 
 
 _CLOSE_GROUP: Final = 256
+#: Files that a thread may open while it recovers a log, however low the bound for all of them is.
+_FILES_PER_THREAD_MIN: Final = 16
 
 
 def _run(pool: ThreadPoolExecutor, tickets: list[tuple[PartitionLog, FlushTicket]]) -> bool:

@@ -25,6 +25,7 @@ from typing import Final
 
 from millstream.log import checkpoint, producer_replay, reader, recovery
 from millstream.log.epoch_cache import EpochCache
+from millstream.log.files import FileCache
 from millstream.log.flush import FlushTicket
 from millstream.log.partition_metadata import PARTITION_METADATA, encode_topic_id
 from millstream.log.producer_state import ProducerState
@@ -209,8 +210,19 @@ class LocalLog:
 
     # Loading
 
+    def recover(self, files: FileCache) -> None:
+        """Repair the files after an unclean stop, and leave nothing in memory.
+
+        Safe in a thread beside others that recover other logs: each thread has `files` of its own.
+        """
+        self._load(files)
+        self.unload()
+
     def load(self) -> list[Segment]:
         """Bring the segments into memory, recovering them first if the last stop was unclean."""
+        return self._load(self._storage.files)
+
+    def _load(self, files: FileCache) -> list[Segment]:
         if not self._exists:
             self._segments, self.is_recovered = [], True
             return self._segments
@@ -219,7 +231,7 @@ class LocalLog:
         )
         try:
             loaded = recovery.load(
-                self._storage,
+                files,
                 self.directory,
                 self.epochs,
                 known,
@@ -239,7 +251,7 @@ class LocalLog:
             self._apply_assigned_epoch(self.epochs)
         if self.recovery_point != loaded.recovery_point:
             self.recovery_point = loaded.recovery_point
-            self._storage.is_checkpoint_stale = True
+            self._storage.are_points_stale = True
         if self.recovery_point < self.log_end_offset:
             self._is_dirty = self._is_name_unsynced = True
             self._storage.flush_due[self] = None
@@ -452,7 +464,7 @@ class LocalLog:
             raise self._storage_error("cannot be flushed", ticket.unfinished)
         if ticket.generation == self._generation and ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
-            self._storage.is_checkpoint_stale = True
+            self._storage.are_points_stale = True
 
     def flush(self) -> None:
         """Make everything durable now. Blocks."""

@@ -388,7 +388,7 @@ class PartitionLog(TransactionalLog):
             self._fail(f"truncating failed: {error}")
             raise self._storage_error("cannot be truncated", error) from error
         self.recovery_point = offset
-        self._storage.is_checkpoint_stale = True
+        self._storage.are_points_stale = self._storage.are_starts_stale = True
 
     def advance_start(self, offset: int) -> None:
         """Let readers no longer see what is below `offset` (DeleteRecords). Files go with the next
@@ -402,7 +402,7 @@ class PartitionLog(TransactionalLog):
             self.log_start_offset = offset
             self.epochs.truncate_before(offset)
             self.next_expiry_ms = 0
-            self._storage.is_checkpoint_stale = True
+            self._storage.are_starts_stale = True
 
     def expire(self, now_ms: int, high_watermark: int) -> list[Path]:
         """Take out segments that retention or `advance_start` has ended.

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from millstream.env.disk import Disk
 from millstream.log import producer_replay, reader, replacement
 from millstream.log.epoch_cache import EpochCache
+from millstream.log.files import FileCache
 from millstream.log.producer_state import ProducerState
 from millstream.log.segment import (
     LOG_SUFFIX,
@@ -29,7 +30,6 @@ from millstream.log.segment import (
     Segment,
     segment_name,
 )
-from millstream.log.storage import Storage
 from millstream.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, iterate_batches
 from millstream.records.batch import read_header as _read_header
 
@@ -60,7 +60,7 @@ class Loaded:
 
 
 def load(
-    storage: Storage,
+    files: FileCache,
     directory: Path,
     epochs: EpochCache,
     known: KnownOffsets,
@@ -69,10 +69,10 @@ def load(
     has_gaps: bool,
 ) -> Loaded:
     """The log in `directory`. `has_gaps`: its batches may skip offsets, as after compaction."""
-    disk = storage.disk
+    disk = files.disk
     names = replacement.settle(disk, directory)
     segments = [
-        Segment(storage.files, directory, base, disk.size(directory / segment_name(base, ".log")))
+        Segment(files, directory, base, disk.size(directory / segment_name(base, ".log")))
         for base in _offsets(names, LOG_SUFFIX)
     ]
     snapshots = _offsets(names, SNAPSHOT_SUFFIX)

@@ -30,8 +30,8 @@ class LogOptions:
     open_files_max: int = 2048
     #: A producer id that was silent for this long is forgotten.
     producer_id_expiration_ms: int = 86_400_000
-    #: Threads that flush logs side by side when the folder is closed.
-    close_threads: int = 8
+    #: Threads that recover logs after an unclean stop, and flush them when the folder is closed.
+    recovery_threads: int = 2
     #: Most bytes that the records of one batch may decompress to where they are looked at.
     decompressed_bytes_max: int = 256 << 20
 
@@ -56,5 +56,12 @@ class Storage:
     checkpoint_now: Callable[[], None] = lambda: None
     #: Told when a log goes offline: it takes no more appends until the broker restarts.
     on_failure: Callable[[TopicPartition], None] = lambda _: None
-    #: Whether a recovery point or log start offset changed since the last checkpoint.
-    is_checkpoint_stale: bool = False
+    #: Whether a recovery point changed since the recovery points were last written.
+    are_points_stale: bool = False
+    #: Whether a log start offset changed since the log start offsets were last written.
+    are_starts_stale: bool = False
+
+    def reconfigure(self, options: LogOptions) -> None:
+        """Take over options that were changed at run time."""
+        self.options = options
+        self.files.open_files_max = options.open_files_max

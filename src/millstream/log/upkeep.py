@@ -39,7 +39,9 @@ _CHECKPOINT_SHARE: Final = 0.05
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOptions:
     flush_check_interval_ms: int = 1_000
-    checkpoint_interval_ms: int = 60_000
+    #: Time between writes of the recovery points, of the log start offsets, of the high watermarks.
+    recovery_point_interval_ms: int = 60_000
+    log_start_interval_ms: int = 60_000
     high_watermark_interval_ms: int = 5_000
     retention_check_interval_ms: int = 300_000
     initial_delay_ms: int = 30_000
@@ -59,6 +61,7 @@ class LogUpkeep:
     """Runs between `start` and `stop`, on the event loop that called `start`."""
 
     __slots__ = (
+        "_are_watermarks_unwritten",
         "_clock",
         "_directory",
         "_flusher",
@@ -89,25 +92,32 @@ class LogUpkeep:
         #: (when, number for a stable order, what): files and directories to be removed.
         self._removals: list[tuple[float, int, Path]] = []
         self._removals_changed = asyncio.Event()
+        #: Whether the last write of the high watermarks failed.
+        self._are_watermarks_unwritten = False
         self.stats = UpkeepStats()
 
     def start(self) -> None:
-        options = self._options
+        options, delay_ms = self._options, self._options.initial_delay_ms
         for path in self._directory.deleted_paths:
             self.remove_later([path], 0)
         self._directory.deleted_paths.clear()
-        delay_ms = options.initial_delay_ms
         periodic: list[tuple[str, Callable[[], Awaitable[None]], int, int]] = [
             ("log-flush", self._flush_due, options.flush_check_interval_ms, 0),
             (
                 "recovery-point-checkpoint",
-                self._checkpoint_if_stale,
-                options.checkpoint_interval_ms,
+                self._checkpoint_recovery_points,
+                options.recovery_point_interval_ms,
+                delay_ms,
+            ),
+            (
+                "log-start-checkpoint",
+                self.checkpoint_log_starts,
+                options.log_start_interval_ms,
                 delay_ms,
             ),
             (
                 "high-watermark-checkpoint",
-                self.checkpoint,
+                self._checkpoint_high_watermarks,
                 options.high_watermark_interval_ms,
                 delay_ms,
             ),
@@ -164,22 +174,31 @@ class LogUpkeep:
 
     # Checkpoints
 
-    async def checkpoint(self) -> None:
-        """Write recovery points, log starts and high watermarks now, if any of them changed."""
-        changed = await self._collect_high_watermarks()
-        if changed or self._directory.storage.is_checkpoint_stale:
-            watermarks = dict(self._directory.high_watermarks)
-            await asyncio.to_thread(self._directory.checkpoint, watermarks)
+    async def _checkpoint_recovery_points(self) -> None:
+        if self._directory.storage.are_points_stale:
+            await asyncio.to_thread(self._directory.checkpoint_recovery_points)
             self.stats.checkpoints += 1
 
-    async def _checkpoint_if_stale(self) -> None:
-        if self._directory.storage.is_checkpoint_stale:
-            await asyncio.to_thread(self._directory.checkpoint)
+    async def checkpoint_log_starts(self) -> None:
+        """Write the log start offsets now, if one of them changed since they were written."""
+        if self._directory.storage.are_starts_stale:
+            await asyncio.to_thread(self._directory.checkpoint_log_starts)
+            self.stats.checkpoints += 1
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        if await self._collect_high_watermarks():
+            watermarks = dict(self._directory.high_watermarks)
+            try:
+                await asyncio.to_thread(self._directory.checkpoint_high_watermarks, watermarks)
+            except OSError:
+                self._are_watermarks_unwritten = True
+                raise
             self.stats.checkpoints += 1
 
     async def _collect_high_watermarks(self) -> bool:
-        """Bring `directory.high_watermarks` up to date; whether anything changed."""
-        known, changed = self._directory.high_watermarks, False
+        """Bring `directory.high_watermarks` up to date; return whether they must be written."""
+        known, changed = self._directory.high_watermarks, self._are_watermarks_unwritten
+        self._are_watermarks_unwritten = False
         for number, log in enumerate(list(self._directory.all_logs)):
             if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
-from immutables import Map
 
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
@@ -43,6 +42,7 @@ from millstream.metadata.store import (
 from millstream.metadata.topic_change import Edit, NewPartitions, NewTopic, Plan, collision_key
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 from millstream.model.topic import TopicId, format_topic_id
 
 _logger = logging.getLogger(__name__)

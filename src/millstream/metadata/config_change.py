@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from immutables import Map
-
 from millstream.metadata.record import Configs
 from millstream.model.definition import ConfigType, Definition
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 
 class ConfigOperation(IntEnum):

@@ -2,8 +2,8 @@
 
 Owns no I/O and no clock. `ClusterImage` is a value: whoever holds one sees one instant, whatever
 happens meanwhile. `apply` gives the next image and what differs; maps are persistent, so that one
-changed topic among 100,000 costs one path and not a copy. Unknown keys are left alone: a newer
-broker may have put them.
+changed topic among 100,000 costs a few hundred items and not a copy of all. Unknown keys are left
+alone: a newer broker may have put them.
 
 A partition whose topic is not known yet, or that would leave a gap, waits in `waiting` until the
 missing key arrives: stores that limit the size of a transaction deliver large topics in pieces.
@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeVar
-
-from immutables import Map
+from typing import Final, TypeAlias, TypeVar
 
 from millstream.metadata import record as records
 from millstream.metadata.record import (
@@ -29,12 +27,10 @@ from millstream.metadata.record import (
     TopicRecord,
 )
 from millstream.metadata.store import Event, StoreError
+from millstream.model.map import Map, MapMutation
 from millstream.model.topic import TopicId, parse_topic_id
 
-if TYPE_CHECKING:
-    from immutables._protocols import MapMutation
-
-    _Waiting = MapMutation[TopicId, Map[int, PartitionRecord]]
+_Waiting: TypeAlias = MapMutation[TopicId, Map[int, PartitionRecord]]
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")

@@ -30,9 +30,9 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from immutables import Map
 
 from millstream.model.config import RETIRED
+from millstream.model.map import Map
 from millstream.model.topic import TopicId, format_topic_id
 
 CLUSTER_KEY: Final = "cluster"

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from immutables import Map
-
 from millstream.env.random import Random
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.record import (
@@ -29,6 +27,7 @@ from millstream.metadata.record import (
 from millstream.metadata.store import Change, Compare, Delete, Put
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 from millstream.model.topic import TopicId, format_topic_id, validate_topic_name
 
 #: Makes the new overrides from the present ones; may be called again with newer ones.

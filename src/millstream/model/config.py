@@ -2,8 +2,7 @@
 
 `TopicConfig` holds one topic's values in force, typed. What is stored and sent is text and only
 what differs from the defaults; `TopicConfig.from_strings` is the one way from there to here.
-Accepted for the sake of existing tools, and without effect: `preallocate` and the settings of
-tiered storage, which cannot be switched on.
+Settings of Kafka that would have no effect do not exist: `preallocate` and tiered storage.
 """
 
 from __future__ import annotations
@@ -26,8 +25,23 @@ from millstream.model.definition import (
 )
 from millstream.model.error import BrokerError, ErrorCode
 
-#: Settings that existed once and had no effect. Metadata that still has them is read without them.
-RETIRED: Final = frozenset({"message.downconversion.enable", "log.message.downconversion.enable"})
+#: Settings that existed in an earlier release and had no effect. Metadata that still has them is
+#: read without them.
+RETIRED: Final = frozenset(
+    {
+        "local.retention.bytes",
+        "local.retention.ms",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
+        "log.message.downconversion.enable",
+        "log.preallocate",
+        "message.downconversion.enable",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    }
+)
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -40,11 +54,6 @@ _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 def _check_throttled_replicas(value: tuple[str, ...]) -> None:
     if value != ("*",) and not all(map(_THROTTLED_REPLICA.match, value)):
         raise ValueError("'*' for every replica, or a comma-separated list of partition:broker")
-
-
-def _check_not_enabled(value: bool) -> None:
-    if value:
-        raise ValueError("only false, because there is no tiered storage")
 
 
 def _check_gzip_level(value: int) -> None:
@@ -134,7 +143,7 @@ class TopicConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         _LIST,
         (),
-        "Replicas whose catching up is throttled, as partition:broker pairs.",
+        "Followers that catch up throttled, as partition:broker pairs.",
         check=_check_throttled_replicas,
     )
     index_interval_bytes: int = setting(
@@ -147,22 +156,8 @@ class TopicConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         _LIST,
         (),
-        "Replicas that are served throttled, as partition:broker pairs.",
+        "Leaders that serve followers throttled, as partition:broker pairs.",
         check=_check_throttled_replicas,
-    )
-    local_retention_bytes: int = setting(
-        _LONG,
-        -2,
-        "Bytes kept on local disk beside tiered storage; no effect without it.",
-        minimum=-2,
-        synonyms=_from("log.local.retention.bytes"),
-    )
-    local_retention_ms: int = setting(
-        _LONG,
-        -2,
-        "Time kept on local disk beside tiered storage; no effect without it.",
-        minimum=-2,
-        synonyms=_from("log.local.retention.ms"),
     )
     max_compaction_lag_ms: int = setting(
         _LONG,
@@ -222,19 +217,6 @@ class TopicConfig:
         minimum=1,
         synonyms=_from("min.insync.replicas"),
     )
-    preallocate: bool = setting(
-        _BOOLEAN,
-        False,
-        "No effect: segments grow as they are written.",
-        synonyms=_from("log.preallocate"),
-    )
-    remote_log_copy_disable: bool = setting(_BOOLEAN, False, "No effect without tiered storage.")
-    remote_log_delete_on_disable: bool = setting(
-        _BOOLEAN, False, "No effect without tiered storage."
-    )
-    remote_storage_enable: bool = setting(
-        _BOOLEAN, False, "Tiered storage, which does not exist here.", check=_check_not_enabled
-    )
     retention_bytes: int = setting(
         _LONG,
         -1,
@@ -293,6 +275,11 @@ class TopicConfig:
         if not overrides:
             return defaults
         return _overridden(tuple(sorted(overrides.items())), defaults)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level for the topic's own codec; None where the codec has no levels."""
+        return getattr(self, f"compression_{self.compression_type}_level", None)
 
     def text(self, name: str) -> str | None:
         """The value in force of the setting `name`, as the protocol carries it; None where each

@@ -35,6 +35,8 @@ class Codec(IntEnum):
 
 _GZIP_LEVEL: Final = 6
 _ZSTD_LEVEL: Final = 3
+#: Kafka's default level, which stands for the fast compressor.
+_LZ4_LEVEL: Final = 9
 _GZIP_WBITS: Final = 31
 _GZIP_INPUT_BYTES: Final = 16 * 1024
 _GZIP_OUTPUT_BYTES: Final = 64 * 1024
@@ -49,13 +51,19 @@ _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
 _LZ4_END: Final = bytes(4)
+_LZ4_FRAME_HEADER_BYTES: Final = 7
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
 
 _BLOCK_LENGTH: Final = struct.Struct(">I")
 _LZ4_LENGTH: Final = struct.Struct("<I")
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the codec's Kafka framing; `level` only means something to gzip and zstd."""
+    """Return `data` in the codec's Kafka framing.
+
+    `level` is one of gzip (1 to 9, -1 is its default), zstd or lz4 (1 to 17). Like in Kafka, level
+    9 of lz4 is its default and fast; other levels compress more, and more slowly from 3 on.
+    """
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -64,7 +72,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.SNAPPY:
         return _compress_xerial(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data)
+        return _compress_lz4(data, _LZ4_LEVEL if level is None else level)
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
@@ -100,12 +108,12 @@ def _compress_xerial(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytes:
     view = memoryview(data)
     parts: list[bytes] = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         plain = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        block = _lz4_block(plain, level)
         if len(block) < len(plain):
             parts.append(_LZ4_LENGTH.pack(len(block)))
         else:
@@ -114,6 +122,19 @@ def _compress_lz4(data: Buffer) -> bytes:
         parts.append(block)
     parts.append(_LZ4_END)
     return b"".join(parts)
+
+
+def _lz4_block(plain: memoryview, level: int) -> bytes:
+    """Return at most 64 KiB as one block; not shorter than `plain` where that can't be compressed.
+
+    The library has levels only for whole frames, so the block is taken out of a frame."""
+    if level == _LZ4_LEVEL:
+        return bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    frame = bytes(cramjam.lz4.compress(plain, level=level))
+    start = _LZ4_FRAME_HEADER_BYTES + (8 if frame[4] & _LZ4_CONTENT_SIZE_FLAG else 0)
+    (length,) = _LZ4_LENGTH.unpack_from(frame, start)
+    start += _LZ4_LENGTH.size
+    return frame[start : start + (length & ~_LZ4_STORED)]
 
 
 def _decompress_gzip(data: Buffer, size_max: int) -> bytearray:

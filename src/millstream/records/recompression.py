@@ -13,10 +13,13 @@ from millstream.records.crc import Buffer
 from millstream.records.record import decode_records
 
 
-def recompress(batch: Buffer, header: BatchHeader, codec: Codec, size_max: int) -> bytearray:
+def recompress(
+    batch: Buffer, header: BatchHeader, codec: Codec, size_max: int, level: int | None = None
+) -> bytearray:
     """The records of a produced batch that `check_batch` passed, in a new batch.
 
-    Offsets count up from 0 in the new batch whatever they are in the old one, as with Kafka.
+    `level` is the codec's own, as `compress` takes it. Offsets count up from 0 in the new batch
+    whatever they are in the old one, as with Kafka.
     Raises INVALID_RECORD where the records do not decode, decompress to more than `size_max`
     bytes, or have timestamps too far apart for one batch.
     """
@@ -27,6 +30,7 @@ def recompress(batch: Buffer, header: BatchHeader, codec: Codec, size_max: int) 
         return build_batch(
             records,
             codec=codec,
+            level=level,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,

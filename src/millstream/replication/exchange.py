@@ -137,6 +137,10 @@ class ReplicaExchange:
         self._leader_limit.set_rates(rates.leader, rates.leader_moving)
         self._follower_limit.set_rates(rates.follower, rates.follower_moving)
 
+    def set_fetchers_per_source(self, count: int) -> None:
+        """A setting changed at run time."""
+        self._following.set_fetchers_per_source(count)
+
     async def stop(self) -> None:
         self._is_started = False
         await self._following.stop()

@@ -410,6 +410,7 @@ class Fetcher:
             partition.log.config.follower_replication_throttled_replicas,
             partition.topic_partition.partition,
             follower.broker_id,
+            follower.broker_id,
         )
         if not throttles:
             return

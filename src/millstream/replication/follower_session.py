@@ -423,6 +423,7 @@ class FollowerSession:
             partition.log.config.leader_replication_throttled_replicas,
             partition.topic_partition.partition,
             self.broker_id,
+            partition.state.leader,
         )
 
     def _is_throttled(self, partition: Partition, now: float) -> bool:

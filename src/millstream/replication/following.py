@@ -80,6 +80,14 @@ class Following:
         if delta.brokers:
             self._follow_brokers(delta)
 
+    def set_fetchers_per_source(self, count: int) -> None:
+        """Spread the partitions anew over `count` fetchers for each broker that is followed."""
+        self._fetchers_per_source = count
+        for key in list(self._sources):
+            partition = self._follower.replicas.find_by_id(*key)
+            if partition is not None:
+                self._place(partition)
+
     def _take_own_epoch(self) -> None:
         follower = self._follower
         own = self._image.brokers.get(follower.broker_id)

@@ -1,7 +1,8 @@
 """A limit on bytes a second for replicas that catch up, so that they leave room for clients. Pure.
 
-Kafka's rule: only replicas outside of the ISR are held back, and only those that the topic's
-`leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` names. Another
+Kafka's rule: only replicas outside of the ISR are held back. The leader does it if the topic's
+`leader.replication.throttled.replicas` names the leader, and the follower if
+`follower.replication.throttled.replicas` names the follower. Another
 rate is for those that a reassignment adds, whatever topics say (KIP-542). Both are of the broker,
 over all of them.
 
@@ -78,14 +79,17 @@ class ReplicaLimit:
         self._moving.bytes_per_second = moving_rate
 
     def of(
-        self, state: PartitionRecord, named: Sequence[str], partition: int, broker_id: int
+        self, state: PartitionRecord, named: Sequence[str], partition: int, follower: int, own: int
     ) -> list[Throttle]:
-        """Those that hold a replica back; `named` is the topic's setting."""
+        """Return the limits that hold a follower back.
+
+        `named` is the topic's setting for this side, and names the broker `own`: the leader on the
+        leader's side, the follower on its own."""
         found: list[Throttle] = []
-        if broker_id in state.isr:
+        if follower in state.isr:
             return found
-        if self._named.is_limited and Throttle.covers(named, partition, broker_id):
+        if self._named.is_limited and Throttle.covers(named, partition, own):
             found.append(self._named)
-        if self._moving.is_limited and broker_id in state.adding:
+        if self._moving.is_limited and follower in state.adding:
             found.append(self._moving)
         return found

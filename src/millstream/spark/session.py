@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -86,7 +85,6 @@ def require_server(remote: str) -> None:
 
 def _place(master: str) -> dict[str, str]:
     """What is set where Spark runs on this machine alone; also in the environment of its JVM."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not master.startswith("local"):
         return {}
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

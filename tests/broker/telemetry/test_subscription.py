@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from immutables import Map
 
 from millstream.broker.telemetry.subscription import parse_subscription, wanted_of
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 
 ID_A, ID_B = b"a" * 16, b"b" * 16
 CLIENT: dict[str, str | None] = {

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from immutables import Map
 
 from harness import otlp
 from millstream.broker.context import Context, Peer
@@ -19,6 +18,7 @@ from millstream.broker.telemetry.telemetry import Telemetry, TelemetryOptions
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.map import Map
 from millstream.records.codec import Codec, compress
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 

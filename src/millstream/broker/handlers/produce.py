@@ -30,6 +30,7 @@ from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.broker.transaction_queue import QueueKey
 from millstream.coordination.effects import Producer
+from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
 from millstream.records.codec import Codec
@@ -203,7 +204,7 @@ def _append(
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     config = partition.log.config
     if config.compression_type != "producer":
-        batch, header = _recompress(batch, header, config.compression_type)
+        batch, header = _recompress(batch, header, config)
     appended = partition.append(batch, header, acks_all=acks == ACKS_ALL)
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
@@ -236,12 +237,14 @@ def _check_admission(
 
 
 def _recompress(
-    batch: memoryview, header: BatchHeader, compression_type: str
+    batch: memoryview, header: BatchHeader, config: TopicConfig
 ) -> tuple[memoryview, BatchHeader]:
-    wanted = Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
+    name = config.compression_type
+    wanted = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
     if header.codec == wanted:
         return batch, header
-    rebuilt = memoryview(recompress(batch, header, wanted, DECOMPRESSED_BYTES_MAX))
+    level = config.compression_level
+    rebuilt = memoryview(recompress(batch, header, wanted, DECOMPRESSED_BYTES_MAX, level))
     return rebuilt, read_header(rebuilt)
 
 

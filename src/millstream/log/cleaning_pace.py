@@ -1,0 +1,125 @@
+"""What a cleaning has of the machine: a thread, a share of the disk, and the way to stop it.
+
+Owns the waiting and the cancelling. What a cleaning does in its thread is `cleaning`, and which log
+it is for is `cleaner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from millstream.env.clock import Clock
+
+#: The event loop shares the interpreter with this thread: after so many records it is let in.
+_RECORDS_PER_BREATH: Final = 64
+_BREATH_SECONDS: Final = 0.0001
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class CleaningCancelledError(Exception):
+    """The cleaning was told to stop; nothing was changed."""
+
+
+class IoLimit:
+    """The bytes per second that all cleanings may read and write together; 0 is no limit.
+
+    Used from any thread. A new rate counts at once, also for threads that wait.
+    """
+
+    __slots__ = ("_bytes_per_second", "_changed", "_clock", "_due", "_generation")
+
+    def __init__(self, clock: Clock, bytes_per_second: float = 0.0) -> None:
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._changed = threading.Condition()
+        #: When the bytes moved so far may have been moved, on the monotonic clock.
+        self._due = 0.0
+        #: Raised with each new rate, which ends the waits for the old one.
+        self._generation = 0
+
+    def set_rate(self, bytes_per_second: float) -> None:
+        with self._changed:
+            if bytes_per_second != self._bytes_per_second:
+                self._bytes_per_second = bytes_per_second
+                self._due = 0.0
+                self._generation += 1
+                self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Have every thread that waits look at its `is_cancelled`."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def moved(self, size: int, is_cancelled: Callable[[], bool]) -> None:
+        """Count bytes that were moved, and wait until the rate allows that many."""
+        with self._changed:
+            if self._bytes_per_second <= 0:
+                return
+            now, generation = self._clock.monotonic(), self._generation
+            due = self._due = max(self._due, now) + size / self._bytes_per_second
+            while now < due and generation == self._generation and not is_cancelled():
+                self._changed.wait(due - now)
+                now = self._clock.monotonic()
+
+
+class Pace:
+    """Keeps a cleaning slow enough, polite to the event loop, and stoppable from it."""
+
+    __slots__ = ("_cancelled", "_limit", "_records")
+
+    def __init__(self, limit: IoLimit) -> None:
+        self._limit = limit
+        self._cancelled = threading.Event()
+        self._records = 0
+
+    def cancel(self) -> None:
+        """From any thread: the cleaning raises CleaningCancelledError soon."""
+        self._cancelled.set()
+        self._limit.wake()
+
+    def check(self) -> None:
+        if self._cancelled.is_set():
+            raise CleaningCancelledError
+
+    def moved(self, size: int) -> None:
+        """Count bytes read or written, and wait where that was too fast."""
+        self._limit.moved(size, self._cancelled.is_set)
+        self.check()
+
+    def worked(self, records: int) -> None:
+        """Count records handled, and step aside now and then."""
+        self._records += records
+        if self._records >= _RECORDS_PER_BREATH:
+            self._records = 0
+            self._cancelled.wait(_BREATH_SECONDS)
+
+
+class CleaningThread:
+    """The thread of one cleaning."""
+
+    __slots__ = ("_executor", "pace")
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="log-cleaner")
+
+    async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Return the result of `work`. If cancelled, tell the thread so and wait for it."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._executor, lambda: work(*args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self.pace.cancel()
+            await asyncio.wait([future])
+            future.exception()
+            raise
+
+    def close(self) -> None:
+        self._executor.shutdown()

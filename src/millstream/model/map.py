@@ -1,0 +1,210 @@
+"""A persistent map: an immutable mapping whose changed copies share nearly all of its memory.
+
+The items are spread over buckets, which are dicts, by their keys' hashes. A changed copy makes the
+buckets anew that were changed, and shares the others. The number of buckets grows with the map, so
+that one change of a map with 100,000 items copies a few hundred of them, and a lookup is two steps.
+
+    later = map.set(key, value)         # `map` is as before
+    mutation = map.mutate()             # many changes at once
+    mutation[key] = value
+    del mutation[other]
+    later = mutation.finish()
+
+Items are iterated bucket by bucket, in the order of their hashes and of the changes made. With the
+hashes of text pinned (PYTHONHASHSEED), two runs that do the same see the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
+from itertools import chain
+from typing import Any, Final, TypeVar, overload
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_D = TypeVar("_D")
+
+#: Items of a bucket, on average, at most. One change copies one bucket and the list of them all.
+_BUCKET_ITEMS_MAX: Final = 256
+
+
+class Map(Mapping[_K, _V]):
+    """See the module's text. Keys must be hashable; `hash(map)` also needs hashable values."""
+
+    __slots__ = ("_buckets", "_count", "_hash")
+
+    #: As many as a power of two, which the low bits of a hash choose from.
+    _buckets: tuple[dict[_K, _V], ...]
+
+    def __init__(self, items: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = ()) -> None:
+        mutation: MapMutation[_K, _V] = MapMutation(None, ({},), 0)
+        mutation.update(items)
+        self._take(*mutation.parts())
+
+    def _take(self, buckets: tuple[dict[_K, _V], ...], count: int) -> None:
+        self._buckets = buckets
+        self._count = count
+        self._hash: int | None = None
+
+    @classmethod
+    def _of(cls, buckets: tuple[dict[_K, _V], ...], count: int) -> Map[_K, _V]:
+        made = cls.__new__(cls)
+        made._take(buckets, count)  # noqa: SLF001
+        return made
+
+    # Reading
+
+    def __getitem__(self, key: _K) -> _V:
+        buckets = self._buckets
+        return buckets[hash(key) & (len(buckets) - 1)][key]
+
+    @overload
+    def get(self, key: _K, /) -> _V | None: ...
+    @overload
+    def get(self, key: _K, /, default: _V | _D) -> _V | _D: ...
+    def get(self, key: _K, /, default: Any = None) -> Any:
+        buckets = self._buckets
+        return buckets[hash(key) & (len(buckets) - 1)].get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        buckets = self._buckets
+        return key in buckets[hash(key) & (len(buckets) - 1)]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[_K]:
+        return chain.from_iterable(self._buckets)
+
+    def keys(self) -> KeysView[_K]:
+        return KeysView(self)
+
+    def values(self) -> ValuesView[_V]:
+        return _Values(self)
+
+    def items(self) -> ItemsView[_K, _V]:
+        return _Items(self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Map):
+            return NotImplemented
+        if self._count != other._count:
+            return False
+        if len(self._buckets) == len(other._buckets):
+            # Those that are shared are one object, which is equal at a glance.
+            return self._buckets == other._buckets
+        return all(key in other and other[key] == value for key, value in self.items())
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Map({dict(self)!r})"
+
+    # Changed copies
+
+    def set(self, key: _K, value: _V) -> Map[_K, _V]:
+        """Return a copy in which `key` has `value`."""
+        mutation = self.mutate()
+        mutation[key] = value
+        return mutation.finish()
+
+    def delete(self, key: _K) -> Map[_K, _V]:
+        """Return a copy without `key`; KeyError if it is not there."""
+        mutation = self.mutate()
+        del mutation[key]
+        return mutation.finish()
+
+    def mutate(self) -> MapMutation[_K, _V]:
+        """Return a mapping that begins as this one and can be changed; `finish` makes it a map."""
+        return MapMutation(self, self._buckets, self._count)
+
+
+class _Values(ValuesView[_V]):
+    _mapping: Map[Any, _V]
+
+    def __iter__(self) -> Iterator[_V]:
+        return chain.from_iterable(map(dict.values, self._mapping._buckets))  # noqa: SLF001
+
+
+class _Items(ItemsView[_K, _V]):
+    _mapping: Map[_K, _V]
+
+    def __iter__(self) -> Iterator[tuple[_K, _V]]:
+        return chain.from_iterable(map(dict.items, self._mapping._buckets))  # noqa: SLF001
+
+
+class MapMutation(MutableMapping[_K, _V]):
+    """Changes to a map that are not a map yet. Not to be used after `finish`."""
+
+    __slots__ = ("_before", "_buckets", "_count", "_owned")
+
+    def __init__(
+        self, before: Map[_K, _V] | None, buckets: tuple[dict[_K, _V], ...], count: int
+    ) -> None:
+        self._before = before
+        self._buckets = list(buckets)
+        self._count = count
+        #: Numbers of the buckets that are this mutation's own, and may be changed.
+        self._owned = set() if before is not None else set(range(len(buckets)))
+
+    def __getitem__(self, key: _K) -> _V:
+        return self._buckets[hash(key) & (len(self._buckets) - 1)][key]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[_K]:
+        return chain.from_iterable(self._buckets)
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        bucket = self._own(key)
+        before = len(bucket)
+        bucket[key] = value
+        if len(bucket) != before:
+            self._count += 1
+            if self._count > _BUCKET_ITEMS_MAX * len(self._buckets):
+                self._grow()
+
+    def __delitem__(self, key: _K) -> None:
+        del self._own(key)[key]
+        self._count -= 1
+
+    def _own(self, key: _K) -> dict[_K, _V]:
+        number = hash(key) & (len(self._buckets) - 1)
+        if number not in self._owned:
+            self._owned.add(number)
+            self._buckets[number] = dict(self._buckets[number])
+        return self._buckets[number]
+
+    def _grow(self) -> None:
+        """Spread the items over twice as many buckets: half of each stays where it is."""
+        count = len(self._buckets)
+        spread: list[dict[_K, _V]] = [{} for _ in range(2 * count)]
+        for bucket in self._buckets:
+            for key, value in bucket.items():
+                spread[hash(key) & (2 * count - 1)][key] = value
+        self._buckets = spread
+        self._owned = set(range(2 * count))
+
+    def parts(self) -> tuple[tuple[dict[_K, _V], ...], int]:
+        """Return the buckets and the number of items, for a map."""
+        return tuple(self._buckets), self._count
+
+    def finish(self) -> Map[_K, _V]:
+        """Return the map; the one that it began as, if nothing was changed."""
+        if self._before is not None and not self._owned:
+            return self._before
+        return Map._of(*self.parts())  # noqa: SLF001
