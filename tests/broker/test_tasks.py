@@ -48,6 +48,7 @@ EVERYWHERE: Final = {
     "log-cleaner",
     "log-flush",
     "log-retention",
+    "log-start-checkpoint",
     "metadata-follower",
     "offset-expiry",
     "producer-expiry",

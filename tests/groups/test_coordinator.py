@@ -651,6 +651,33 @@ def test_a_member_that_has_just_joined_stays_when_many_timers_are_due_at_once(
     run(tmp_path, body, options=SLOW_JOIN)
 
 
+def test_a_broker_that_stood_still_reads_heartbeats_before_it_ends_sessions(
+    tmp_path: Path,
+) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        member_id = await stable_member(home, answers)
+        (group,) = home.shards.all_groups()
+        assert isinstance(group, ClassicGroup)
+
+        def stand_still(ms: int) -> None:
+            home.clock.now_ms += ms
+            home.shards._woken()
+
+        stand_still(30_005)
+        assert list(group.roster.members) == [member_id]
+        assert home.coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        home.clock.now_ms += 105
+        home.shards._woken()
+        assert list(group.roster.members) == [member_id]
+        # Without a heartbeat it is put off once, not for ever.
+        stand_still(30_005)
+        stand_still(30_005)
+        assert group.is_empty
+
+    run(tmp_path, body)
+
+
 def test_a_timer_that_raises_is_repeated_and_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,10 @@ _LOAD_RETRY_S: Final = 5.0
 #: A partition that can't be written twice in this time rests before it is loaded once more.
 _RELOADS_APART_S: Final = 5.0
 _RELOAD_REST_S: Final = 1.0
+#: Timers that are called later than this were held up by the process itself. Requests are read for
+#: `_STALL_REST_MS` before they are carried out.
+_STALL_MS: Final = 250
+_STALL_REST_MS: Final = 100
 #: Rest before a timer that raised is carried out again.
 _TIMER_RETRY_MS: Final = 5000
 
@@ -55,6 +59,7 @@ class Shards(ABC, Generic[S]):
     __slots__ = (
         "_clock",
         "_failed_at",
+        "_has_rested",
         "_is_stopped",
         "_loads",
         "_partition_count",
@@ -83,6 +88,8 @@ class Shards(ABC, Generic[S]):
         self._timers: TimerHeap[ShardTimer] = TimerHeap()
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0
+        #: Whether the timers that are due have been put off because the process stood still.
+        self._has_rested = False
         #: Makes times of the wall clock that do not jump out of a monotonic one.
         self._started_ms = clock.wall_ms() - int(clock.monotonic() * 1000)
         #: Shards to load, and the tasks that work in the background.
@@ -260,7 +267,19 @@ class Shards(ABC, Generic[S]):
         self._wake_ms = due_ms
         # One more, as `now_ms` is rounded down and must have reached it by then.
         delay_s = max(due_ms + 1 - self.now_ms, 0) / 1000
-        self._wake = asyncio.get_running_loop().call_later(delay_s, self._carry_out_timers)
+        self._wake = asyncio.get_running_loop().call_later(delay_s, self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
+        now_ms = self.now_ms
+        if now_ms - self._wake_ms > _STALL_MS and not self._has_rested:
+            # The process stood still, and heartbeats that came meanwhile were not read: the event
+            # loop calls timers first. Nobody loses a session for that.
+            self._has_rested = True
+            self._wake_at(now_ms + _STALL_REST_MS)
+            return
+        self._has_rested = False
+        self._carry_out_timers()
 
     def _carry_out_timers(self) -> None:
         self._wake = None
