@@ -44,10 +44,10 @@ class Coordinators:
         listener, client_id = config.inter_broker_listener, f"broker-{node_id}"
         # Markers wait for replicas, and admissions must not wait behind them.
         self._admission_links: Links[Question] = Links(
-            Questions(), network, listener, client_id, image
+            Questions(), network, listener, client_id, image, replicas.failures
         )
         self._marker_links: Links[Delivery] = Links(
-            Deliveries(), network, listener, client_id, image
+            Deliveries(), network, listener, client_id, image, replicas.failures
         )
         self.groups = GroupCoordinator(
             GroupShards(replicas, clock, random, options.coordinator_options(config))
@@ -62,7 +62,9 @@ class Coordinators:
                 options.transaction_options(config),
             )
         )
-        self.desks = Desks(node_id, catalog, self.transactions, self._admission_links)
+        self.desks = Desks(
+            node_id, catalog, self.transactions, self._admission_links, replicas.failures
+        )
 
     def start(self, config: BrokerConfig, image: ClusterImage) -> None:
         shards, configs = self.groups.shards, image.group_configs

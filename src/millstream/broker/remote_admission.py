@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, Protocol
 from millstream.broker.link import Conversation, Links, known_code
 from millstream.coordination.effects import Producer
 from millstream.coordination.placement import partition_of
-from millstream.coordination.ticket import Ticket
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import NO_LEADER
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.coordinator import Coordinator
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
@@ -40,7 +41,7 @@ class Desk(Protocol):
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None: ...
 
     def verify_partitions(
@@ -48,7 +49,7 @@ class Desk(Protocol):
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[TopicPartition],
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None: ...
 
     def flush(self, transactional_id: str) -> None: ...
@@ -60,13 +61,13 @@ class Desk(Protocol):
 
 
 class Question(NamedTuple):
-    """What is asked about one transaction. The ticket gets a code for each partition."""
+    """What is asked about one transaction. The reply gets a code for each partition."""
 
     transactional_id: str
     producer: Producer
     partitions: Sequence[TopicPartition]
     adds: bool
-    ticket: Ticket
+    reply: Reply[Any]
 
 
 class Questions(Conversation[Question]):
@@ -100,26 +101,32 @@ class Questions(Conversation[Question]):
             row = rows[place] if place < len(rows) else None
             codes = _codes(row) if row is not None else {}
             if codes.keys() == set(item.partitions):
-                item.ticket.deliver(codes)
+                item.reply.deliver(codes)
             else:
                 self.fail(item, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def fail(self, item: Question, code: ErrorCode) -> None:
-        item.ticket.fail(code)
+        item.reply.fail(code)
 
 
 class Desks:
     """Finds desks. Event loop only."""
 
-    __slots__ = ("_catalog", "_links", "_local", "_node_id")
+    __slots__ = ("_catalog", "_failures", "_links", "_local", "_node_id")
 
     def __init__(
-        self, node_id: int, catalog: Catalog, local: Coordinator, links: Links[Question]
+        self,
+        node_id: int,
+        catalog: Catalog,
+        local: Coordinator,
+        links: Links[Question],
+        failures: CallbackFailures,
     ) -> None:
         self._node_id = node_id
         self._catalog = catalog
         self._local = local
         self._links = links
+        self._failures = failures
 
     def of(self, transactional_id: str) -> Desk:
         topic = self._catalog.image.topic(TRANSACTIONS_TOPIC)
@@ -128,17 +135,18 @@ class Desks:
             leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
         if leader == self._node_id:
             return self._local
-        return _RemoteDesk(leader, self._links)
+        return _RemoteDesk(leader, self._links, self._failures)
 
 
 class _RemoteDesk:
     """The coordinator on another broker, or none."""
 
-    __slots__ = ("_leader", "_links")
+    __slots__ = ("_failures", "_leader", "_links")
 
-    def __init__(self, leader: int, links: Links[Question]) -> None:
+    def __init__(self, leader: int, links: Links[Question], failures: CallbackFailures) -> None:
         self._leader = leader
         self._links = links
+        self._failures = failures
 
     def add_partitions(
         self,
@@ -146,22 +154,24 @@ class _RemoteDesk:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
-        self._ask(Question(transactional_id, producer, partitions, True, _unanimous(ticket)))
+        unanimous = _unanimous(reply, self._failures)
+        self._ask(Question(transactional_id, producer, partitions, True, unanimous))
 
     def verify_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[TopicPartition],
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
-        self._ask(Question(transactional_id, producer, partitions, False, _unanimous(ticket)))
+        unanimous = _unanimous(reply, self._failures)
+        self._ask(Question(transactional_id, producer, partitions, False, unanimous))
 
     def _ask(self, question: Question) -> None:
         if self._leader == NO_LEADER:
-            question.ticket.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            question.reply.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
             self._links.put(self._leader, question)
 
@@ -172,18 +182,18 @@ class _RemoteDesk:
         return False
 
 
-def _unanimous(ticket: Ticket) -> Ticket:
+def _unanimous(reply: Reply[Any], failures: CallbackFailures) -> Reply[Any]:
     """For codes of partitions: an error that all of them have is that of the whole, as the local
     coordinator would tell it."""
 
     def deliver(codes: dict[TopicPartition, ErrorCode]) -> None:
         found = set(codes.values())
         if len(found) == 1 and ErrorCode.NONE not in found:
-            ticket.fail(found.pop())
+            reply.fail(found.pop())
         else:
-            ticket.deliver(codes)
+            reply.deliver(codes)
 
-    return Ticket(deliver, ticket.fail)
+    return Reply(ReplyKind.ADMISSION, failures, reply.fail, deliver)
 
 
 def _by_topic(partitions: Sequence[TopicPartition]) -> list[TxnTopic]:

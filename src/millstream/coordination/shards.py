@@ -30,6 +30,7 @@ from millstream.coordination.timer import TimerHeap
 from millstream.env.clock import Clock
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackKind
 from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 
@@ -115,7 +116,7 @@ class Shards(ABC, Generic[S]):
         self.match(image)
 
     async def stop(self) -> None:
-        """Answer everybody who waits, and end the background work."""
+        """Fail all open replies, and end the background work."""
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
@@ -174,6 +175,7 @@ class Shards(ABC, Generic[S]):
             partition.when_acknowledged(
                 end_offset,
                 lambda: self._load_when_committed(shard, partition, end_offset),
+                None,
                 acks_all=True,
             )
         elif partition.log.log_start_offset == end_offset:
@@ -196,7 +198,8 @@ class Shards(ABC, Generic[S]):
     def _close(self, index: int, code: ErrorCode) -> None:
         shard = self._shards.pop(index)
         self._timers.cancel_where(lambda key: key[0] == index)
-        shard.close(code)
+        about = f"partition {index} of {self.topic} closes"
+        self._replicas.failures.run(CallbackKind.SHARD, about, shard.close, code)
 
     # Loading
 
@@ -255,10 +258,12 @@ class Shards(ABC, Generic[S]):
 
     def _carry_out_timers(self) -> None:
         self._wake = None
+        failures = self._replicas.failures
         for index, owner, key in self._timers.pop_due(self.now_ms, _TIMERS_PER_TURN):
             shard = self._shards.get(index)
             if shard is not None and shard.state is ShardState.ACTIVE:
-                self._expire_timer(shard, owner, key)
+                about = f"{key} of {owner!r} in partition {index} of {self.topic}"
+                failures.run(CallbackKind.TIMER, about, self._expire_timer, shard, owner, key)
         # More may have been set meanwhile; the earliest of all is what matters.
         next_ms = self._timers.next_ms()
         if next_ms is not None:

@@ -9,12 +9,14 @@ Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_F
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from millstream.broker.answer import Answer, Gathering
 from millstream.broker.context import Context
+from millstream.broker.reply import Gathering
 from millstream.broker.topic import is_internal
 from millstream.coordination.effects import Producer
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import BUMPING_VERSION
 from millstream.wire.messages.add_partitions_to_txn import (
@@ -30,9 +32,9 @@ _BATCHED_SINCE = 4
 _FENCED_SINCE = 2
 
 
-def handle(request: AddPartitionsToTxnRequest, context: Context) -> Answer:
+def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
     response = AddPartitionsToTxnResponse()
-    gathering = Gathering(response)
+    gathering = Gathering(ReplyKind.ADD_PARTITIONS_TO_TXN, context, response)
     if context.version < _BATCHED_SINCE:
         only = _Transaction(
             transactional_id=request.v3_and_below_transactional_id,
@@ -65,7 +67,7 @@ def _handle_one(
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         _fill(rows, transaction.topics, codes)
         return
-    ticket = gathering.ticket(
+    reply = gathering.part(
         lambda codes: _fill(
             rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE)
         ),
@@ -76,11 +78,11 @@ def _handle_one(
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     transactions = context.services.transactions
     if transaction.verify_only:
-        transactions.verify_partitions(transaction.transactional_id, producer, partitions, ticket)
+        transactions.verify_partitions(transaction.transactional_id, producer, partitions, reply)
     else:
         version = BUMPING_VERSION if context.version >= _BATCHED_SINCE else 0
         transactions.add_partitions(
-            transaction.transactional_id, producer, partitions, version, ticket
+            transaction.transactional_id, producer, partitions, version, reply
         )
 
 
