@@ -11,10 +11,11 @@ from immutables import Map
 from millstream.broker.remote_admission import Desks, Question, Questions
 from millstream.broker.remote_marker import Deliveries, Delivery, Markers
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
 from millstream.transactions.state import Marker
@@ -32,11 +33,11 @@ class Answers:
     def __init__(self) -> None:
         self.got: dict[str, Any] = {}
 
-    def ticket(self, name: str) -> Ticket:
+    def reply(self, name: str) -> Reply[Any]:
         def note(answer: Any) -> None:
             self.got[name] = answer
 
-        return Ticket(note, note)
+        return Reply(ReplyKind.ADMISSION, CallbackFailures(), note, note)
 
 
 class FakeLinks:
@@ -57,7 +58,7 @@ def catalog(topic: str, *leaders: int) -> Any:
 
 
 def question(name: str, answers: Answers, *partitions: TopicPartition) -> Question:
-    return Question(name, Producer(7, 3), partitions, name == "adds", answers.ticket(name))
+    return Question(name, Producer(7, 3), partitions, name == "adds", answers.reply(name))
 
 
 def result(topic: str, **codes: int) -> TxnTopicResult:
@@ -123,29 +124,31 @@ def test_a_remote_desk_answers_as_the_own_one(
     links: Any = FakeLinks()
     answers = Answers()
     own: Any = None
-    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links).of("x")
-    desk.verify_partitions("x", Producer(7, 3), [A0, A1], answers.ticket("x"))
+    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links, CallbackFailures()).of("x")
+    desk.verify_partitions("x", Producer(7, 3), [A0, A1], answers.reply("x"))
     ((broker_id, item),) = links.put_items
     assert broker_id == OTHER
-    item.ticket.deliver(codes)
+    item.reply.deliver(codes)
     assert answers.got["x"] == (codes if expected is None else expected)
 
 
 def test_who_coordinates() -> None:
     links: Any = FakeLinks()
     own: Any = object()
-    assert Desks(OWN, catalog(TRANSACTIONS_TOPIC, OWN), own, links).of("x") is own
+    assert (
+        Desks(OWN, catalog(TRANSACTIONS_TOPIC, OWN), own, links, CallbackFailures()).of("x") is own
+    )
     for absent in (catalog(TRANSACTIONS_TOPIC, NO_LEADER), catalog("another")):
         answers = Answers()
-        desk = Desks(OWN, absent, own, links).of("x")
-        desk.add_partitions("x", Producer(7, 3), [A0], 2, answers.ticket("x"))
+        desk = Desks(OWN, absent, own, links, CallbackFailures()).of("x")
+        desk.add_partitions("x", Producer(7, 3), [A0], 2, answers.reply("x"))
         assert answers.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert links.put_items == []
 
 
 def delivery(producer_id: int, partition: TopicPartition, answers: Answers) -> Delivery:
     marker = Marker(Producer(producer_id, 4), True, 2)
-    return Delivery(marker, 9, partition, answers.ticket(f"{producer_id} {partition}"))
+    return Delivery(marker, 9, partition, answers.reply(f"{producer_id} {partition}"))
 
 
 def test_markers_for_a_broker_are_one_request() -> None:
@@ -180,7 +183,7 @@ def test_where_markers_go() -> None:
     answers = Answers()
     marker = Marker(Producer(7, 4), True, 2)
     for number in range(4):
-        markers.send(marker, 9, TopicPartition("a", number), answers.ticket(str(number)))
+        markers.send(marker, 9, TopicPartition("a", number), answers.reply(str(number)))
     assert sent == [A0]
     ((broker_id, item),) = links.put_items
     assert (broker_id, item.partition, item.coordinator_epoch) == (OTHER, A1, 9)

@@ -15,8 +15,8 @@ from harness.server_set import ServerSet
 from millstream.broker.remote_admission import Desk
 from millstream.broker.transaction_queue import QueueKey, TransactionQueues
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.wire.messages.produce import ProduceRequest
 
@@ -134,33 +134,33 @@ class HeldDesk:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
         def ask() -> None:
-            self._desk.add_partitions(transactional_id, producer, partitions, version, ticket)
+            self._desk.add_partitions(transactional_id, producer, partitions, version, reply)
             self._desk.flush(transactional_id)
 
-        self._hold(ask, ticket)
+        self._hold(ask, reply)
 
     def verify_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[TopicPartition],
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
         def ask() -> None:
-            self._desk.verify_partitions(transactional_id, producer, partitions, ticket)
+            self._desk.verify_partitions(transactional_id, producer, partitions, reply)
             self._desk.flush(transactional_id)
 
-        self._hold(ask, ticket)
+        self._hold(ask, reply)
 
-    def _hold(self, ask: Callable[[], None], ticket: Ticket) -> None:
+    def _hold(self, ask: Callable[[], None], reply: Reply[Any]) -> None:
         if self._is_open:
             ask()
         else:
             self.questions.append(
-                lambda code: ask() if code == ErrorCode.NONE else ticket.fail(code)
+                lambda code: ask() if code == ErrorCode.NONE else reply.fail(code)
             )
 
     def flush(self, transactional_id: str) -> None: ...

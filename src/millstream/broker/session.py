@@ -152,7 +152,10 @@ class Session:
         if not api.version_min <= version <= api.version_max:
             if api.key != ApiKey.API_VERSIONS:
                 raise RejectedRequestError(
-                    Rejection.VERSION, f"version {version} is not supported", header.client_id, api.name
+                    Rejection.VERSION,
+                    f"version {version} is not supported",
+                    header.client_id,
+                    api.name,
                 )
             request: Any = None
         else:
@@ -185,7 +188,7 @@ class Session:
             )
             return
         except Exception as error:  # noqa: BLE001  # logged and counted
-            self._reject_failed(slot, request, error)
+            self._reject_failed(slot, request, context, error)
             return
         now = self._clock.monotonic()
         slot.local_s = now - slot.started_at
@@ -203,7 +206,9 @@ class Session:
             # Else it was abandoned, and the connection closes.
         else:
             self._enqueue(slot)
-            task = asyncio.get_running_loop().create_task(self._await(slot, outcome, request))
+            task = asyncio.get_running_loop().create_task(
+                self._await(slot, cast("Coroutine[Any, Any, Any]", outcome), request, context)
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -223,17 +228,17 @@ class Session:
         self._observe(slot, now)
 
     async def _await(
-        self, slot: _Slot, coroutine: Coroutine[Any, Any, Any], request: Any
+        self, slot: _Slot, coroutine: Coroutine[Any, Any, Any], request: Any, context: Context
     ) -> None:
         # Goes on when the client disconnects: an admin request that was begun is finished.
         try:
             response = await coroutine
         except Exception as error:  # noqa: BLE001  # logged and counted
-            self._reject_failed(slot, request, error)
+            self._reject_failed(slot, request, context, error)
             return
         self.complete(slot, response)
 
-    def _reject_failed(self, slot: _Slot, request: Any, error: Exception) -> None:
+    def _reject_failed(self, slot: _Slot, request: Any, context: Context, error: Exception) -> None:
         """Respond with an error to a request whose handler raised; if the API has no error
         response, close the connection."""
         if self._is_closed:
@@ -241,7 +246,7 @@ class Session:
             return
         response = None
         if request is not None:
-            response = error_response(slot.api, request, slot.header.api_version, code_of(error))
+            response = error_response(slot.api, request, context, code_of(error))
         if response is None:
             self.abandon(slot, CallbackKind.HANDLER, error)
             return
@@ -346,12 +351,12 @@ def _encode(slot: _Slot, response: Any) -> list[Item]:
     return segments
 
 
-def _hold_files(segments: list[Item]) -> None:
+def _hold_files(segments: list[Any]) -> None:
     """Put ranges of files that stay open in the place of those that do not."""
     for place, item in enumerate(segments):
-        if item.__class__ is LogSlice:
+        if isinstance(item, LogSlice):
             try:
-                segments[place] = cast("LogSlice", item).held()
+                segments[place] = item.held()
             except BaseException:
                 release(segments[:place])
                 raise

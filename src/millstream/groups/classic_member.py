@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from millstream.model.reply import Reply
-
+from millstream.wire.messages.join_group import JoinGroupResponse
+from millstream.wire.messages.sync_group import SyncGroupResponse
 
 #: What a member costs in the group's record besides its variable parts.
 _OVERHEAD_BYTES = 64

@@ -17,6 +17,7 @@ from millstream.groups.classic_member import (
 )
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
+from millstream.wire.messages.join_group import JoinGroupResponse
 
 #: Ids given out and not used yet that one group keeps; the oldest are forgotten beyond that, and
 #: who comes back with one is told to ask again.

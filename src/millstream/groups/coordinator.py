@@ -199,9 +199,7 @@ class Coordinator:
 
     # Offsets
 
-    def commit(
-        self, commit: Commit, reply: Reply[None], producer: Producer | None = None
-    ) -> None:
+    def commit(self, commit: Commit, reply: Reply[None], producer: Producer | None = None) -> None:
         """Keep offsets; the reply gets None once they are kept.
 
         With a producer they are part of its transaction: kept now, and seen once it is

@@ -273,9 +273,7 @@ class Replicas:
     def _wake_all(self) -> None:
         awake, self._awake = self._awake, []
         for partition in awake:
-            self.failures.run(
-                CallbackKind.FETCH_WAKE_UP, partition.topic_partition, partition.wake
-            )
+            self.failures.run(CallbackKind.FETCH_WAKE_UP, partition.topic_partition, partition.wake)
 
     def flush(self, partition: Partition) -> None:
         future = self._flusher.request(partition.log)

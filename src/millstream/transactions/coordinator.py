@@ -13,7 +13,7 @@ something that may take one brings it along.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millstream.coordination.effects import Effects, Producer
 from millstream.model.error import BrokerError, ErrorCode
@@ -21,7 +21,7 @@ from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.transactions.shard import Shard
 from millstream.transactions.shards import Shards
-from millstream.transactions.state import NO_TIMEOUT_MS, End, Transaction
+from millstream.transactions.state import NO_TIMEOUT_MS, End, InitResult, Transaction
 
 
 class Terms(NamedTuple):
@@ -61,7 +61,7 @@ class Coordinator:
         terms: Terms,
         expected: Producer | None,
         new_producer_id: int | None,
-        reply: Reply[Any],
+        reply: Reply[InitResult],
     ) -> None:
         """InitProducerId; the reply gets the producer, or `Kept`, or a code."""
         now_ms = self.shards.now_ms

@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from millstream.coordination.effects import Effects, Producer, TimerKey
 from millstream.model.error import BrokerError, ErrorCode
@@ -120,6 +120,10 @@ class Kept(NamedTuple):
     holder: Producer
     #: Who wrote it; None if nothing is open.
     writer: Producer | None
+
+
+#: The result of InitProducerId.
+InitResult: TypeAlias = Producer | Kept | ErrorCode
 
 
 class Transaction:
@@ -206,7 +210,7 @@ class Transaction:
         timeout_ms: int,
         expected: Producer | None,
         new_producer_id: int | None,
-        reply: Reply[Producer | ErrorCode],
+        reply: Reply[InitResult],
     ) -> TransactionEffects:
         """Give a producer its id and epoch, which fences all before it; the reply gets both, or
         CONCURRENT_TRANSACTIONS while a transaction must be aborted first.
@@ -239,7 +243,7 @@ class Transaction:
         timeout_ms: int,
         expected: Producer | None,
         new_producer_id: int | None,
-        reply: Reply[Any],
+        reply: Reply[InitResult],
     ) -> TransactionEffects:
         """Like `init_producer`, but an open transaction stays and can only be ended; the reply
         gets `Kept`. `expected` may also be its writer, whose answer was lost."""

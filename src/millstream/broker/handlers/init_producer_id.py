@@ -25,17 +25,16 @@ from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.transactions.coordinator import Terms
-from millstream.transactions.state import Kept
+from millstream.transactions.state import InitResult, Kept
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
 _NONE = -1
-_Result = Producer | Kept | ErrorCode
 
 
 def handle(
     request: InitProducerIdRequest, context: Context
-) -> InitProducerIdResponse | Reply[_Result] | Coroutine[Any, Any, InitProducerIdResponse]:
+) -> InitProducerIdResponse | Reply[InitResult] | Coroutine[Any, Any, InitProducerIdResponse]:
     if request.transactional_id is None:
         return _give_id(context)
     try:
@@ -83,7 +82,7 @@ def _begin(
     expected: Producer | None,
     new_producer_id: int | None,
     context: Context,
-    reply: Reply[_Result],
+    reply: Reply[InitResult],
 ) -> None:
     context.services.transactions.init_producer(
         request.transactional_id or "",
@@ -102,7 +101,7 @@ def _expected(request: InitProducerIdRequest) -> Producer | None:
     return Producer(request.producer_id, request.producer_epoch) if has_id else None
 
 
-def _response(result: _Result, context: Context) -> InitProducerIdResponse:
+def _response(result: InitResult, context: Context) -> InitProducerIdResponse:
     if isinstance(result, ErrorCode):
         return _refusal(result, context)
     if isinstance(result, Kept):

@@ -54,7 +54,9 @@ _INTERNAL_CLIENT_ID = "__admin_client"
 _Row = ProduceResponse.Topic.Partition
 
 
-def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Reply[ProduceResponse] | None:
+def handle(
+    request: ProduceRequest, context: Context
+) -> ProduceResponse | Reply[ProduceResponse] | None:
     acks = request.acks
     if acks not in (-1, 0, 1):
         return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
