@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.dispatch import ApiTable, Handler
+from millstream.broker.dispatch import Api, ApiTable, Handler
+from millstream.broker.error_response import error_response
 from millstream.broker.handlers.produce import refuse_all
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Receiver, Reply, ReplyKind
@@ -46,7 +47,7 @@ class Faults:
 
     def install(self, apis: ApiTable) -> None:
         for api in apis:
-            api.handle = self._guard(api.key, api.handle)
+            api.handle = self._guard(api, api.handle)
 
     def fail_produces(self, count: int, code: ErrorCode) -> None:
         self._failures += [code] * count
@@ -69,16 +70,23 @@ class Faults:
             timer.cancel()
             send()
 
-    def _guard(self, key: ApiKey, handle: Handler) -> Handler:
-        if key == ApiKey.PRODUCE:
+    def _guard(self, api: Api, handle: Handler) -> Handler:
+        if api.key == ApiKey.PRODUCE:
             handle = self._guard_produce(handle)
 
         def handle_late(request: Any, context: Context) -> Any:
-            delay = self._next_delay(key)
+            delay = self._next_delay(api.key)
             if delay is None:
                 return handle(request, context)
             receiver = context.receiver
-            late = _Late(self, receiver, delay)
+
+            def refuse(code: ErrorCode) -> Any:
+                response = error_response(api, request, context, code)
+                if response is None:
+                    raise BrokerError(code)
+                return response
+
+            late = _Late(self, Reply(ReplyKind.DELAYED, receiver, refuse), receiver, delay)
             context.receiver = late
             outcome = handle(request, context)
             if outcome is None:
@@ -146,11 +154,13 @@ class _Late:
 
     __slots__ = ("_delay", "_faults", "_receiver", "reply")
 
-    def __init__(self, faults: Faults, receiver: Receiver, delay: _Delay) -> None:
+    def __init__(
+        self, faults: Faults, reply: Reply[Any], receiver: Receiver, delay: _Delay
+    ) -> None:
         self._faults = faults
         self._receiver = receiver
         self._delay = delay
-        self.reply: Reply[Any] = Reply(ReplyKind.DELAYED, receiver, _no_error_response)
+        self.reply = reply
 
     def wait_for(self, outcome: Any) -> None:
         if not isinstance(outcome, Reply):
@@ -168,8 +178,3 @@ class _Late:
     def abandon(self, kind: str, error: Exception, /) -> None:
         self.reply.cancel()
         self._receiver.abandon(kind, error)
-
-
-def _no_error_response(code: ErrorCode) -> Any:
-    """A response that is held back is complete: there is nothing that could fail."""
-    raise BrokerError(code)

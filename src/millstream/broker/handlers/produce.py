@@ -150,7 +150,7 @@ class _Wait:
         self._acks_all = request.acks == ACKS_ALL
         #: Empty once the reply has ended.
         self._awaited = awaited
-        refuse = partial(_refuse_unacknowledged, response, awaited)
+        refuse = partial(_refuse_awaited, response, awaited)
         if reply is None:
             reply = Reply(ReplyKind.PRODUCE, context.receiver, refuse)
         else:
@@ -179,14 +179,17 @@ class _Wait:
             else:
                 continue
             entry.row.base_offset = -1
-        # In place, as an error response is made of the same list.
-        self._awaited[:] = [entry for entry in still if not entry.row.error_code]
+        self._awaited = [entry for entry in still if not entry.row.error_code]
         if not self._awaited:
-            assert self._response is not None, "the reply is open"
-            self.reply.deliver(self._response)
+            self._respond()
 
     def _time_out(self) -> None:
-        self.reply.fail(ErrorCode.REQUEST_TIMED_OUT)
+        _set_errors(self._awaited, ErrorCode.REQUEST_TIMED_OUT)
+        self._respond()
+
+    def _respond(self) -> None:
+        assert self._response is not None, "the reply is open"
+        self.reply.deliver(self._response)
 
     def _forget(self) -> None:
         """Drop the response: partitions may hold on to this object until their offset is passed."""
@@ -197,14 +200,19 @@ class _Wait:
         self._response = None
 
 
-def _refuse_unacknowledged(
+def _refuse_awaited(
     response: ProduceResponse, awaited: list[_Appended], code: ErrorCode
 ) -> ProduceResponse:
-    """The response in which batches that are not acknowledged have an error."""
-    for entry in awaited:
+    """The response in which all batches that were awaited have an error: acknowledged or not, the
+    producer is to retry them."""
+    _set_errors(awaited, code)
+    return response
+
+
+def _set_errors(entries: list[_Appended], code: ErrorCode) -> None:
+    for entry in entries:
         entry.row.error_code = code
         entry.row.base_offset = -1
-    return response
 
 
 def _append(
