@@ -328,9 +328,7 @@ def test_a_reply_that_raises_costs_its_own_request_only(
     before, total = failures(brokers, kind), all_failures(brokers)
     with brokers.client(NODE) as client, brokers.client(NODE) as bystander:
         end = client.list_offset("bystander", -1).offset
-        bystander.send(
-            fetch_request([("bystander", 0, end)], min_bytes=1, max_wait_ms=60_000), 12
-        )
+        bystander.send(fetch_request([("bystander", 0, end)], min_bytes=1, max_wait_ms=60_000), 12)
         fault = Fault(kind, monkeypatch)
         code = SCENARIOS[kind](Scene(brokers, client))
         assert fault.raised == 1

@@ -14,6 +14,7 @@ from millstream.broker.link import Conversation, Link, Links, known_code
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, Endpoint
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.replication.peer import PeerError
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -74,7 +75,7 @@ class World:
         self.talk = Talk()
         self.peer = FakePeer()
         network: Any = None
-        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test")
+        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test", CallbackFailures())
         self.links: Links[str] = Links(self.talk, network, "PLAINTEXT", "test", image(1))
 
     @property

@@ -4,6 +4,7 @@ broker whose transaction coordinator decides when the test says so."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 

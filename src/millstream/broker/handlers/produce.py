@@ -101,7 +101,8 @@ def _append_all(
             # The only way to tell a producer that expects no response.
             raise CloseConnectionError(f"acks=0 and {failure}")
         return None
-    waiting = _unacknowledged(appended, context, acks_all=acks == ACKS_ALL)
+    elapsed_s = context.services.clock.monotonic() - context.received_at
+    waiting = _unacknowledged(appended, elapsed_s, acks_all=acks == ACKS_ALL)
     if not waiting:
         return response
     return _Wait(response, waiting, request, context, reply).reply
@@ -119,11 +120,10 @@ class _Appended:
 
 
 def _unacknowledged(
-    appended: list[_Appended], context: Context, *, acks_all: bool
+    appended: list[_Appended], elapsed_s: float, *, acks_all: bool
 ) -> list[_Appended]:
-    """Those that have to wait; the time of the others is noted."""
+    """Return the batches that have to wait; the others are acknowledged after `elapsed_s`."""
     waiting: list[_Appended] = []
-    elapsed_s = context.services.clock.monotonic() - context.received_at
     for entry in appended:
         if entry.partition.is_acknowledged(entry.end_offset, acks_all=acks_all):
             entry.partition.ack_latency.observe(elapsed_s)
@@ -135,7 +135,7 @@ def _unacknowledged(
 class _Wait:
     """Responds when all awaited batches are acknowledged, or at the timeout."""
 
-    __slots__ = ("_acks_all", "_awaited", "_context", "_response", "_timer", "reply")
+    __slots__ = ("_acks_all", "_awaited", "_clock", "_received_at", "_response", "_timer", "reply")
 
     def __init__(
         self,
@@ -146,7 +146,8 @@ class _Wait:
         reply: Reply[ProduceResponse] | None,
     ) -> None:
         self._response: ProduceResponse | None = response
-        self._context = context
+        self._clock = context.services.clock
+        self._received_at = context.received_at
         self._acks_all = request.acks == ACKS_ALL
         #: Empty once the reply has ended.
         self._awaited = awaited
@@ -170,7 +171,8 @@ class _Wait:
     def _check(self) -> None:
         if not self._awaited:
             return
-        still = _unacknowledged(self._awaited, self._context, acks_all=self._acks_all)
+        elapsed_s = self._clock.monotonic() - self._received_at
+        still = _unacknowledged(self._awaited, elapsed_s, acks_all=self._acks_all)
         for entry in still:
             if not entry.partition.is_leader:
                 entry.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
