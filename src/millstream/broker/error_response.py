@@ -14,6 +14,7 @@ from millstream.broker.dispatch import Api
 from millstream.broker.handlers import metadata
 from millstream.model.error import ErrorCode
 from millstream.wire.api import ApiKey
+from millstream.wire.field import specs_of
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -26,6 +27,7 @@ from millstream.wire.messages.describe_backlog import (
     DescribeBacklogRequest,
     DescribeBacklogResponse,
 )
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -41,6 +43,7 @@ _COORDINATORS_SINCE: Final = 4
 _METADATA_NO_NAME_SINCE: Final = 12
 _METADATA_ERROR_SINCE: Final = 13
 _TOPIC_STATES_SINCE: Final = 6
+_ELECTION_ERROR_SINCE: Final = 1
 
 
 def error_response(api: Api, request: Any, context: Context, code: ErrorCode) -> Any:
@@ -48,7 +51,10 @@ def error_response(api: Api, request: Any, context: Context, code: ErrorCode) ->
     make = _BY_ITEM.get(api.key)
     if make is not None:
         return make(request, context, code)
-    return api.response(error_code=code) if "error_code" in api.response.__slots__ else None
+    for name, spec in specs_of(api.response):
+        if name == "error_code" and spec.is_in(context.version):
+            return api.response(error_code=code)
+    return None
 
 
 def _metadata(
@@ -176,6 +182,29 @@ def _incremental_alter_configs(
     )
 
 
+def _elect_leaders(
+    request: ElectLeadersRequest, context: Context, code: ErrorCode
+) -> ElectLeadersResponse | None:
+    if context.version >= _ELECTION_ERROR_SINCE:
+        return ElectLeadersResponse(error_code=code)
+    if request.topic_partitions is None:
+        # All partitions: the response can't name them.
+        return None
+    row = ElectLeadersResponse.Topic
+    return ElectLeadersResponse(
+        replica_election_results=[
+            row(
+                topic=topic.topic,
+                partition_result=[
+                    row.Partition(partition_id=number, error_code=code, error_message=_MESSAGE)
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions
+        ]
+    )
+
+
 def _describe_backlog(
     request: DescribeBacklogRequest, context: Context, code: ErrorCode
 ) -> DescribeBacklogResponse:
@@ -207,5 +236,6 @@ _BY_ITEM: Final[dict[ApiKey, Callable[[Any, Context, ErrorCode], Any]]] = {
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.DESCRIBE_BACKLOG: _describe_backlog,
 }
