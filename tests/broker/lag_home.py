@@ -65,7 +65,7 @@ class World(CoordinatorHome):
 
     async def commit(self, group_id: str, *offsets: tuple[str, int, int]) -> None:
         answers = Answers()
-        self.coordinator.commit(commit_of(group_id, *offsets), answers.ticket())
+        self.coordinator.commit(commit_of(group_id, *offsets), answers.reply())
         await asyncio.sleep(0)
         assert answers.got == {"it": None}
 

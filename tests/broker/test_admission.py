@@ -14,6 +14,7 @@ from millstream.broker import admission as admission_module
 from millstream.broker.admission import Admission
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.transactions.coordinator import Terms
 from millstream.transactions.state import End
@@ -42,9 +43,9 @@ def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]
         home = CoordinatorHome(path)
         coordinator = home.open()
         home.markers.answers_at_once = False
-        coordinator.init_producer("x", Terms(1000), None, 7, home.ticket("init"))
-        coordinator.add_partitions("x", Producer(7, 0), [A], 2, home.ticket("add"))
-        coordinator.end("x", End(Producer(7, 0), True, 2), None, home.ticket("end"))
+        coordinator.init_producer("x", Terms(1000), None, 7, home.reply("init"))
+        coordinator.add_partitions("x", Producer(7, 0), [A], 2, home.reply("add"))
+        coordinator.end("x", End(Producer(7, 0), True, 2), None, home.reply("end"))
         coordinator.flush("x")
         assert home.answers["end"] == Producer(7, 1)
         try:
@@ -57,7 +58,7 @@ def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]
 
 def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome, producer: Producer) -> None:
-        admission = Admission(lambda _: home.coordinator, "x")
+        admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided: list[bool] = []
         admission.ask(producer, [PARTITION], lambda: decided.append(True), adds=True)
         assert decided == []
@@ -72,7 +73,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(admission_module, "_ENDING_S_MAX", 0.01)
 
     async def body(home: CoordinatorHome, producer: Producer) -> None:
-        admission = Admission(lambda _: home.coordinator, "x")
+        admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided = asyncio.Event()
         admission.ask(producer, [PARTITION], decided.set, adds=True)
         await asyncio.wait_for(decided.wait(), 90)
@@ -104,8 +105,8 @@ def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(
     async def body(home: CoordinatorHome, producer: Producer) -> None:
         home.markers.sent[0][3].deliver(None)
         if not adds:
-            home.coordinator.add_partitions("x", producer, [A], 2, home.ticket("added"))
-        admission = Admission(lambda _: home.coordinator, "x")
+            home.coordinator.add_partitions("x", producer, [A], 2, home.reply("added"))
+        admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         admission.ask(producer, [PARTITION], lambda: None, adds=adds)
         if code is None:
             admission.check(then, producer)

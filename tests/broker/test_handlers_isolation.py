@@ -16,9 +16,9 @@ import pytest
 
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import records_of
+from harness.reply_receiver import Kept
 from millstream.broker.config import BrokerConfig
 from millstream.broker.context import Context, Peer
-from millstream.broker.deferred import Deferred
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import describe_producers, fetch, list_offsets
 from millstream.broker.metrics import Metrics
@@ -27,6 +27,8 @@ from millstream.log.log import PartitionLog
 from millstream.metadata.record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import read_header
 from millstream.records.builder import build_batch
@@ -56,7 +58,11 @@ class Broker:
             replicas=self,
             fetch_sessions=FetchSessions(8, clock, random.Random(1)),
         )
-        self.context = Context(services, "PLAINTEXT", 12, "test", Peer("127.0.0.1", 0), 0.0)
+        self.failures = CallbackFailures()
+        self.kept = Kept()
+        self.context = Context(
+            services, "PLAINTEXT", 12, "test", Peer("127.0.0.1", 0), 0.0, self.kept
+        )
 
     # of `Replicas`
 
@@ -97,7 +103,7 @@ class Broker:
 
     def fetch(self, offset: int, isolation: int, *, max_bytes: int = 1 << 20) -> Any:
         answer = fetch.handle(fetch_request(offset, isolation, max_bytes=max_bytes), self.context)
-        assert not isinstance(answer, Deferred)
+        assert not isinstance(answer, Reply)
         ((row,),) = (topic.partitions for topic in answer.responses)
         return row
 
@@ -176,13 +182,13 @@ def test_aborted_transactions_of_what_is_returned_are_named(broker: Broker) -> N
 def test_a_waiting_reader_is_answered_by_the_marker(broker: Broker) -> None:
     async def wait() -> tuple[bool, Any]:
         answer = fetch.handle(fetch_request(0, READ_COMMITTED, max_wait_ms=60_000), broker.context)
-        assert isinstance(answer, Deferred)
+        assert isinstance(answer, Reply)
         broker.send(1, 1)
         await asyncio.sleep(0)
-        was_answered = answer.response is not None
+        was_answered = not answer.is_open
         broker.end(1, commit=True)
         await asyncio.sleep(0)
-        return was_answered, answer.response
+        return was_answered, broker.kept.results[0]
 
     broker.send(1, 0)
     was_answered, answer = asyncio.run(wait())

@@ -14,6 +14,7 @@ from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import BrokerRecord, Endpoint
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
 from millstream.replication.peer import PeerError
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -79,9 +80,11 @@ class World:
         self.peer = FakePeer()
         network: Any = None
         self.supervisor = Supervisor()
-        self.link: Link[str] = Link(ENDPOINT, self.talk, network, "test", self.supervisor)
+        self.link: Link[str] = Link(
+            ENDPOINT, self.talk, network, "test", self.supervisor, CallbackFailures()
+        )
         self.links: Links[str] = Links(
-            self.talk, network, "PLAINTEXT", "test", image(1), Supervisor()
+            self.talk, network, "PLAINTEXT", "test", image(1), Supervisor(), CallbackFailures()
         )
 
     @property

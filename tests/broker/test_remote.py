@@ -10,11 +10,12 @@ import pytest
 from millstream.broker.remote_admission import Desks, Question, Questions, WaitingQuestions
 from millstream.broker.remote_marker import Deliveries, Delivery, Markers
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
 from millstream.transactions.state import Marker
@@ -32,11 +33,11 @@ class Answers:
     def __init__(self) -> None:
         self.got: dict[str, Any] = {}
 
-    def ticket(self, name: str) -> Ticket:
+    def reply(self, name: str) -> Reply[Any]:
         def note(answer: Any) -> None:
             self.got[name] = answer
 
-        return Ticket(note, note)
+        return Reply(ReplyKind.ADMISSION, CallbackFailures(), note, note)
 
 
 class FakeLinks:
@@ -56,8 +57,12 @@ def catalog(topic: str, *leaders: int) -> Any:
     return SimpleNamespace(image=ClusterImage(topics=Map({topic: record})))
 
 
+def desks_of(view: Any, links: Any, waiting_links: Any = None, own: Any = None) -> Desks:
+    return Desks(OWN, view, own, links, waiting_links, CallbackFailures())
+
+
 def question(name: str, answers: Answers, *partitions: TopicPartition) -> Question:
-    return Question(name, Producer(7, 3), partitions, name == "adds", answers.ticket(name))
+    return Question(name, Producer(7, 3), partitions, name == "adds", answers.reply(name))
 
 
 def result(topic: str, **codes: int) -> TxnTopicResult:
@@ -122,30 +127,29 @@ def test_a_remote_desk_answers_as_the_own_one(
 ) -> None:
     links: Any = FakeLinks()
     answers = Answers()
-    own: Any = None
-    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links, links).of("x")
-    desk.verify_partitions("x", Producer(7, 3), [A0, A1], answers.ticket("x"))
+    desk = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links).of("x")
+    desk.verify_partitions("x", Producer(7, 3), [A0, A1], answers.reply("x"))
     ((broker_id, item),) = links.put_items
     assert broker_id == OTHER
-    item.ticket.deliver(codes)
+    item.reply.deliver(codes)
     assert answers.got["x"] == (codes if expected is None else expected)
 
 
 def test_who_coordinates() -> None:
     links: Any = FakeLinks()
     own: Any = object()
-    assert Desks(OWN, catalog(TRANSACTIONS_TOPIC, OWN), own, links, links).of("x") is own
+    assert desks_of(catalog(TRANSACTIONS_TOPIC, OWN), links, own=own).of("x") is own
     for absent in (catalog(TRANSACTIONS_TOPIC, NO_LEADER), catalog("another")):
         answers = Answers()
-        desk = Desks(OWN, absent, own, links, links).of("x")
-        desk.add_partitions("x", Producer(7, 3), [A0], 2, answers.ticket("x"))
+        desk = desks_of(absent, links).of("x")
+        desk.add_partitions("x", Producer(7, 3), [A0], 2, answers.reply("x"))
         assert answers.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert links.put_items == []
 
 
 def delivery(producer_id: int, partition: TopicPartition, answers: Answers) -> Delivery:
     marker = Marker(Producer(producer_id, 4), True, 2)
-    return Delivery(marker, 9, partition, answers.ticket(f"{producer_id} {partition}"))
+    return Delivery(marker, 9, partition, answers.reply(f"{producer_id} {partition}"))
 
 
 def test_markers_for_a_broker_are_one_request() -> None:
@@ -180,7 +184,7 @@ def test_where_markers_go() -> None:
     answers = Answers()
     marker = Marker(Producer(7, 4), True, 2)
     for number in range(4):
-        markers.send(marker, 9, TopicPartition("a", number), answers.ticket(str(number)))
+        markers.send(marker, 9, TopicPartition("a", number), answers.reply(str(number)))
     assert sent == [A0]
     ((broker_id, item),) = links.put_items
     assert (broker_id, item.partition, item.coordinator_epoch) == (OTHER, A1, 9)
@@ -193,26 +197,24 @@ def test_where_markers_go() -> None:
 def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
-    own: Any = None
     answers = Answers()
-    desk = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links, waiting).of("x")
-    desk.add_partitions_after_end("x", Producer(7, 3), [A0], 2, answers.ticket("x"), 0.5)
+    desk = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting).of("x")
+    desk.add_partitions_after_end("x", Producer(7, 3), [A0], 2, answers.reply("x"), 0.5)
     assert links.put_items == []
     ((broker_id, item),) = waiting.put_items
     assert broker_id == OTHER
     assert WaitingQuestions().request([item]).wait_ms == 500
-    item.ticket.deliver({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    item.reply.deliver({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
     assert answers.got == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
 def test_who_had_to_wait_is_expected_to_wait_again() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
-    own: Any = None
-    desks = Desks(OWN, catalog(TRANSACTIONS_TOPIC, OTHER), own, links, waiting)
-    ticket = Answers().ticket("x")
-    desks.of("x").add_partitions_after_end("x", Producer(7, 3), [A0], 2, ticket, 0.5)
-    desks.of("x").add_partitions("x", Producer(7, 4), [A0], 2, ticket)
-    desks.of("y").add_partitions("y", Producer(8, 0), [A0], 2, ticket)
+    desks = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting)
+    reply = Answers().reply("x")
+    desks.of("x").add_partitions_after_end("x", Producer(7, 3), [A0], 2, reply, 0.5)
+    desks.of("x").add_partitions("x", Producer(7, 4), [A0], 2, reply)
+    desks.of("y").add_partitions("y", Producer(8, 0), [A0], 2, reply)
     assert [item.transactional_id for _, item in waiting.put_items] == ["x", "x"]
     assert [item.transactional_id for _, item in links.put_items] == ["y"]

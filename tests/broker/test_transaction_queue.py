@@ -4,6 +4,7 @@ broker whose transaction coordinator decides when the test says so."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from harness.server_set import ServerSet
 from millstream.broker.remote_admission import Desk
 from millstream.broker.transaction_queue import QueueKey, TransactionQueues
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.wire.messages.produce import ProduceRequest
 
@@ -135,33 +136,33 @@ class HeldDesk:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
         def ask() -> None:
-            self._desk.add_partitions(transactional_id, producer, partitions, version, ticket)
+            self._desk.add_partitions(transactional_id, producer, partitions, version, reply)
             self._desk.flush(transactional_id)
 
-        self._hold(ask, ticket)
+        self._hold(ask, reply)
 
     def verify_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[TopicPartition],
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
         def ask() -> None:
-            self._desk.verify_partitions(transactional_id, producer, partitions, ticket)
+            self._desk.verify_partitions(transactional_id, producer, partitions, reply)
             self._desk.flush(transactional_id)
 
-        self._hold(ask, ticket)
+        self._hold(ask, reply)
 
-    def _hold(self, ask: Callable[[], None], ticket: Ticket) -> None:
+    def _hold(self, ask: Callable[[], None], reply: Reply[Any]) -> None:
         if self._is_open:
             ask()
         else:
             self.questions.append(
-                lambda code: ask() if code == ErrorCode.NONE else ticket.fail(code)
+                lambda code: ask() if code == ErrorCode.NONE else reply.fail(code)
             )
 
     def flush(self, transactional_id: str) -> None: ...
@@ -172,11 +173,11 @@ class HeldDesk:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
         wait_s: float,
     ) -> None:
         self.after_end.append(
-            lambda: self.add_partitions(transactional_id, producer, partitions, version, ticket)
+            lambda: self.add_partitions(transactional_id, producer, partitions, version, reply)
         )
 
 

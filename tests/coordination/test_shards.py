@@ -45,7 +45,7 @@ async def loaded(home: CoordinatorHome, transactional_id: str = "x") -> None:
 
 
 def init(home: CoordinatorHome, name: str) -> None:
-    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.ticket(name))
+    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.reply(name))
     home.coordinator.flush(name)
 
 
@@ -128,7 +128,7 @@ def test_a_partition_that_can_t_be_written_is_not_loaded_without_rest(
         )
 
         def init_again(name: str) -> None:
-            home.coordinator.init_producer("x", Terms(TIMEOUT_MS), None, 7, home.ticket(name))
+            home.coordinator.init_producer("x", Terms(TIMEOUT_MS), None, 7, home.reply(name))
             home.coordinator.flush("x")
 
         with monkeypatch.context() as broken:

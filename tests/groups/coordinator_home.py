@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.replica_home import ReplicaHome, picture
-from millstream.coordination.ticket import Ticket
 from millstream.groups.coordinator import Commit, Coordinator
 from millstream.groups.offset import CommittedOffset
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.groups.shards import CoordinatorOptions, Shards
 from millstream.metadata.image import ClusterImage
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.replication.partition import Partition
 
 PARTITION_COUNT = 4
@@ -20,17 +21,17 @@ _TOPIC_ID = bytes(range(16))
 
 
 class Answers:
-    """What tickets got, by name, in order of arrival."""
+    """What replies got, by name, in order of arrival."""
 
     def __init__(self) -> None:
         self.got: dict[str, Any] = {}
 
-    def ticket(self, name: str = "it") -> Ticket:
+    def reply(self, name: str = "it") -> Reply[Any]:
         def note(answer: Any) -> None:
             assert name not in self.got, f"{name} was answered twice"
             self.got[name] = answer
 
-        return Ticket(note, note)
+        return Reply(ReplyKind.JOIN_GROUP, CallbackFailures(), note, note)
 
 
 class CoordinatorHome(ReplicaHome):

@@ -13,7 +13,6 @@ from millstream.coordination.effects import Effects, Producer
 from millstream.coordination.journal import JournalOptions
 from millstream.coordination.placement import partition_of
 from millstream.coordination.shard import ShardState
-from millstream.coordination.ticket import Ticket
 from millstream.groups.classic import ClassicGroup, ClassicSettings
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.coordinator import Coordinator
@@ -22,6 +21,8 @@ from millstream.groups.shard import GroupSettings
 from millstream.groups.shards import CoordinatorOptions
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.model.reply import Reply, ReplyKind
 from millstream.records.batch import iterate_batches
 from millstream.replication.follower_state import FollowerFetch
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -90,7 +91,7 @@ def join(
     )
     for field, value in fields.items():
         setattr(request, field, value)
-    home.coordinator.join(request, Caller("c", "/127.0.0.1", 3), answers.ticket(name))
+    home.coordinator.join(request, Caller("c", "/127.0.0.1", 3), answers.reply(name))
 
 
 async def stable_member(home: CoordinatorHome, answers: Answers) -> str:
@@ -106,7 +107,7 @@ async def stable_member(home: CoordinatorHome, answers: Answers) -> str:
             member_id=member_id,
             assignments=[SyncGroupRequest.Assignment(member_id=member_id, assignment=PART)],
         ),
-        answers.ticket("stable sync"),
+        answers.reply("stable sync"),
     )
     await turns()
     assert answers.got["stable sync"].assignment == PART
@@ -118,7 +119,7 @@ def test_commits_of_one_turn_share_a_batch_and_survive(tmp_path: Path) -> None:
         answers = Answers()
         for number in range(100):
             commit = commit_of("g", ("t", number, number * 7))
-            home.coordinator.commit(commit, answers.ticket(str(number)))
+            home.coordinator.commit(commit, answers.reply(str(number)))
         assert answers.got == {}
         await turns()
         assert list(answers.got.values()) == [None] * 100
@@ -146,7 +147,7 @@ def test_large_turns_are_split_into_batches_that_fit(tmp_path: Path) -> None:
         answers = Answers()
         for number in range(30):
             offsets = [("topic" * 40, number * 1000 + each, each) for each in range(1000)]
-            home.coordinator.commit(commit_of("g", *offsets), answers.ticket(str(number)))
+            home.coordinator.commit(commit_of("g", *offsets), answers.reply(str(number)))
         await turns()
         assert list(answers.got.values()) == [None] * 30
         assert home.end_offsets() == 30_000
@@ -195,11 +196,11 @@ def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
         join(home, answers, "long", session_timeout_ms=1_800_001)
         join(home, answers, "unknown", "somebody")
         coordinator = home.coordinator
-        coordinator.sync(SyncGroupRequest(group_id="g"), answers.ticket("sync"))
-        coordinator.leave("g", [LeaveGroupRequest.Member()], answers.ticket("leave"))
-        coordinator.commit(commit_of("g", ("t", 0, 1), generation=1), answers.ticket("commit"))
-        coordinator.delete_group("g", answers.ticket("delete"))
-        coordinator.delete_offsets("g", [("t", 0)], answers.ticket("delete offsets"))
+        coordinator.sync(SyncGroupRequest(group_id="g"), answers.reply("sync"))
+        coordinator.leave("g", [LeaveGroupRequest.Member()], answers.reply("leave"))
+        coordinator.commit(commit_of("g", ("t", 0, 1), generation=1), answers.reply("commit"))
+        coordinator.delete_group("g", answers.reply("delete"))
+        coordinator.delete_offsets("g", [("t", 0)], answers.reply("delete offsets"))
         assert answers.got == {
             "no id": ErrorCode.INVALID_GROUP_ID,
             "short": ErrorCode.INVALID_SESSION_TIMEOUT,
@@ -225,12 +226,12 @@ def test_a_commit_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         member_id = await stable_member(home, answers)
         before = home.end_offsets()
         stale = commit_of("g", ("t", 0, 5), member_id=member_id, generation=0)
-        home.coordinator.commit(stale, answers.ticket("stale"))
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket("stranger"))
+        home.coordinator.commit(stale, answers.reply("stale"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("stranger"))
         assert answers.got["stale"] == ErrorCode.ILLEGAL_GENERATION
         assert answers.got["stranger"] == ErrorCode.UNKNOWN_MEMBER_ID
         current = commit_of("g", ("t", 0, 6), member_id=member_id, generation=1)
-        home.coordinator.commit(current, answers.ticket("current"))
+        home.coordinator.commit(current, answers.reply("current"))
         await turns()
         assert answers.got["current"] is None
         assert offset_of(home.coordinator, "g", "t", 0) == 6
@@ -242,7 +243,7 @@ def test_a_commit_that_is_refused_changes_nothing(tmp_path: Path) -> None:
 def test_what_can_not_be_written_is_forgotten(tmp_path: Path, monkeypatch: Any) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket("before"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("before"))
         await turns()
         partition = home.partition(partition_of("g", PARTITION_COUNT))
 
@@ -251,14 +252,14 @@ def test_what_can_not_be_written_is_forgotten(tmp_path: Path, monkeypatch: Any) 
 
         with monkeypatch.context() as patch:
             patch.setattr(type(partition), "append", fail)
-            home.coordinator.commit(commit_of("g", ("t", 0, 6)), answers.ticket("lost"))
+            home.coordinator.commit(commit_of("g", ("t", 0, 6)), answers.reply("lost"))
             join(home, answers, "waiting")
             await turns()
         assert answers.got["lost"] == ErrorCode.NOT_COORDINATOR
         assert answers.got["waiting"].error_code == ErrorCode.NOT_COORDINATOR
         await loaded(home)
         assert offset_of(home.coordinator, "g", "t", 0) == 5
-        home.coordinator.commit(commit_of("g", ("t", 0, 7)), answers.ticket("after"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 7)), answers.reply("after"))
         await turns()
         assert answers.got["after"] is None
 
@@ -270,9 +271,9 @@ def test_nothing_is_told_before_it_is_committed(tmp_path: Path) -> None:
         home.follow(home.picture(isr=(1, 2), epoch=1))
         answers = Answers()
         coordinator = home.coordinator
-        coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket("commit"))
+        coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
         await turns()
-        coordinator.answer("g", answers.ticket("read"), "an answer made of it")
+        coordinator.respond("g", answers.reply("read"), "an answer made of it")
         await turns()
         assert answers.got == {}
         partition = home.partition(partition_of("g", PARTITION_COUNT))
@@ -282,7 +283,7 @@ def test_nothing_is_told_before_it_is_committed(tmp_path: Path) -> None:
         follower.fetched(FollowerFetch(2, 1, end_offset, 0, 0.0), end_offset)
         partition.advance_high_watermark()
         assert answers.got == {"commit": None, "read": "an answer made of it"}
-        coordinator.commit(commit_of("g", ("t", 0, 6)), answers.ticket("too late"))
+        coordinator.commit(commit_of("g", ("t", 0, 6)), answers.reply("too late"))
         await turns()
         home.follow(home.picture(leader=2, isr=(1, 2), epoch=2))
         assert answers.got["too late"] == ErrorCode.NOT_COORDINATOR
@@ -294,8 +295,10 @@ def test_replicas_that_do_not_follow_make_a_commit_fail_in_time(tmp_path: Path) 
     async def body(home: CoordinatorHome) -> None:
         home.follow(home.picture(isr=(1, 2), epoch=1))
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        ticket = Ticket(answer.set_result, answer.set_result)
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), ticket)
+        reply: Reply[Any] = Reply(
+            ReplyKind.OFFSET_COMMIT, CallbackFailures(), answer.set_result, answer.set_result
+        )
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), reply)
         assert await asyncio.wait_for(answer, 90) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     run(tmp_path, body, options=CoordinatorOptions(journal=JournalOptions(commit_timeout_ms=1)))
@@ -326,7 +329,7 @@ def test_offsets_of_a_deleted_topic_go(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         home.follow(home.picture(t=1, u=1))
         answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 1), ("u", 0, 2)), answers.ticket("it"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 1), ("u", 0, 2)), answers.reply("it"))
         await turns()
         home.follow(home.picture(u=1))
         await turns()
@@ -342,7 +345,7 @@ def test_offsets_expire_and_with_the_last_one_the_group(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         commit = commit_of("g", ("t", 0, 1), ("t", 1, 1))
-        home.coordinator.commit(commit, answers.ticket("it"))
+        home.coordinator.commit(commit, answers.reply("it"))
         # Its offsets were committed in 1970.
         assert await home.shards.expire_offsets() == 2
         await turns()
@@ -361,11 +364,11 @@ def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
         member_id = await stable_member(home, answers)
         fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
         commit = commit_of("g", ("t", 0, 1), ("other", 0, 1), **fields)
-        home.coordinator.commit(commit, answers.ticket("commit"))
-        home.coordinator.delete_group("g", answers.ticket("delete"))
+        home.coordinator.commit(commit, answers.reply("commit"))
+        home.coordinator.delete_group("g", answers.reply("delete"))
         assert answers.got["delete"] == ErrorCode.NON_EMPTY_GROUP
         places = [("t", 0), ("other", 0)]
-        home.coordinator.delete_offsets("g", places, answers.ticket("delete offsets"))
+        home.coordinator.delete_offsets("g", places, answers.reply("delete offsets"))
         await turns()
         assert answers.got["delete offsets"] == [
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
@@ -373,7 +376,7 @@ def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
         ]
         assert await home.shards.expire_offsets() == 0
         leaving = [LeaveGroupRequest.Member(member_id=member_id)]
-        home.coordinator.leave("g", leaving, answers.ticket("leave"))
+        home.coordinator.leave("g", leaving, answers.reply("leave"))
         assert await home.shards.expire_offsets() == 0, "only after the retention"
         home.pass_time(RETENTION_MS + 1)
         assert await home.shards.expire_offsets() == 1
@@ -388,10 +391,10 @@ def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
         member_id = await stable_member(home, answers)
         fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
         commit = commit_of("g", ("t", 0, 1), **fields)
-        home.coordinator.commit(commit, answers.ticket("commit"))
+        home.coordinator.commit(commit, answers.reply("commit"))
         leaving = [LeaveGroupRequest.Member(member_id=member_id)]
-        home.coordinator.leave("g", leaving, answers.ticket("leave"))
-        home.coordinator.delete_group("g", answers.ticket("delete"))
+        home.coordinator.leave("g", leaving, answers.reply("leave"))
+        home.coordinator.delete_group("g", answers.reply("delete"))
         await turns()
         assert answers.got["delete"] is None
         assert home.coordinator.find("g") is None
@@ -414,7 +417,7 @@ def test_join_attempts_that_come_to_nothing_leave_nothing(tmp_path: Path) -> Non
                 protocols=[JoinGroupRequest.Protocol(name="range")],
             )
             caller = Caller("c", "/127.0.0.1", 9)
-            home.coordinator.join(request, caller, answers.ticket())
+            home.coordinator.join(request, caller, answers.reply())
             assert answers.got["it"].error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert len(list(home.shards.all_groups())) == 500
         while home.shards._timers:
@@ -428,7 +431,7 @@ def test_join_attempts_that_come_to_nothing_leave_nothing(tmp_path: Path) -> Non
 def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 1)), answers.ticket("one"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 1)), answers.reply("one"))
         await turns()
         shard = home.shards.of("g")
         records: list[tuple[bytes, bytes | None]] = [
@@ -438,7 +441,7 @@ def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
             (b"", b""),
         ]
         shard.carry_out("g", Effects(records=records))
-        home.coordinator.commit(commit_of("g", ("t", 1, 2)), answers.ticket("two"))
+        home.coordinator.commit(commit_of("g", ("t", 1, 2)), answers.reply("two"))
         await turns()
         coordinator = await home.reopen()
         await loaded(home)
@@ -454,7 +457,7 @@ def consumer_heartbeat(home: CoordinatorHome, answers: Answers, name: str, epoch
         request.rebalance_timeout_ms = 30_000
         request.subscribed_topic_names = ["t"]
         request.topic_partitions = []
-    home.coordinator.consumer_heartbeat(request, Caller("c", "/127.0.0.1", 1), answers.ticket(name))
+    home.coordinator.consumer_heartbeat(request, Caller("c", "/127.0.0.1", 1), answers.reply(name))
 
 
 def test_a_group_that_changed_its_protocol_is_found_again_as_it_was(tmp_path: Path) -> None:
@@ -498,7 +501,7 @@ def test_an_empty_group_gives_way_to_one_of_the_other_protocol(tmp_path: Path) -
     async def body(home: CoordinatorHome) -> None:
         home.follow(home.picture(t=2))
         answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket("commit"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
         consumer_heartbeat(home, answers, "join")
         consumer_heartbeat(home, answers, "leave", epoch=-1)
         await turns()
@@ -518,7 +521,7 @@ def test_an_empty_group_gives_way_to_one_of_the_other_protocol(tmp_path: Path) -
 async def pend(home: CoordinatorHome, group_id: str, producer: Producer, offset: int) -> None:
     answers = Answers()
     commit = commit_of(group_id, ("t", 0, offset))
-    home.coordinator.commit(commit, answers.ticket(), producer)
+    home.coordinator.commit(commit, answers.reply(), producer)
     await turns()
     assert answers.got == {"it": None}
 
@@ -532,7 +535,7 @@ async def settle(home: CoordinatorHome, producer: Producer, *, is_commit: bool) 
             is_commit=is_commit,
             coordinator_epoch=0,
             transaction_version=0,
-            ticket=answers.ticket(str(index)),
+            reply=answers.reply(str(index)),
         )
     await turns()
     assert set(answers.got.values()) == {None}
@@ -566,7 +569,7 @@ def test_offsets_of_a_transaction_have_batches_of_their_own(tmp_path: Path) -> N
         answers = Answers()
         for number, producer in enumerate((None, Producer(7, 3), Producer(7, 3), Producer(8, 0))):
             commit = commit_of("g", ("t", number, number))
-            home.coordinator.commit(commit, answers.ticket(str(number)), producer)
+            home.coordinator.commit(commit, answers.reply(str(number)), producer)
         await turns()
         partition = home.partition(partition_of("g", PARTITION_COUNT))
         data = partition.log.read(0, 1 << 20, 100, True).read()
@@ -583,7 +586,7 @@ def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         await pend(home, "g", Producer(7, 1), 10)
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket("late"), Producer(7, 0))
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("late"), Producer(7, 0))
         await turns()
         assert answers.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
         await loaded(home)
@@ -597,7 +600,7 @@ def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
 def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.ticket())
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply())
         await turns()
         home.follow(home.picture(isr=(1, 2), epoch=1))
         await loaded(home)
@@ -701,7 +704,7 @@ def test_a_timer_that_raises_is_repeated_and_holds_up_no_other(
         monkeypatch.setattr(ClassicGroup, "expire", raise_for_one)
         home.pass_time(10_001)
         assert (is_empty("bad"), is_empty("good")) == (False, True)
-        assert home.supervisor.failures["group-timer"] == 1
+        assert home.replicas.failures.counts[CallbackKind.TIMER] == 1
         fails = False
         home.pass_time(5001)
         assert is_empty("bad")

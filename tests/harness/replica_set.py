@@ -155,6 +155,7 @@ class Node:
             checkpoint=_no_checkpoint,
             fetch_sessions=FetchSessions(10, clock, random.Random(self.id)),
             check_lease=lambda: None,
+            failures=self.replicas.failures,
         )
         gate = Gate(options.limits(self.config))
         self._acceptor = Acceptor(self.network, clock, gate)

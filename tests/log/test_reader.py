@@ -160,8 +160,10 @@ def test_a_held_range_outlives_its_descriptor_and_its_name(new_home: NewHome) ->
     handle.path.unlink()
     assert held.read() == stored
     assert len(held) == len(stored)
-    del held
+    held.release()
     assert handle.file is None
+    held.release()
+    assert handle.pins == 0
 
 
 def test_the_end_offset_of_a_range_is_that_of_its_last_batch(new_home: NewHome) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate, Limits
+from millstream.net.rejection import Rejection
 
 
 class FakeClock:
@@ -277,3 +278,39 @@ def test_connections_are_bounded_in_total_and_per_address() -> None:
     _, transport, _ = world.connect()
     assert not transport.aborted
     assert world.gate.counters.refused == {"max.connections.per.ip": 1}
+
+
+def test_a_connection_that_closes_reads_no_more_when_its_handler_releases_it() -> None:
+    world = World()
+    connection, transport, handler = world.connect()
+    handler.hold_after = 1
+    feed(connection, transport, frame(b"a") + frame(b"b"))
+    transport.unsent = 1
+    connection.close("idle")
+    # The transport still sends: to the handler this is an open connection.
+    transport.closed = False
+    connection.release()
+    assert not transport.reading
+    assert handler.frames == [b"a"]
+
+
+def test_closing_while_waiting_for_memory_gives_nothing_away() -> None:
+    world = World(Limits(request_bytes_max=100))
+    first, first_transport, _ = world.connect()
+    second, second_transport, second_handler = world.connect()
+    feed(first, first_transport, frame(b"x" * 80)[:10])
+    feed(second, second_transport, frame(b"y" * 60)[:10])
+    second.close("idle")
+    feed(first, first_transport, frame(b"x" * 80)[10:])
+    assert world.gate.reserved_bytes == 0
+    assert world.gate.failures.counts == {}
+    assert second_handler.frames == []
+
+
+def test_a_refused_connection_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Limits(connections_max=0))
+    _, transport, _ = world.connect()
+    assert transport.aborted
+    assert world.gate.rejections.counts == {Rejection.CONNECTIONS: 1}
+    assert "10.0.0.1" in caplog.text
+    assert "max.connections" in caplog.text

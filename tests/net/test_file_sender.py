@@ -21,7 +21,7 @@ SIZE = 24 * 1024 * 1024
 
 
 class Range:
-    """A part of a file; counts how many live."""
+    """A part of a file; counts how many are not released."""
 
     alive = 0
 
@@ -29,6 +29,7 @@ class Range:
         self._descriptor = descriptor
         self.position = position
         self._length = length
+        self._is_released = False
         Range.alive += 1
 
     def __len__(self) -> int:
@@ -40,7 +41,9 @@ class Range:
     def read(self) -> bytes:
         return os.pread(self._descriptor, self._length, self.position)
 
-    def __del__(self) -> None:
+    def release(self) -> None:
+        assert not self._is_released, "released twice"
+        self._is_released = True
         Range.alive -= 1
 
 

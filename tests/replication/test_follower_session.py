@@ -15,6 +15,7 @@ import pytest
 from harness.log_home import StillClock, UnsyncedDisk
 from harness.raw_client import records_of, values_batch
 from harness.replica_set import HOST, LISTENER, ReplicaSet, run, until
+from harness.reply_receiver import Kept
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory import LogDirectory
 from millstream.metadata.record import BrokerRecord, Endpoint, PartitionRecord, broker_key
@@ -22,6 +23,7 @@ from millstream.metadata.store import Delete, StoreError
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced
 from millstream.replication.follower_session import FollowerSession, Leader, Limits
@@ -47,6 +49,7 @@ async def refuse(*_: object) -> PartitionRecord:
 class Host:
     def __init__(self, clock: StillClock) -> None:
         self.monotonic = clock.monotonic
+        self.failures = CallbackFailures()
 
     def wake_later(self, partition: Partition) -> None: ...
 
@@ -299,7 +302,7 @@ def test_records_appended_while_a_fetch_is_looked_at_wake_it(tmp_path: Path) -> 
                 batch = memoryview(values_batch(b"w"))
                 other.append(batch, check_produced(batch), acks_all=False)
 
-            follower.leader.when_acknowledged(1, write, acks_all=True)
+            follower.leader.when_acknowledged(1, write, None, acks_all=True)
             answer = await follower.fetch(at(1, last_epoch=0), wait_ms=600_000)
             found = [row for topic in answer.responses for row in topic.partitions if row.records]
             assert [len(records_of(row.records)) for row in found] == [1]
@@ -491,11 +494,12 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
         assert it.partition.leadership is not None
         follower = it.partition.leadership.followers[FOLLOWER]
         began = follower.caught_up_at
-        answers: list[FetchResponse] = []
-        it.session.wait(limits, answers.append)
+        kept = Kept()
+        answers = kept.results
+        it.session.wait(limits, kept.reply())
         it.clock.now_ms += 3_600_000
         it.session.answer_waiting()
-        it.session.wait(limits, answers.append)
+        it.session.wait(limits, kept.reply())
         it.clock.now_ms += 3_600_000
         it.append()
         assert follower.caught_up_at == it.clock.monotonic() == began + 7200
@@ -520,8 +524,9 @@ def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) 
         assert len(sent) < 2 << 20
         it.take(at(len(records_of(sent)), last_epoch=0))
         assert it.session.collect(limits) is None
-        answers: list[FetchResponse] = []
-        it.session.wait(limits, answers.append)
+        kept = Kept()
+        answers = kept.results
+        it.session.wait(limits, kept.reply())
         # What is appended does not cut the rest short.
         it.append(10)
         await asyncio.sleep(0)

@@ -22,6 +22,7 @@ from millstream.metadata.record import BrokerRecord, PartitionRecord
 from millstream.metadata.store import StoreError
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import check_produced
@@ -38,6 +39,8 @@ LAG_MS = 200
 
 
 class Host:
+    failures = CallbackFailures()
+
     def wake_later(self, partition: Partition) -> None: ...
 
     def flush(self, partition: Partition) -> None: ...

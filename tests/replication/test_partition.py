@@ -16,6 +16,7 @@ from millstream.log.log import Appended
 from millstream.metadata.record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced, stamp
 from millstream.records.builder import build_batch
@@ -38,6 +39,7 @@ class Host:
         self.wakes: list[Partition] = []
         self.flushes = 0
         self.cuts: list[int] = []
+        self.failures = CallbackFailures()
 
     def wake_later(self, partition: Partition) -> None:
         self.wakes.append(partition)
@@ -61,6 +63,9 @@ class Watcher:
 
     def more_readable(self) -> None:
         self.calls += 1
+
+    def failed(self, error: Exception) -> None:
+        raise AssertionError from error
 
 
 @pytest.fixture
@@ -113,7 +118,7 @@ def test_with_a_follower_only_acks_one_is_satisfied(directory: LogDirectory, hos
     assert not partition.is_acknowledged(1, acks_all=True)
     assert len(partition.read(0, 1 << 20, at_least_one=True)) == 0
     called: list[int] = []
-    partition.when_acknowledged(1, lambda: called.append(1), acks_all=True)
+    partition.when_acknowledged(1, lambda: called.append(1), None, acks_all=True)
     partition.become(ALONE, partition.high_watermark)
     assert called == [1]
     assert partition.high_watermark == 1
@@ -237,7 +242,7 @@ def test_a_deposed_leader_refuses_and_lets_go_of_who_waits(
     append(partition, b"a")
     called: list[int] = []
     watcher = Watcher()
-    partition.when_acknowledged(1, lambda: called.append(1), acks_all=True)
+    partition.when_acknowledged(1, lambda: called.append(1), None, acks_all=True)
     partition.watch(watcher)
     follower = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=4, isr=(1, 2))
     partition.become(follower, partition.high_watermark)
@@ -272,7 +277,7 @@ def test_flush_before_ack_holds_back_both_ack_and_readers(
     assert not partition.is_acknowledged(1, acks_all=False)
     assert partition.high_watermark == 0
     called: list[int] = []
-    partition.when_acknowledged(1, lambda: called.append(1), acks_all=False)
+    partition.when_acknowledged(1, lambda: called.append(1), None, acks_all=False)
     partition.flushed(1)
     assert called == [1]
     assert partition.high_watermark == 1
@@ -482,7 +487,7 @@ def test_under_min_isr_nothing_more_is_committed_and_who_waits_is_told(
     partition = make(directory, host, PAIR, config)
     append(partition, b"a")
     called: list[int] = []
-    partition.when_acknowledged(1, lambda: called.append(1), acks_all=True)
+    partition.when_acknowledged(1, lambda: called.append(1), None, acks_all=True)
     alone = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=3, isr=(1,), partition_epoch=1)
     partition.become(alone, partition.high_watermark)
     assert called == [1]

@@ -13,6 +13,7 @@ from harness.raw_client import values_batch
 from millstream.log.directory import LogDirectory
 from millstream.metadata.record import PartitionRecord
 from millstream.model.config import TopicConfig
+from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.replication.source_session import FetchLimits, SourceSession
@@ -23,6 +24,8 @@ TOPIC_ID = b"t" * 16
 
 
 class Host:
+    failures = CallbackFailures()
+
     def truncated(self, partition: Partition, offset: int) -> None: ...
 
     def monotonic(self) -> float:

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+from millstream.model.failure import CallbackFailures
 from millstream.replication.waiting import OffsetWaiters
 
 
 def test_callbacks_fire_in_offset_order_once_their_offset_is_passed() -> None:
-    waiters = OffsetWaiters()
+    waiters = OffsetWaiters(CallbackFailures())
     fired: list[str] = []
-    waiters.add(5, lambda: fired.append("five"))
-    waiters.add(3, lambda: fired.append("three"))
-    waiters.add(5, lambda: fired.append("five again"))
+    waiters.add(5, lambda: fired.append("five"), None)
+    waiters.add(3, lambda: fired.append("three"), None)
+    waiters.add(5, lambda: fired.append("five again"), None)
     waiters.advance(2)
     assert fired == []
     waiters.advance(4)
@@ -19,10 +20,10 @@ def test_callbacks_fire_in_offset_order_once_their_offset_is_passed() -> None:
 
 
 def test_fire_all_calls_everybody_even_those_added_meanwhile_stay() -> None:
-    waiters = OffsetWaiters()
+    waiters = OffsetWaiters(CallbackFailures())
     fired: list[int] = []
-    waiters.add(1, lambda: waiters.add(9, lambda: fired.append(9)))
-    waiters.add(2, lambda: fired.append(2))
+    waiters.add(1, lambda: waiters.add(9, lambda: fired.append(9), None), None)
+    waiters.add(2, lambda: fired.append(2), None)
     waiters.fire_all()
     assert fired == [2]
     assert len(waiters) == 1

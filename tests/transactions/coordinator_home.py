@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.replica_home import ReplicaHome, picture
-from millstream.coordination.ticket import Ticket
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.transactions.coordinator import Coordinator
@@ -26,15 +27,15 @@ class Markers:
     """Takes markers, and answers when the test wants it to."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Marker, int, TopicPartition, Ticket]] = []
+        self.sent: list[tuple[Marker, int, TopicPartition, Reply[None]]] = []
         self.answers_at_once = True
 
     def send(
-        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, ticket: Ticket
+        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, reply: Reply[None]
     ) -> None:
-        self.sent.append((marker, coordinator_epoch, partition, ticket))
+        self.sent.append((marker, coordinator_epoch, partition, reply))
         if self.answers_at_once:
-            ticket.deliver(None)
+            reply.deliver(None)
 
 
 class CoordinatorHome(ReplicaHome):
@@ -83,11 +84,11 @@ class CoordinatorHome(ReplicaHome):
         self.clock.now_ms += ms
         self.shards._carry_out_timers()
 
-    def ticket(self, name: str) -> Ticket:
+    def reply(self, name: str) -> Reply[Any]:
         """What it gets is in `answers`."""
 
         def note(answer: Any) -> None:
             assert name not in self.answers, f"{name} was answered twice"
             self.answers[name] = answer
 
-        return Ticket(note, note)
+        return Reply(ReplyKind.END_TXN, CallbackFailures(), note, note)

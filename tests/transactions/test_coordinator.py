@@ -68,13 +68,13 @@ async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> N
 async def begin(home: CoordinatorHome, name: str = "x", *partitions: TopicPartition) -> Producer:
     """A producer with an open transaction."""
     tag = f"{name} {len(home.answers)}"
-    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.ticket(f"{tag} init"))
+    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.reply(f"{tag} init"))
     await turns()
     producer = home.answers[f"{tag} init"]
     assert isinstance(producer, Producer)
     if partitions:
-        ticket = home.ticket(f"{tag} add")
-        home.coordinator.add_partitions(name, producer, partitions, 2, ticket)
+        reply = home.reply(f"{tag} add")
+        home.coordinator.add_partitions(name, producer, partitions, 2, reply)
         await turns()
         assert home.answers[f"{tag} add"] is None
     return producer
@@ -88,7 +88,7 @@ def test_an_answer_waits_for_its_record_and_markers_for_the_decision(tmp_path: P
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 2), None, home.ticket("end"))
+        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
         assert "end" not in home.answers
         assert home.markers.sent == []
         await turns()
@@ -110,7 +110,7 @@ def test_a_coordinator_that_died_goes_on(tmp_path: Path, decided: bool) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, False, 2), None, home.ticket("end"))
+        home.coordinator.end("x", End(producer, False, 2), None, home.reply("end"))
         if decided:
             await turns()
             home.markers.sent[0][3].deliver(None)
@@ -120,7 +120,7 @@ def test_a_coordinator_that_died_goes_on(tmp_path: Path, decided: bool) -> None:
             # The decision never reached the log, and the client was told so.
             assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
             assert state(home) is State.ONGOING
-            home.coordinator.end("x", End(producer, False, 2), None, home.ticket("again"))
+            home.coordinator.end("x", End(producer, False, 2), None, home.reply("again"))
             await turns()
         # All partitions get their marker again: which had it is not in the log.
         assert [partition for _, _, partition, _ in home.markers.sent] == [A, B]
@@ -181,7 +181,7 @@ def test_some_answers_end_the_sending(tmp_path: Path, code: ErrorCode, is_done: 
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 0), None, home.ticket("end"))
+        home.coordinator.end("x", End(producer, True, 0), None, home.reply("end"))
         await turns()
         home.markers.sent[0][3].fail(code)
         await turns()
@@ -199,7 +199,7 @@ def test_markers_are_sent_until_they_arrive(
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 0), None, home.ticket("end"))
+        home.coordinator.end("x", End(producer, True, 0), None, home.reply("end"))
         await turns()
         home.markers.sent[0][3].deliver(None)
         for number in range(1, 5):
@@ -223,7 +223,7 @@ def test_markers_wait_for_replicas_that_are_slow(
         producer = await begin(home, "x", A)
         partition = home.partition_of("x")
         home.follow(home.picture(isr=(1, 2)))
-        home.coordinator.end("x", End(producer, True, 2), None, home.ticket("end"))
+        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
         await until(lambda: "end" in home.answers)
         assert home.answers["end"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert home.markers.sent == []
@@ -246,7 +246,7 @@ def test_what_can_t_be_written_did_not_happen(
 
         with monkeypatch.context() as broken:
             broken.setattr(Partition, "append", fail)
-            home.coordinator.end("x", End(producer, True, 2), None, home.ticket("end"))
+            home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
             await turns(1)
         await loaded(home)
         assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
@@ -261,7 +261,7 @@ def test_a_deposed_coordinator_stops(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 2), None, home.ticket("end"))
+        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
         await turns()
         home.follow(home.picture(leader=2, epoch=1))
         home.markers.sent[0][3].deliver(None)
@@ -301,11 +301,11 @@ def test_unused_ids_expire_for_good(tmp_path: Path) -> None:
 def test_what_is_flushed_is_answered_at_once(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x")
-        home.coordinator.add_partitions("x", producer, [A], 2, home.ticket("add"))
+        home.coordinator.add_partitions("x", producer, [A], 2, home.reply("add"))
         assert "add" not in home.answers
         home.coordinator.flush("x")
         assert home.answers["add"] is None
-        home.coordinator.verify_partitions("x", producer, [A, B], home.ticket("verify"))
+        home.coordinator.verify_partitions("x", producer, [A, B], home.reply("verify"))
         assert home.answers["verify"] == {
             A: ErrorCode.NONE,
             B: ErrorCode.TRANSACTION_ABORTABLE,

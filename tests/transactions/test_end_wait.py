@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
+from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.transactions.end_wait import EndWait
 
 LONG_S = 90.0
@@ -29,10 +33,15 @@ class FakeEndings:
             callback()
 
 
+def reply() -> Reply[Any]:
+    """For an action of which nobody hears."""
+    return Reply(ReplyKind.ADMISSION, CallbackFailures(), lambda _: None)
+
+
 def test_nothing_waits_for_a_transaction_that_is_not_ending() -> None:
     async def main() -> None:
         acted: list[str] = []
-        EndWait(FakeEndings(), LONG_S).add("x", lambda: acted.append("x"))
+        EndWait(FakeEndings(), LONG_S).add("x", reply(), lambda: acted.append("x"))
         assert acted == ["x"]
 
     asyncio.run(main())
@@ -44,7 +53,7 @@ def test_each_waits_for_its_own_transaction() -> None:
         acted: list[str] = []
         wait = EndWait(endings, LONG_S)
         for name in "xy":
-            wait.add(name, lambda name=name: acted.append(name))  # type: ignore[misc]
+            wait.add(name, reply(), lambda name=name: acted.append(name))  # type: ignore[misc]
         assert acted == []
         endings.end("y")
         assert acted == ["y"]
@@ -58,7 +67,7 @@ def test_after_the_time_nobody_waits_and_nothing_is_left_behind() -> None:
     async def main() -> None:
         endings = FakeEndings("x")
         acted = asyncio.Event()
-        EndWait(endings, 0.001).add("x", acted.set)
+        EndWait(endings, 0.001).add("x", reply(), acted.set)
         await asyncio.wait_for(acted.wait(), LONG_S)
         assert endings.callbacks == {"x": []}
 
@@ -70,9 +79,25 @@ def test_a_response_does_not_wait_long_for_the_slowest_transaction() -> None:
         endings = FakeEndings("fast", "slow")
         acted = asyncio.Event()
         wait = EndWait(endings, 10 * LONG_S)
-        wait.add("fast", lambda: None)
-        wait.add("slow", acted.set)
+        wait.add("fast", reply(), lambda: None)
+        wait.add("slow", reply(), acted.set)
         endings.end("fast")
         await asyncio.wait_for(acted.wait(), LONG_S)
+
+    asyncio.run(main())
+
+
+def test_an_action_that_raises_fails_its_own_request_only() -> None:
+    async def main() -> None:
+        endings = FakeEndings("x")
+        codes: list[ErrorCode] = []
+        acted: list[str] = []
+        wait = EndWait(endings, LONG_S)
+        refused: Reply[Any] = Reply(ReplyKind.ADMISSION, CallbackFailures(), codes.append)
+        wait.add("x", refused, lambda: [].pop())
+        wait.add("x", reply(), lambda: acted.append("x"))
+        endings.end("x")
+        assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert acted == ["x"]
 
     asyncio.run(main())

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from millstream.broker.context import Context
 from millstream.broker.remote_admission import Desk
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.transactions.state import BUMPING_VERSION
@@ -67,6 +68,7 @@ class Admission:
     __slots__ = (
         "_codes",
         "_default_code",
+        "_failures",
         "_find_desk",
         "_is_added",
         "_is_waived",
@@ -77,9 +79,15 @@ class Admission:
         "_wait_until",
     )
 
-    def __init__(self, find_desk: Callable[[str], Desk], transactional_id: str) -> None:
+    def __init__(
+        self,
+        find_desk: Callable[[str], Desk],
+        transactional_id: str,
+        failures: CallbackFailures,
+    ) -> None:
         self._find_desk = find_desk
         self._transactional_id = transactional_id
+        self._failures = failures
         self._producer = Producer(-1, -1)
         self._codes: _Codes = {}
         self._moments: dict[TopicPartition, _Moment] = {}
@@ -131,16 +139,16 @@ class Admission:
             self._codes = dict.fromkeys(names, code)
             then()
 
-        ticket = Ticket(decided, refused)
+        reply: Reply[Any] = Reply(ReplyKind.ADMISSION, self._failures, refused, decided)
         transactional_id = self._transactional_id
         if adds and self._wait_until is not None:
             desk.add_partitions_after_end(
-                transactional_id, producer, names, BUMPING_VERSION, ticket, self._time_left_s
+                transactional_id, producer, names, BUMPING_VERSION, reply, self._time_left_s
             )
         elif adds:
-            desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, ticket)
+            desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, reply)
         else:
-            desk.verify_partitions(transactional_id, producer, names, ticket)
+            desk.verify_partitions(transactional_id, producer, names, reply)
         desk.flush(transactional_id)
 
     def _has_time(self) -> bool:

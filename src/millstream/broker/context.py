@@ -15,6 +15,8 @@ from millstream.groups.coordinator import Coordinator
 from millstream.log.directory import LogDirectory
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import BrokerRecord
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Receiver
 from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.replica import Replicas
 from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
@@ -62,6 +64,8 @@ class Services:
     markers: LocalMarkers
     #: What the partitions led here hold for readers.
     backlogs: PartitionBacklogs
+    #: Failures of callbacks.
+    failures: CallbackFailures
     #: Makes log start offsets, recovery points and high watermarks durable.
     checkpoint: Callable[[], Awaitable[None]]
     #: Metrics of clients; None where this broker serves no metrics.
@@ -114,6 +118,7 @@ class Context:
         "listener",
         "peer",
         "received_at",
+        "receiver",
         "record_errors_left",
         "services",
         "version",
@@ -127,6 +132,7 @@ class Context:
         client_id: str | None,
         peer: Peer,
         received_at: float,
+        receiver: Receiver,
     ) -> None:
         self.services = services
         #: Name of the listener the client came in through: it decides which addresses it is told.
@@ -136,6 +142,8 @@ class Context:
         self.peer = peer
         #: Monotonic time at which the request's last byte was read.
         self.received_at = received_at
+        #: Takes the response of a handler that returns a `Reply`.
+        self.receiver = receiver
         #: How many more bad records the response may name.
         self.record_errors_left = RECORD_ERRORS_MAX
 

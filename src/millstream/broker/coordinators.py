@@ -55,13 +55,13 @@ class Coordinators:
         # Markers wait for replicas, and some admissions for the end of a transaction. Other
         # admissions must not wait behind them.
         self._admission_links: Links[Question] = Links(
-            Questions(), network, listener, client_id, image, supervisor
+            Questions(), network, listener, client_id, image, supervisor, replicas.failures
         )
         self._waiting_links: Links[Question] = Links(
-            WaitingQuestions(), network, listener, client_id, image, supervisor
+            WaitingQuestions(), network, listener, client_id, image, supervisor, replicas.failures
         )
         self._marker_links: Links[Delivery] = Links(
-            Deliveries(), network, listener, client_id, image, supervisor
+            Deliveries(), network, listener, client_id, image, supervisor, replicas.failures
         )
         self.groups = GroupCoordinator(
             GroupShards(replicas, clock, supervisor, random, options.coordinator_options(config))
@@ -78,7 +78,12 @@ class Coordinators:
             )
         )
         self.desks = Desks(
-            node_id, catalog, self.transactions, self._admission_links, self._waiting_links
+            node_id,
+            catalog,
+            self.transactions,
+            self._admission_links,
+            self._waiting_links,
+            replicas.failures,
         )
 
     def start(self, config: BrokerConfig, image: ClusterImage) -> None:

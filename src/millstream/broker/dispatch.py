@@ -1,4 +1,4 @@
-"""The table of APIs: which handler answers which request, in which versions.
+"""The table of APIs: which handler serves which request, in which versions.
 
 `broker/handlers/__init__.py` fills the table; ApiVersions is answered from it, so what a client is
 told is what is dispatched.
@@ -10,15 +10,14 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from millstream.broker.context import Context
-from millstream.broker.deferred import Deferred
 from millstream.broker.metrics import ApiMetrics, Metrics
+from millstream.model.reply import Reply
 from millstream.wire.api import ApiKey
 from millstream.wire.schema import Codec, codec
 
-#: What a handler returns: the answer; a Deferred that will have it; a coroutine that computes it
-#: (one task: not for the hot path); or None where the protocol has no answer (Produce with acks=0).
-Outcome: TypeAlias = Any | Deferred | Coroutine[Any, Any, Any] | None
-Handler: TypeAlias = Callable[[Any, Context], Outcome]
+#: Returns the response; the Reply that will give it; a coroutine that computes it (one task: not
+#: for the hot path); or None where the protocol has no response (Produce with acks=0).
+Handler: TypeAlias = Callable[[Any, Context], Any | Reply[Any] | Coroutine[Any, Any, Any] | None]
 
 
 class Api:
@@ -31,8 +30,10 @@ class Api:
         "handle",
         "key",
         "metrics",
+        "name",
         "request",
         "response",
+        "sends_files",
         "version_max",
         "version_min",
     )
@@ -44,7 +45,10 @@ class Api:
         self.handle = handle
         self.version_min, self.version_max = request.versions
         self.flexible_from: int = request.flexible_from
-        self.metrics: ApiMetrics = metrics.api(request.__name__.removesuffix("Request"))
+        self.name: str = request.__name__.removesuffix("Request")
+        self.metrics: ApiMetrics = metrics.api(self.name)
+        #: Whether a response may have parts that are sent from files.
+        self.sends_files = self.key == ApiKey.FETCH
         self._request_codecs: dict[int, Codec[Any]] = {}
         self._response_codecs: dict[int, Codec[Any]] = {}
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Final
 
 from millstream.broker.context import Services
 from millstream.broker.metrics import Metrics, PartitionSize
 from millstream.env.supervisor import Supervisor
 from millstream.log.cleaner import CleanerStats
 from millstream.log.upkeep import UpkeepStats
+from millstream.model.failure import CallbackKind
+from millstream.model.reply import ReplyKind
 from millstream.net.gate import Gate
+from millstream.net.rejection import Rejection
 from millstream.replication.replica import Replicas
+
+#: Shown from the start: a counter that begins with its first failure shows no increase.
+_KINDS: Final = (*ReplyKind, *CallbackKind)
 
 
 def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
@@ -22,6 +29,20 @@ def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
     metrics.add_gauge("partitions", "Partitions on this broker.", lambda: len(replicas))
     metrics.add_gauge(
         "fetch_sessions", "Fetch sessions open.", lambda: len(services.fetch_sessions)
+    )
+    metrics.add_rows(
+        "callback_failures_total",
+        "counter",
+        "Callbacks and deferred responses that raised, by kind.",
+        ("kind",),
+        lambda: [((kind,), services.failures.counts[kind]) for kind in _KINDS],
+    )
+    metrics.add_rows(
+        "requests_rejected_total",
+        "counter",
+        "Requests and connections rejected without a response, by reason.",
+        ("reason",),
+        lambda: [((kind,), gate.rejections.counts[kind]) for kind in Rejection],
     )
 
 

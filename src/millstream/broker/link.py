@@ -30,6 +30,7 @@ from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.record import Endpoint
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.replication.peer import Peer, PeerError
 from millstream.wire.schema import Message
 
@@ -67,7 +68,8 @@ class Conversation(ABC, Generic[T]):
         """Hand out the answer to the items of one request."""
 
     @abstractmethod
-    def fail(self, item: T, code: ErrorCode) -> None: ...
+    def fail(self, item: T, code: ErrorCode) -> None:
+        """Fail an item; without effect on one that has its answer or has failed."""
 
 
 class Link(Generic[T]):
@@ -78,6 +80,7 @@ class Link(Generic[T]):
         "_connecting",
         "_conversation",
         "_endpoint",
+        "_failures",
         "_is_closed",
         "_is_flush_due",
         "_network",
@@ -94,9 +97,11 @@ class Link(Generic[T]):
         network: Network,
         client_id: str,
         supervisor: Supervisor,
+        failures: CallbackFailures,
     ) -> None:
         self._supervisor = supervisor
         self._endpoint = endpoint
+        self._failures = failures
         self._conversation = conversation
         self._network = network
         self._client_id = client_id
@@ -170,12 +175,22 @@ class Link(Generic[T]):
         self._under_way -= 1
         error = answer.exception()
         if error is None:
-            self._conversation.answer(items, answer.result())
+            self._hand_out(items, answer.result())
         else:
             _log.info("broker at %s:%d: %s", self._endpoint.host, self._endpoint.port, error)
             for item in items:
                 self._conversation.fail(item, ErrorCode.NETWORK_EXCEPTION)
         self._flush()
+
+    def _hand_out(self, items: list[T], response: Message) -> None:
+        try:
+            self._conversation.answer(items, response)
+        except Exception as error:  # noqa: BLE001  # logged, counted, and the items fail
+            about = f"{type(response).__name__} of {self._endpoint.host}:{self._endpoint.port}"
+            self._failures.note(CallbackKind.LINK, error, about)
+            for item in items:
+                # Without effect on items that have got their answer.
+                self._conversation.fail(item, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _fail_waiting(self) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -189,6 +204,7 @@ class Links(Generic[T]):
     __slots__ = (
         "_client_id",
         "_conversation",
+        "_failures",
         "_image",
         "_links",
         "_listener",
@@ -204,8 +220,10 @@ class Links(Generic[T]):
         client_id: str,
         image: ClusterImage,
         supervisor: Supervisor,
+        failures: CallbackFailures,
     ) -> None:
         self._supervisor = supervisor
+        self._failures = failures
         self._conversation = conversation
         self._network = network
         #: The listener through which brokers reach each other.
@@ -223,7 +241,12 @@ class Links(Generic[T]):
                 self._conversation.fail(item, ErrorCode.NETWORK_EXCEPTION)
                 return
             link = Link(
-                endpoint, self._conversation, self._network, self._client_id, self._supervisor
+                endpoint,
+                self._conversation,
+                self._network,
+                self._client_id,
+                self._supervisor,
+                self._failures,
             )
             self._links[broker_id] = link
         link.put(item)

@@ -6,11 +6,11 @@ through the group coordinator, as they settle offsets.
 
 from __future__ import annotations
 
-from millstream.coordination.ticket import Ticket
 from millstream.groups.coordinator import Coordinator
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
@@ -28,13 +28,13 @@ class LocalMarkers:
         self._groups = groups
 
     def send(
-        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, ticket: Ticket
+        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, reply: Reply[None]
     ) -> None:
         """See `MarkerSender.send`."""
         topic, number = partition
         replica = self._replicas.get(topic, number)
         if replica is None:
-            ticket.fail(self._absence(partition))
+            reply.fail(self._absence(partition))
         elif topic == OFFSETS_TOPIC:
             self._groups.end_transaction(
                 number,
@@ -42,10 +42,10 @@ class LocalMarkers:
                 is_commit=marker.is_commit,
                 coordinator_epoch=coordinator_epoch,
                 transaction_version=marker.version,
-                ticket=ticket,
+                reply=reply,
             )
         else:
-            self._append(replica, marker, coordinator_epoch, ticket)
+            self._append(replica, marker, coordinator_epoch, reply)
 
     def _absence(self, partition: TopicPartition) -> ErrorCode:
         topic = self._catalog.image.topic(partition.topic)
@@ -54,7 +54,7 @@ class LocalMarkers:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _append(
-        self, replica: Partition, marker: Marker, coordinator_epoch: int, ticket: Ticket
+        self, replica: Partition, marker: Marker, coordinator_epoch: int, reply: Reply[None]
     ) -> None:
         try:
             appended = replica.append_marker(
@@ -65,17 +65,17 @@ class LocalMarkers:
                 transaction_version=marker.version,
             )
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         end_offset = appended.last_offset + 1
 
         def check() -> None:
             if replica.is_acknowledged(end_offset, acks_all=True):
-                ticket.deliver(None)
+                reply.deliver(None)
             else:
-                ticket.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                reply.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         if replica.is_acknowledged(end_offset, acks_all=True):
-            ticket.deliver(None)
+            reply.deliver(None)
         else:
-            replica.when_acknowledged(end_offset, check, acks_all=True)
+            replica.when_acknowledged(end_offset, check, reply, acks_all=True)

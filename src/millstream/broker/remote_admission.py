@@ -18,10 +18,11 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 from millstream.broker.link import Conversation, Links, known_code
 from millstream.coordination.effects import Producer
 from millstream.coordination.placement import partition_of
-from millstream.coordination.ticket import Ticket
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import NO_LEADER
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.coordinator import Coordinator
 from millstream.transactions.placement import TRANSACTIONS_TOPIC
@@ -50,7 +51,7 @@ class Desk(Protocol):
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None: ...
 
     def verify_partitions(
@@ -58,7 +59,7 @@ class Desk(Protocol):
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[TopicPartition],
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None: ...
 
     def add_partitions_after_end(
@@ -67,7 +68,7 @@ class Desk(Protocol):
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
         wait_s: float,
     ) -> None: ...
 
@@ -75,13 +76,13 @@ class Desk(Protocol):
 
 
 class Question(NamedTuple):
-    """What is asked about one transaction. The ticket gets a code for each partition."""
+    """What is asked about one transaction. The reply gets a code for each partition."""
 
     transactional_id: str
     producer: Producer
     partitions: Sequence[TopicPartition]
     adds: bool
-    ticket: Ticket
+    reply: Reply[Any]
     #: How long the coordinator may wait for a transaction that is ending: `WaitingQuestions` only.
     wait_ms: int = 0
 
@@ -110,12 +111,12 @@ class Questions(Conversation[Question]):
             row = rows[place] if place < len(rows) else None
             codes = _codes(row) if row is not None else {}
             if codes.keys() == set(item.partitions):
-                item.ticket.deliver(codes)
+                item.reply.deliver(codes)
             else:
                 self.fail(item, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def fail(self, item: Question, code: ErrorCode) -> None:
-        item.ticket.fail(code)
+        item.reply.fail(code)
 
 
 class WaitingQuestions(Questions):
@@ -137,7 +138,15 @@ class WaitingQuestions(Questions):
 class Desks:
     """Finds desks. Event loop only."""
 
-    __slots__ = ("_catalog", "_links", "_local", "_node_id", "_waited", "_waiting_links")
+    __slots__ = (
+        "_catalog",
+        "_failures",
+        "_links",
+        "_local",
+        "_node_id",
+        "_waited",
+        "_waiting_links",
+    )
 
     def __init__(
         self,
@@ -146,6 +155,7 @@ class Desks:
         local: Coordinator,
         links: Links[Question],
         waiting_links: Links[Question],
+        failures: CallbackFailures,
     ) -> None:
         """`waiting_links` are for questions that may wait; no other may wait behind them."""
         self._node_id = node_id
@@ -153,6 +163,7 @@ class Desks:
         self._local = local
         self._links = links
         self._waiting_links = waiting_links
+        self._failures = failures
         #: Ids that had to wait for the end of a transaction, the last one to do so last. They will
         #: have to again: their producers begin the next transaction at once.
         self._waited: dict[str, None] = {}
@@ -164,13 +175,13 @@ class Desks:
             leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
         if leader == self._node_id:
             return self._local
-        return _RemoteDesk(leader, self._links, self._waiting_links, self._waited)
+        return _RemoteDesk(leader, self._links, self._waiting_links, self._waited, self._failures)
 
 
 class _RemoteDesk:
     """The coordinator on another broker, or none."""
 
-    __slots__ = ("_leader", "_links", "_waited", "_waiting_links")
+    __slots__ = ("_failures", "_leader", "_links", "_waited", "_waiting_links")
 
     def __init__(
         self,
@@ -178,11 +189,13 @@ class _RemoteDesk:
         links: Links[Question],
         waiting_links: Links[Question],
         waited: dict[str, None],
+        failures: CallbackFailures,
     ) -> None:
         self._leader = leader
         self._links = links
         self._waiting_links = waiting_links
         self._waited = waited
+        self._failures = failures
 
     def add_partitions(
         self,
@@ -190,11 +203,11 @@ class _RemoteDesk:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
         wait_ms = _FIRST_WAIT_MS if transactional_id in self._waited else 0
-        ticket = _unanimous(ticket)
-        self._ask(Question(transactional_id, producer, partitions, True, ticket, wait_ms))
+        unanimous = _unanimous(reply, self._failures)
+        self._ask(Question(transactional_id, producer, partitions, True, unanimous, wait_ms))
 
     def add_partitions_after_end(
         self,
@@ -202,7 +215,7 @@ class _RemoteDesk:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[Any],
         wait_s: float,
     ) -> None:
         self._waited.pop(transactional_id, None)
@@ -210,21 +223,22 @@ class _RemoteDesk:
         if len(self._waited) > _WAITED_MAX:
             del self._waited[next(iter(self._waited))]
         wait_ms = max(int(wait_s * 1000), 1)
-        ticket = _unanimous(ticket)
-        self._ask(Question(transactional_id, producer, partitions, True, ticket, wait_ms))
+        unanimous = _unanimous(reply, self._failures)
+        self._ask(Question(transactional_id, producer, partitions, True, unanimous, wait_ms))
 
     def verify_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[TopicPartition],
-        ticket: Ticket,
+        reply: Reply[Any],
     ) -> None:
-        self._ask(Question(transactional_id, producer, partitions, False, _unanimous(ticket)))
+        unanimous = _unanimous(reply, self._failures)
+        self._ask(Question(transactional_id, producer, partitions, False, unanimous))
 
     def _ask(self, question: Question) -> None:
         if self._leader == NO_LEADER:
-            question.ticket.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            question.reply.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif question.wait_ms:
             self._waiting_links.put(self._leader, question)
         else:
@@ -234,18 +248,18 @@ class _RemoteDesk:
         """It leaves at the end of this turn of the loop, together with others."""
 
 
-def _unanimous(ticket: Ticket) -> Ticket:
+def _unanimous(reply: Reply[Any], failures: CallbackFailures) -> Reply[Any]:
     """For codes of partitions: an error that all of them have is that of the whole, as the local
     coordinator would tell it."""
 
     def deliver(codes: dict[TopicPartition, ErrorCode]) -> None:
         found = set(codes.values())
         if len(found) == 1 and ErrorCode.NONE not in found:
-            ticket.fail(found.pop())
+            reply.fail(found.pop())
         else:
-            ticket.deliver(codes)
+            reply.deliver(codes)
 
-    return Ticket(deliver, ticket.fail)
+    return Reply(ReplyKind.ADMISSION, failures, reply.fail, deliver)
 
 
 def _row(question: Question) -> AddPartitionsToTxnRequest.Transaction:

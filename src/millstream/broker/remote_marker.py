@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from millstream.broker.link import Conversation, Links, known_code
 from millstream.broker.marker import LocalMarkers
-from millstream.coordination.ticket import Ticket
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.record import NO_LEADER
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import Marker
 from millstream.wire.messages.write_txn_markers import (
@@ -35,7 +35,7 @@ class Delivery(NamedTuple):
     marker: Marker
     coordinator_epoch: int
     partition: TopicPartition
-    ticket: Ticket
+    reply: Reply[None]
 
 
 class Deliveries(Conversation[Delivery]):
@@ -71,14 +71,14 @@ class Deliveries(Conversation[Delivery]):
             place = (item.marker.producer.producer_id, *item.partition)
             code = known_code(codes.get(place, ErrorCode.UNKNOWN_SERVER_ERROR))
             if code == ErrorCode.NONE:
-                item.ticket.deliver(None)
+                item.reply.deliver(None)
             else:
                 self.fail(item, code)
 
     def fail(self, item: Delivery, code: ErrorCode) -> None:
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        item.ticket.fail(code)
+        item.reply.fail(code)
 
 
 def _add(topics: list[_Row.Topic], partition: TopicPartition) -> None:
@@ -102,16 +102,16 @@ class Markers:
         self._links = links
 
     def send(
-        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, ticket: Ticket
+        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, reply: Reply[None]
     ) -> None:
         """See `MarkerSender.send`."""
         record = self._catalog.image.partition(*partition)
         if record is None:
-            ticket.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            reply.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif record.leader == self._node_id:
-            self._local.send(marker, coordinator_epoch, partition, ticket)
+            self._local.send(marker, coordinator_epoch, partition, reply)
         elif record.leader == NO_LEADER:
-            ticket.fail(ErrorCode.LEADER_NOT_AVAILABLE)
+            reply.fail(ErrorCode.LEADER_NOT_AVAILABLE)
         else:
-            delivery = Delivery(marker, coordinator_epoch, partition, ticket)
+            delivery = Delivery(marker, coordinator_epoch, partition, reply)
             self._links.put(record.leader, delivery)

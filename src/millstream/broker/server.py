@@ -71,6 +71,7 @@ from millstream.metadata.store import (
 )
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate, Limits
@@ -142,7 +143,9 @@ class Server:
         self._http: HttpServer | None = None
         self._membership: Membership | None = None
         self._coordinators: Coordinators | None = None
-        self._gate = Gate(options.limits(config))
+        #: Failures of callbacks, of all parts of the broker.
+        self._failures = CallbackFailures()
+        self._gate = Gate(options.limits(config), self._failures)
         self._acceptor = Acceptor(environment.network, environment.clock, self._gate)
         #: Requests that run as tasks; a stop waits for them.
         self._requests: set[asyncio.Task[None]] = set()
@@ -309,6 +312,7 @@ class Server:
             self._partition_metrics,
             flusher,
             flushes_before_ack=config.log_flush_before_ack,
+            failures=self._failures,
         )
         if not directory.was_clean:
             replicas.open_logs(catalog.image)
@@ -423,6 +427,7 @@ class Server:
             transaction_queues=TransactionQueues(config.queued_max_request_bytes),
             markers=coordinators.markers,
             backlogs=PartitionBacklogs(replicas, environment.clock),
+            failures=self._failures,
             checkpoint=upkeep.checkpoint_log_starts,
             telemetry=self._start_telemetry(config, catalog),
         )
@@ -466,6 +471,7 @@ class Server:
             f"broker-{config.node_id}",
             catalog.image,
             self._supervisor,
+            self._failures,
         )
         self._undo.callback(links.close)
         self._undo.callback(catalog.subscribe(links.follow))

@@ -1,32 +1,38 @@
-"""One client's conversation: requests in, answers out in the order of the requests.
+"""One client's conversation: requests in, responses out in the order of the requests.
 
 A request is handled as soon as it is read, even while earlier ones still wait (a long Fetch, a
-Produce that waits for replicas); its answer is kept back until theirs have left. What is in flight
-is bounded: at `inflight_requests_max` requests, or `inflight_bytes_max` bytes of answers kept back,
-the connection is held and reads no more.
+Produce that waits for replicas); its response is kept back until theirs have left. What is in
+flight is bounded: at `inflight_requests_max` requests, or `inflight_bytes_max` bytes of responses
+kept back, the connection is held and reads no more.
 
-A request that can't be parsed, or that makes a handler fail, costs this connection and nothing
-else.
+The session owns the replies of its requests. When the client disconnects it cancels those that
+wait, and releases the files of responses that were not sent.
+
+A request that can't be parsed is rejected, and costs this connection. A request whose handler or
+whose callback raises gets an error response, and the connection goes on; it is closed only if no
+error response can be made.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
 
 from millstream.broker.context import CloseConnectionError, Context, Peer, Services
-from millstream.broker.deferred import Deferred
 from millstream.broker.dispatch import Api, ApiTable
+from millstream.broker.error_response import error_response
+from millstream.log.reader import LogSlice
+from millstream.model.failure import CallbackKind
+from millstream.model.reply import Reply, code_of
 from millstream.net.connection import Connection
-from millstream.net.file_sender import Item
+from millstream.net.file_sender import Item, release
 from millstream.net.gate import Limits
+from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.wire.api import ApiKey
 from millstream.wire.framing import RequestHeader, frame_response, parse_request_header
-
-_log = logging.getLogger(__name__)
+from millstream.wire.primitive import DecodeError
 
 #: Only Produce carries records. Any other request this long is made to hurt: decoded, its many
 #: small parts would take far more memory than its bytes.
@@ -34,18 +40,51 @@ OTHER_REQUEST_BYTES_MAX = 8 * 1024 * 1024
 
 
 class _Slot:
-    """A request that was not answered yet. `segments` is set once its answer is ready."""
+    """A request that was not responded to yet. The `Receiver` of its reply.
 
-    __slots__ = ("api", "deferred", "header", "local_s", "received_at", "segments", "started_at")
+    `segments` is set once the response is ready and has to wait for earlier responses."""
 
-    def __init__(self, api: Api, header: RequestHeader, received_at: float) -> None:
+    __slots__ = (
+        "_session",
+        "api",
+        "header",
+        "is_waiting",
+        "local_s",
+        "received_at",
+        "reply",
+        "response",
+        "segments",
+        "started_at",
+    )
+
+    def __init__(
+        self, session: Session, api: Api, header: RequestHeader, received_at: float
+    ) -> None:
+        self._session = session
         self.api = api
         self.header = header
         self.received_at = received_at
         self.started_at = 0.0
         self.local_s = 0.0
-        self.deferred: Deferred | None = None
+        #: Whether the handler has returned and the response is to come.
+        self.is_waiting = False
+        #: While the request waits for it.
+        self.reply: Reply[Any] | None = None
+        #: A response that was there before the handler returned.
+        self.response: Any = None
         self.segments: list[Item] | None = None
+
+    def receive(self, result: Any, /) -> None:
+        if self.is_waiting:
+            self._session.complete(self, result)
+        else:
+            self.response = result
+
+    def failed(self, kind: str, error: Exception, /) -> None:
+        self._session.note_failure(self, kind, error)
+
+    def abandon(self, kind: str, error: Exception, /) -> None:
+        self._session.abandon(self, kind, error)
 
 
 class Session:
@@ -90,22 +129,42 @@ class Session:
         self._is_closed = False
 
     def receive(self, frame: memoryview) -> None:
-        header = parse_request_header(frame)
+        try:
+            header = parse_request_header(frame)
+        except DecodeError as problem:
+            raise RejectedRequestError(Rejection.HEADER, str(problem)) from problem
         api = self._apis.get(header.api_key)
         if api is None:
-            raise ValueError(f"API key {header.api_key} is not supported")
+            raise RejectedRequestError(
+                Rejection.API, f"API key {header.api_key} is not supported", header.client_id
+            )
         if len(frame) > OTHER_REQUEST_BYTES_MAX and api.key != ApiKey.PRODUCE:
-            raise ValueError(f"a request of {len(frame)} bytes for {api.key.name}")
-        slot = _Slot(api, header, self._connection.received_at)
+            raise RejectedRequestError(
+                Rejection.SIZE,
+                f"{len(frame)} bytes; at most {OTHER_REQUEST_BYTES_MAX} are allowed",
+                header.client_id,
+                api.name,
+            )
+        slot = _Slot(self, api, header, self._connection.received_at)
         slot.started_at = self._clock.monotonic()
         self._services.check_lease()
         version = header.api_version
         if not api.version_min <= version <= api.version_max:
             if api.key != ApiKey.API_VERSIONS:
-                raise ValueError(f"{api.key.name} has no version {version}")
+                raise RejectedRequestError(
+                    Rejection.VERSION,
+                    f"version {version} is not supported",
+                    header.client_id,
+                    api.name,
+                )
             request: Any = None
         else:
-            request = api.request_codec(version).decode(frame, header.body_position)
+            try:
+                request = api.request_codec(version).decode(frame, header.body_position)
+            except DecodeError as problem:
+                raise RejectedRequestError(
+                    Rejection.BODY, f"version {version}: {problem}", header.client_id, api.name
+                ) from problem
         context = Context(
             self._services,
             self._listener,
@@ -113,6 +172,7 @@ class Session:
             header.client_id,
             self._peer,
             slot.received_at,
+            slot,
         )
         self._handle(slot, request, context)
 
@@ -120,65 +180,98 @@ class Session:
         try:
             outcome = slot.api.handle(request, context)
         except CloseConnectionError as reason:
-            self._connection.close(str(reason))
+            header = slot.header
+            self._connection.reject(
+                RejectedRequestError(
+                    Rejection.HANDLER, str(reason), header.client_id, slot.api.name
+                )
+            )
             return
-        except Exception:  # noqa: BLE001  # logged by _fail, and ends the connection
-            self._fail(slot)
+        except Exception as error:  # noqa: BLE001  # logged and counted
+            self._reject_failed(slot, request, context, error)
             return
         now = self._clock.monotonic()
         slot.local_s = now - slot.started_at
         if outcome.__class__ is slot.api.response:
-            if self._slots:
-                self._enqueue(slot)
-                self._complete(slot, outcome)
-            else:
-                self._answer_now(slot, outcome, now)
+            self._respond(slot, outcome, now)
         elif outcome is None:
             self._observe(slot, now)
-        elif isinstance(outcome, Deferred):
-            slot.deferred = outcome
-            self._enqueue(slot)
-            outcome.then(lambda: self._complete(slot, outcome.response))
+        elif outcome.__class__ is Reply:
+            response, slot.response = slot.response, None
+            if outcome.is_open:
+                slot.reply = outcome
+                self._enqueue(slot)
+            elif response is not None:
+                self._respond(slot, response, now)
+            # Else it was abandoned, and the connection closes.
         else:
             self._enqueue(slot)
-            task = asyncio.get_running_loop().create_task(self._await(slot, outcome))
+            task = asyncio.get_running_loop().create_task(
+                self._await(slot, cast("Coroutine[Any, Any, Any]", outcome), request, context)
+            )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _answer_now(self, slot: _Slot, response: Any, now: float) -> None:
-        """The usual case: the answer is there and no other one has to leave before it."""
+    def _respond(self, slot: _Slot, response: Any, now: float) -> None:
+        """Respond to a request whose handler has just returned."""
+        if self._slots:
+            self._enqueue(slot)
+            self.complete(slot, response)
+            return
+        # The usual case: no other response has to leave before this one.
         try:
             segments = _encode(slot, response)
-        except Exception:  # noqa: BLE001  # logged by _fail, and ends the connection
-            self._fail(slot)
+        except Exception as error:  # noqa: BLE001  # logged, and ends the connection
+            self.abandon(slot, CallbackKind.HANDLER, error)
             return
         self._connection.send(segments)
         self._observe(slot, now)
 
-    async def _await(self, slot: _Slot, coroutine: Coroutine[Any, Any, Any]) -> None:
+    async def _await(
+        self, slot: _Slot, coroutine: Coroutine[Any, Any, Any], request: Any, context: Context
+    ) -> None:
         # Goes on when the client disconnects: an admin request that was begun is finished.
         try:
             response = await coroutine
-        except Exception:  # noqa: BLE001  # logged by _fail, and ends the connection
-            self._fail(slot)
+        except Exception as error:  # noqa: BLE001  # logged and counted
+            self._reject_failed(slot, request, context, error)
             return
-        self._complete(slot, response)
+        self.complete(slot, response)
+
+    def _reject_failed(self, slot: _Slot, request: Any, context: Context, error: Exception) -> None:
+        """Respond with an error to a request whose handler raised; if the API has no error
+        response, close the connection."""
+        if self._is_closed:
+            self.note_failure(slot, CallbackKind.HANDLER, error)
+            return
+        response = None
+        if request is not None:
+            response = error_response(slot.api, request, context, code_of(error))
+        if response is None:
+            self.abandon(slot, CallbackKind.HANDLER, error)
+            return
+        self.note_failure(slot, CallbackKind.HANDLER, error)
+        if slot.is_waiting:
+            self.complete(slot, response)
+        else:
+            self._respond(slot, response, self._clock.monotonic())
 
     def _enqueue(self, slot: _Slot) -> None:
+        slot.is_waiting = True
         self._slots.append(slot)
         if len(self._slots) >= self._limits.inflight_requests_max and not self._is_held:
             self._is_held = True
             self._connection.hold()
 
-    def _complete(self, slot: _Slot, response: Any) -> None:
-        """Encode the answer; send it, and those it held back, once it is its turn."""
+    def complete(self, slot: _Slot, response: Any) -> None:
+        """Encode the response; send it, and those it held back, once it is its turn."""
         if self._is_closed:
             return
-        slot.deferred = None
+        slot.reply = None
         try:
             slot.segments = _encode(slot, response)
-        except Exception:  # noqa: BLE001  # logged by _fail, and ends the connection
-            self._fail(slot)
+        except Exception as error:  # noqa: BLE001  # logged, and ends the connection
+            self.abandon(slot, CallbackKind.HANDLER, error)
             return
         slots = self._slots
         if slots[0] is not slot:
@@ -208,16 +301,20 @@ class Session:
             self._is_held = False
             self._connection.release()
 
-    def _fail(self, slot: _Slot) -> None:
+    def note_failure(self, slot: _Slot, kind: str, error: Exception) -> None:
+        """Log and count a failure while a request was served."""
         header = slot.header
-        _log.exception(
-            "%s v%d from %s (client id %r) failed; its connection is closed",
-            slot.api.key.name,
-            header.api_version,
-            self._connection.address,
-            header.client_id,
+        self._services.failures.note(
+            kind,
+            error,
+            f"{slot.api.name} version {header.api_version} from {self._connection.address}"
+            f" (client {header.client_id!r})",
         )
         slot.api.metrics.errors[-1] += 1
+
+    def abandon(self, slot: _Slot, kind: str, error: Exception) -> None:
+        """Close the connection: a request that was read gets no response."""
+        self.note_failure(slot, kind, error)
         self._connection.close("error")
 
     def is_idle(self) -> bool:
@@ -225,10 +322,13 @@ class Session:
 
     def closed(self) -> None:
         self._is_closed = True
-        for slot in self._slots:
-            if slot.deferred is not None:
-                slot.deferred.cancel()
-        self._slots.clear()
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            reply, slot.reply = slot.reply, None
+            if reply is not None:
+                reply.cancel()
+            if slot.segments is not None:
+                release(slot.segments)
         if self._peer.client_instance_id is not None:
             telemetry = self._services.telemetry
             assert telemetry is not None, "it has given the client its id"
@@ -236,10 +336,27 @@ class Session:
 
 
 def _encode(slot: _Slot, response: Any) -> list[Item]:
+    """Return the response's frame. Files that it is sent from stay open until they are released.
+
+    Raises what a codec raises, and KAFKA_STORAGE_ERROR where a file can't be opened."""
     api, header = slot.api, slot.header
     version = header.api_version
     if not api.version_min <= version <= api.version_max:
         # ApiVersions: the client can't know our versions yet and reads version 0 then.
         version = 0
     body = api.response_codec(version).encode(response)
-    return cast("list[Item]", frame_response(api.key, version, header.correlation_id, body))
+    segments = cast("list[Item]", frame_response(api.key, version, header.correlation_id, body))
+    if api.sends_files:
+        _hold_files(segments)
+    return segments
+
+
+def _hold_files(segments: list[Any]) -> None:
+    """Put ranges of files that stay open in the place of those that do not."""
+    for place, item in enumerate(segments):
+        if isinstance(item, LogSlice):
+            try:
+                segments[place] = item.held()
+            except BaseException:
+                release(segments[:place])
+                raise

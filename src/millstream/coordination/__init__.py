@@ -1,1 +1,1 @@
-"""What every coordinator needs: journal, shards, timers, tickets; of groups it knows nothing."""
+"""What every coordinator needs: journal, shards and timers; of groups it knows nothing."""

@@ -1,4 +1,4 @@
-"""What a group or a transactional id asks of the world around it: answers, records and timers.
+"""What a group or a transactional id asks of the world around it: replies, records and timers.
 
 Either is a pure state machine. It is given the time and an event, changes its state, and returns
 `Effects`; whoever gave it the event carries them out:
@@ -7,9 +7,9 @@ Either is a pure state machine. It is given the time and an event, changes its s
   `__transaction_state`. Replaying them gives the state again. If they can't be appended, the whole
   partition is loaded anew, so a state machine never needs to undo anything. With a `producer`, they
   are part of its transaction, and count once that is committed.
-- `replies` leave once those records, and all that were appended before them, are committed. A token
-  is whatever came with the event that waits for the answer; tokens are compared by identity, and
-  each one is answered at most once.
+- `replies` are pairs of a `Reply`, which came with the event of the request that waits, and its
+  result. They are delivered once those records, and all that were appended before them, are
+  committed.
 - `timers` are (key, due) pairs. Setting a key anew replaces its timer; None cancels it. A timer
   that falls due comes back as the event `expire(now_ms, key)`. Keys are the state machine's own; by
   convention (what, member id), with "" where no member is meant.
@@ -20,12 +20,12 @@ Times are milliseconds of the wall clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-#: Stands for one request that waits for its answer.
-Token: TypeAlias = Any
-#: The answer: a response message, or what the caller makes one of.
-Reply: TypeAlias = Any
+from millstream.model.reply import Reply
+
+T = TypeVar("T")
+
 TimerKey: TypeAlias = tuple[str, str]
 #: Key and value as they lie in the log; None is a tombstone.
 LogRecord: TypeAlias = tuple[bytes, bytes | None]
@@ -42,13 +42,13 @@ class Producer(NamedTuple):
 class Effects:
     """See the module's text."""
 
-    replies: list[tuple[Token, Reply]] = field(default_factory=list)
+    replies: list[tuple[Reply[Any], Any]] = field(default_factory=list)
     records: list[LogRecord] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
     producer: Producer | None = None
 
-    def reply(self, token: Token, reply: Reply) -> None:
-        self.replies.append((token, reply))
+    def deliver(self, reply: Reply[T], result: T) -> None:
+        self.replies.append((reply, result))
 
     def append(self, key: bytes, value: bytes | None) -> None:
         self.records.append((key, value))

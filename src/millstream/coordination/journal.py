@@ -1,14 +1,15 @@
-"""Writing a shard's records to its partition, and answering once they are committed.
+"""Writing a shard's records to its partition, and replying once they are committed.
 
 What many events of one turn of the loop ask to be written goes out together at its end, in as few
 batches as fit. The records of one event are never in two batches unless they don't fit in one, and
 those of a transaction share a batch with no others.
 
-No answer leaves before everything that was written up to then is committed, answers without
+No reply is delivered before everything that was written up to then is committed, replies without
 records included: nobody is told of a state that a failure could take back.
 
-When records can't be appended, the state in memory is ahead of the log. The journal then fails all
-that it has not answered and reports it; whoever owns it loads the state from the log again.
+When records can't be appended, for whatever reason, the state in memory is ahead of the log. The
+journal then fails all open replies and reports it; whoever owns it loads the state from the log
+again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
-from millstream.coordination.effects import Effects, LogRecord, Producer, Reply
-from millstream.coordination.ticket import Ticket
+from millstream.coordination.effects import Effects, LogRecord, Producer
 from millstream.env.clock import Clock
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackKind
+from millstream.model.reply import Reply, code_of
 from millstream.records.batch import HEADER_BYTES, read_header
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
@@ -33,7 +35,7 @@ from millstream.replication.partition import Partition
 
 _log = logging.getLogger(__name__)
 
-_Replies = list[tuple[Ticket, Reply]]
+_Replies = list[tuple[Reply[Any], Any]]
 #: What one event asks to be written, and in whose transaction.
 _Event = tuple[Producer | None, list[LogRecord]]
 
@@ -87,10 +89,10 @@ class Journal:
         self._clock = clock
         self._options = options
         self._on_failure = on_failure
-        #: What this turn of the loop has to write, event by event, and to answer then.
+        #: What this turn of the loop has to write, event by event, and to deliver then.
         self._records: list[_Event] = []
         self._replies: _Replies = []
-        #: Where the last record ends that answers may be made of. An earlier leader's may not be
+        #: Where the last record ends that results may be made of. An earlier leader's may not be
         #: committed yet.
         self._end_offset = partition.log.log_end_offset
         self._waits: dict[_Wait, None] = {}
@@ -102,7 +104,7 @@ class Journal:
         return not self._records and self._partition.high_watermark >= self._end_offset
 
     def carry_out(self, effects: Effects) -> None:
-        """Write the effects' records and send its answers; timers are not its concern."""
+        """Write the effects' records and deliver its replies; timers are not its concern."""
         if effects.records:
             if not self._records:
                 asyncio.get_running_loop().call_soon(self.flush)
@@ -111,14 +113,14 @@ class Journal:
         elif self._records:
             self._replies += effects.replies
         elif effects.replies:
-            self._answer(effects.replies)
+            self._send(effects.replies)
 
     def close(self, code: ErrorCode) -> None:
-        """Write nothing more and fail what was not answered."""
+        """Write nothing more and fail all open replies."""
         self._is_closed = True
         replies, self._replies, self._records = self._replies, [], []
-        for ticket, _ in replies:
-            ticket.fail(code)
+        for reply, _ in replies:
+            reply.fail(code)
         for wait in list(self._waits):
             wait.fail(code)
 
@@ -154,18 +156,25 @@ class Journal:
         try:
             for producer, batch in self._batches(records):
                 self._append(producer, batch)
-        except BrokerError as error:
-            _log.error(
-                "records of %s can't be written, their state is loaded anew: %s",
-                self._partition.topic_partition,
-                error,
-            )
-            code = _CLIENT_CODES.get(error.code, error.code)
-            for ticket, _ in replies:
-                ticket.fail(code)
-            self._on_failure()
+        except Exception as error:  # noqa: BLE001  # logged, and all replies fail
+            self._append_failed(error, replies)
             return
-        self._answer(replies)
+        self._send(replies)
+
+    def _append_failed(self, error: Exception, replies: _Replies) -> None:
+        partition = self._partition
+        _log.error(
+            "records of %s can't be written, their state is loaded anew: %s",
+            partition.topic_partition,
+            error,
+        )
+        if not isinstance(error, BrokerError):
+            partition.failures.note(CallbackKind.JOURNAL, error, partition.topic_partition)
+        code = code_of(error)
+        code = _CLIENT_CODES.get(code, code)
+        for reply, _ in replies:
+            reply.fail(code)
+        self._on_failure()
 
     def _batches(self, events: list[_Event]) -> Iterator[tuple[Producer | None, list[LogRecord]]]:
         """All records, in stretches that fit in a batch each."""
@@ -192,17 +201,17 @@ class Journal:
         counters.bytes_in += len(batch)
         counters.messages_in += len(records)
 
-    def _answer(self, replies: _Replies) -> None:
+    def _send(self, replies: _Replies) -> None:
         if self._partition.high_watermark >= self._end_offset:
-            for ticket, reply in replies:
-                ticket.deliver(reply)
+            for reply, result in replies:
+                reply.deliver(result)
         elif replies:
             wait = _Wait(self._partition, self._end_offset, replies, self._waits)
             wait.begin(self._options.commit_timeout_ms)
 
 
 class _Wait:
-    """Answers that wait for the high watermark to reach an offset."""
+    """Replies that wait for the high watermark to reach an offset."""
 
     __slots__ = ("_end_offset", "_others", "_partition", "_replies", "_timer")
 
@@ -220,23 +229,24 @@ class _Wait:
         self._timer = asyncio.get_running_loop().call_later(
             timeout_ms / 1000, self.fail, ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
-        self._partition.when_acknowledged(self._end_offset, self._check, acks_all=True)
+        self._partition.when_acknowledged(self._end_offset, self._check, None, acks_all=True)
 
     def _check(self) -> None:
         if self._partition.high_watermark < self._end_offset:
             self.fail(ErrorCode.NOT_COORDINATOR)
             return
-        for ticket, reply in self._finish():
-            ticket.deliver(reply)
+        for reply, result in self._finish():
+            reply.deliver(result)
 
     def fail(self, code: ErrorCode) -> None:
-        for ticket, _ in self._finish():
-            ticket.fail(code)
+        for reply, _ in self._finish():
+            reply.fail(code)
 
     def _finish(self) -> _Replies:
         self._others.pop(self, None)
-        if self._timer is not None:
-            self._timer.cancel()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         replies, self._replies = self._replies, []
         return replies
 

@@ -31,6 +31,7 @@ from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor, Work
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackKind
 from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 
@@ -82,7 +83,6 @@ class Shards(ABC, Generic[S]):
         self._replicas = replicas
         self._clock = clock
         self._supervisor = supervisor
-        supervisor.expect(f"{self.kind}-timer")
         self._shards: dict[int, S] = {}
         self._partition_count = 0
         self._timers: TimerHeap[ShardTimer] = TimerHeap()
@@ -130,7 +130,7 @@ class Shards(ABC, Generic[S]):
         self.match(image)
 
     async def stop(self) -> None:
-        """Answer everybody who waits, and end the background work."""
+        """Fail all open replies, and end the background work."""
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
@@ -190,6 +190,7 @@ class Shards(ABC, Generic[S]):
             partition.when_acknowledged(
                 end_offset,
                 lambda: self._load_when_committed(shard, partition, end_offset),
+                None,
                 acks_all=True,
             )
         elif partition.log.log_start_offset == end_offset:
@@ -212,7 +213,8 @@ class Shards(ABC, Generic[S]):
     def _close(self, index: int, code: ErrorCode) -> None:
         shard = self._shards.pop(index)
         self._timers.cancel_where(lambda key: key[0] == index)
-        shard.close(code)
+        about = f"partition {index} of {self.topic} closes"
+        self._replicas.failures.run(CallbackKind.SHARD, about, shard.close, code)
 
     # Loading
 
@@ -303,7 +305,8 @@ class Shards(ABC, Generic[S]):
         try:
             self._expire_timer(shard, owner, key)
         except Exception as error:  # noqa: BLE001  # reported; other timers go on
-            self._supervisor.report(f"{self.kind}-timer", error, f"{key} of {owner}")
+            about = f"{key} of {owner!r} in partition {index} of {self.topic}"
+            self._replicas.failures.note(CallbackKind.TIMER, error, about)
             # Without it a member that is gone, or an open transaction, would stay for ever.
             if shard.state is ShardState.ACTIVE and timer not in self._timers:
                 self._timers.set(timer, self.now_ms + _TIMER_RETRY_MS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from millstream.coordination.effects import Effects, LogRecord, TimerKey, Token
+from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import classic_record
 from millstream.groups.classic_join import NO_MEMBER_ID, ClassicJoin, join_failed
 from millstream.groups.classic_member import ClassicMember
@@ -22,6 +22,7 @@ from millstream.groups.classic_rebalance import (
 from millstream.groups.classic_roster import ClassicRoster
 from millstream.groups.group import GroupKind
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicId
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -67,7 +68,9 @@ class ClassicGroup(ClassicJoin):
 
     # Syncing
 
-    def sync(self, now_ms: int, request: SyncGroupRequest, token: Token) -> Effects:
+    def sync(
+        self, now_ms: int, request: SyncGroupRequest, reply: Reply[SyncGroupResponse]
+    ) -> Effects:
         """SyncGroup. A follower's is answered once the leader's has come."""
         effects = Effects()
         try:
@@ -80,9 +83,9 @@ class ClassicGroup(ClassicJoin):
                 raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if self.state is _PREPARING:
                 raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
-            self._sync(now_ms, member, request.assignments, token, effects)
+            self._sync(now_ms, member, request.assignments, reply, effects)
         except BrokerError as error:
-            effects.reply(token, SyncGroupResponse(error_code=error.code))
+            effects.deliver(reply, SyncGroupResponse(error_code=error.code))
         return effects
 
     def _sync(
@@ -90,7 +93,7 @@ class ClassicGroup(ClassicJoin):
         now_ms: int,
         member: ClassicMember,
         assignments: Sequence[SyncGroupRequest.Assignment],
-        token: Token,
+        reply: Reply[SyncGroupResponse],
         effects: Effects,
     ) -> None:
         is_leader = member.member_id == self.roster.leader_id
@@ -100,12 +103,12 @@ class ClassicGroup(ClassicJoin):
             # A retry on another connection takes the place of the earlier request.
             earlier = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             self._answer_sync(member, earlier, effects)
-            member.awaiting_sync = token
+            member.awaiting_sync = reply
             if is_leader:
                 self._assign(now_ms, assignments, effects)
         else:
             self._watch_session(now_ms, member, effects)
-            effects.reply(token, self._synced(member))
+            effects.deliver(reply, self._synced(member))
         self._pending_sync.discard(member.member_id)
         if not self._pending_sync:
             effects.cancel_timer(SYNC_TIMER)
@@ -201,7 +204,10 @@ class ClassicGroup(ClassicJoin):
     # Leaving
 
     def leave(
-        self, now_ms: int, members: Sequence[LeaveGroupRequest.Member], token: Token
+        self,
+        now_ms: int,
+        members: Sequence[LeaveGroupRequest.Member],
+        reply: Reply[LeaveGroupResponse],
     ) -> Effects:
         """LeaveGroup. A static member may be named by its instance id alone (an operator does)."""
         effects = Effects()
@@ -222,7 +228,7 @@ class ClassicGroup(ClassicJoin):
                 row.error_code = error.code
         if has_left and not self.is_empty:
             self._rebalance(now_ms, effects)
-        effects.reply(token, response)
+        effects.deliver(reply, response)
         return effects
 
     def _leave(self, member_id: str, instance_id: str | None, effects: Effects) -> None:
@@ -238,8 +244,8 @@ class ClassicGroup(ClassicJoin):
         member = self.roster.members.get(member_id)
         if member is not None:
             code = ErrorCode.UNKNOWN_MEMBER_ID
-            if (token := self.roster.take_join(member)) is not None:
-                effects.reply(token, join_failed(code, NO_MEMBER_ID))
+            if (reply := self.roster.take_join(member)) is not None:
+                effects.deliver(reply, join_failed(code, NO_MEMBER_ID))
             self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
         self._pending_sync.discard(member_id)
         self.roster.remove(member_id)
@@ -291,8 +297,8 @@ class ClassicGroup(ClassicJoin):
     def abandon(self, code: ErrorCode) -> Effects:
         effects = Effects()
         for member in self.roster:
-            if (token := self.roster.take_join(member)) is not None:
-                effects.reply(token, join_failed(code, member.member_id))
+            if (reply := self.roster.take_join(member)) is not None:
+                effects.deliver(reply, join_failed(code, member.member_id))
             self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
         return effects
 

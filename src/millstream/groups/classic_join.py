@@ -17,12 +17,13 @@ from __future__ import annotations
 import uuid
 from typing import Final, NamedTuple
 
-from millstream.coordination.effects import Effects, Token
+from millstream.coordination.effects import Effects
 from millstream.groups.classic_member import ClassicMember, Protocols, weight_of
 from millstream.groups.classic_rebalance import ClassicRebalance, ClassicState
 from millstream.groups.group import Caller
 from millstream.groups.subscription import subscribed_topics
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
@@ -45,7 +46,7 @@ class _Joining(NamedTuple):
     request: JoinGroupRequest
     protocols: Protocols
     caller: Caller
-    token: Token
+    reply: Reply[JoinGroupResponse]
 
 
 class ClassicJoin(ClassicRebalance):
@@ -53,19 +54,25 @@ class ClassicJoin(ClassicRebalance):
 
     __slots__ = ()
 
-    def join(self, now_ms: int, request: JoinGroupRequest, caller: Caller, token: Token) -> Effects:
+    def join(
+        self,
+        now_ms: int,
+        request: JoinGroupRequest,
+        caller: Caller,
+        reply: Reply[JoinGroupResponse],
+    ) -> Effects:
         """JoinGroup. Answered when the generation is complete, or at once with an error."""
         effects = Effects()
         protocols = tuple((each.name, each.metadata) for each in request.protocols)
         try:
-            self._join(now_ms, _Joining(request, protocols, caller, token), effects)
+            self._join(now_ms, _Joining(request, protocols, caller, reply), effects)
         except BrokerError as error:
             member_id = request.member_id
             if error.code == ErrorCode.GROUP_MAX_SIZE_REACHED:
                 # It will not come back under this id.
                 self._forget_pending(now_ms, member_id, effects)
                 member_id = NO_MEMBER_ID
-            effects.reply(token, join_failed(error.code, member_id))
+            effects.deliver(reply, join_failed(error.code, member_id))
         return effects
 
     def _join(self, now_ms: int, joining: _Joining, effects: Effects) -> None:
@@ -133,7 +140,7 @@ class ClassicJoin(ClassicRebalance):
             effects.cancel_timer(("session", forgotten))
         due_ms = now_ms + joining.request.session_timeout_ms
         effects.set_timer(("session", member_id), due_ms)
-        effects.reply(joining.token, join_failed(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        effects.deliver(joining.reply, join_failed(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
     def _add(self, now_ms: int, member_id: str, joining: _Joining, effects: Effects) -> None:
         request, caller = joining.request, joining.caller
@@ -147,7 +154,7 @@ class ClassicJoin(ClassicRebalance):
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=_rebalance_timeout_ms(request),
             protocols=joining.protocols,
-            awaiting_join=joining.token,
+            awaiting_join=joining.reply,
             is_new=True,
         )
         self.roster.add(member)
@@ -166,7 +173,7 @@ class ClassicJoin(ClassicRebalance):
         is_repetition = self.state is _COMPLETING or (self.state is _STABLE and not is_leader)
         if is_repetition and member.protocols == joining.protocols:
             self._watch_session(now_ms, member, effects)
-            effects.reply(joining.token, self._joined(member, show_members=is_leader))
+            effects.deliver(joining.reply, self._joined(member, show_members=is_leader))
             return
         self._await_join(member, joining, effects)
         self._rebalance(now_ms, effects)
@@ -175,9 +182,9 @@ class ClassicJoin(ClassicRebalance):
         self.roster.set_protocols(member, joining.protocols)
         member.session_timeout_ms = joining.request.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout_ms(joining.request)
-        earlier = self.roster.await_join(member, joining.token)
+        earlier = self.roster.await_join(member, joining.reply)
         if earlier is not None:
-            effects.reply(earlier, join_failed(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            effects.deliver(earlier, join_failed(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
     def _return(
         self, now_ms: int, member: ClassicMember, joining: _Joining, effects: Effects
@@ -205,7 +212,7 @@ class ClassicJoin(ClassicRebalance):
             else:
                 # It must not take itself for the leader: it would assign, and nobody would listen.
                 joined.leader = old_id
-        effects.reply(joining.token, joined)
+        effects.deliver(joining.reply, joined)
 
     def _replace(
         self, now_ms: int, member: ClassicMember, joining: _Joining, effects: Effects
@@ -213,8 +220,8 @@ class ClassicJoin(ClassicRebalance):
         """Give a static member a new id, and fence who used the old one."""
         old_id = member.member_id
         code = ErrorCode.FENCED_INSTANCE_ID
-        if (token := self.roster.take_join(member)) is not None:
-            effects.reply(token, join_failed(code, old_id))
+        if (reply := self.roster.take_join(member)) is not None:
+            effects.deliver(reply, join_failed(code, old_id))
         self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
         effects.cancel_timer(("session", old_id))
         self._pending_sync.discard(old_id)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from millstream.coordination.effects import Token
+from millstream.model.reply import Reply
+from millstream.wire.messages.join_group import JoinGroupResponse
+from millstream.wire.messages.sync_group import SyncGroupResponse
 
 #: What a member costs in the group's record besides its variable parts.
 _OVERHEAD_BYTES = 64
@@ -28,8 +30,8 @@ class ClassicMember:
     protocols: Protocols
     assignment: bytes = b""
     #: The JoinGroup or SyncGroup that waits for an answer. A member never waits for both.
-    awaiting_join: Token | None = None
-    awaiting_sync: Token | None = None
+    awaiting_join: Reply[JoinGroupResponse] | None = None
+    awaiting_sync: Reply[SyncGroupResponse] | None = None
     #: Until its first JoinGroup is answered it can't send heartbeats, as it may not know its id.
     is_new: bool = False
 

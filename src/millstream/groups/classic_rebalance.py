@@ -214,11 +214,11 @@ class ClassicRebalance:
         self._enter(_COMPLETING, now_ms)
         for member in self.roster:
             self._pending_sync.add(member.member_id)
-            token = self.roster.take_join(member)
-            if token is None:
+            reply = self.roster.take_join(member)
+            if reply is None:
                 continue
             is_leader = member.member_id == self.roster.leader_id
-            effects.reply(token, self._joined(member, show_members=is_leader))
+            effects.deliver(reply, self._joined(member, show_members=is_leader))
             member.is_new = False
             self._watch_session(now_ms, member, effects)
         effects.set_timer(SYNC_TIMER, now_ms + self.roster.rebalance_timeout_ms)
@@ -257,10 +257,10 @@ class ClassicRebalance:
     def _answer_sync(
         self, member: ClassicMember, response: SyncGroupResponse, effects: Effects
     ) -> bool:
-        token, member.awaiting_sync = member.awaiting_sync, None
-        if token is not None:
-            effects.reply(token, response)
-        return token is not None
+        reply, member.awaiting_sync = member.awaiting_sync, None
+        if reply is not None:
+            effects.deliver(reply, response)
+        return reply is not None
 
     def _watch_session(self, now_ms: int, member: ClassicMember, effects: Effects) -> None:
         effects.set_timer(("session", member.member_id), now_ms + member.session_timeout_ms)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from millstream.coordination.effects import Token
 from millstream.groups.classic_member import (
     ClassicMember,
     Protocols,
     select_protocol,
 )
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
+from millstream.wire.messages.join_group import JoinGroupResponse
 
 #: Ids given out and not used yet that one group keeps; the oldest are forgotten beyond that, and
 #: who comes back with one is told to ask again.
@@ -142,19 +143,21 @@ class ClassicRoster:
         self.weight += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
-    def await_join(self, member: ClassicMember, token: Token) -> Token | None:
+    def await_join(
+        self, member: ClassicMember, reply: Reply[JoinGroupResponse]
+    ) -> Reply[JoinGroupResponse] | None:
         """Let its JoinGroup wait; returns an earlier one that waited until now."""
-        earlier, member.awaiting_join = member.awaiting_join, token
+        earlier, member.awaiting_join = member.awaiting_join, reply
         if earlier is None:
             self.awaiting_join_count += 1
         return earlier
 
-    def take_join(self, member: ClassicMember) -> Token | None:
+    def take_join(self, member: ClassicMember) -> Reply[JoinGroupResponse] | None:
         """The JoinGroup that is to be answered now."""
-        token, member.awaiting_join = member.awaiting_join, None
-        if token is not None:
+        reply, member.awaiting_join = member.awaiting_join, None
+        if reply is not None:
             self.awaiting_join_count -= 1
-        return token
+        return reply
 
     def elect_joined_leader(self) -> bool:
         """Make sure that the leader is one who has joined; False if nobody has."""

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from millstream.coordination.effects import Effects, LogRecord, TimerKey, Token
+from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups.consumer_membership import (
     REBALANCE,
     SESSION,
@@ -49,6 +49,7 @@ from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller, GroupKind
 from millstream.groups.reconciliation import Held, MemberState, Owned
 from millstream.groups.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicId
 from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -132,7 +133,7 @@ class ConsumerGroup(ConsumerMembership):
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
         topics: TopicView,
-        token: Token,
+        reply: Reply[ConsumerGroupHeartbeatResponse],
     ) -> Effects:
         """ConsumerGroupHeartbeat: to join, to leave, or to go on. Answered at once."""
         effects = Effects()
@@ -147,7 +148,7 @@ class ConsumerGroup(ConsumerMembership):
             response = ConsumerGroupHeartbeatResponse(
                 error_code=error.code, error_message=error.message
             )
-        effects.reply(token, response)
+        effects.deliver(reply, response)
         return effects
 
     def _heartbeat(

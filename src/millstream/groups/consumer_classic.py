@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from millstream.coordination.effects import Effects, Token
+from millstream.coordination.effects import Effects
 from millstream.groups.classic_join import join_failed
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.consumer_membership import JOIN, SESSION, SYNC
@@ -31,6 +31,7 @@ from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller
 from millstream.groups.reconciliation import Held, MemberState, Owned
 from millstream.groups.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicId
 from millstream.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -56,7 +57,7 @@ def join_consumer_group(
     request: JoinGroupRequest,
     caller: Caller,
     topics: TopicView,
-    token: Token,
+    reply: Reply[JoinGroupResponse],
 ) -> Effects:
     """JoinGroup. Answered at once: nobody waits for others here."""
     effects = Effects()
@@ -65,7 +66,7 @@ def join_consumer_group(
     except BrokerError as error:
         assert not effects.records, "a request is refused before it changes anything"
         response = join_failed(error.code, request.member_id)
-    effects.reply(token, response)
+    effects.deliver(reply, response)
     return effects
 
 
@@ -185,7 +186,7 @@ def sync_consumer_group(
     now_ms: int,
     request: SyncGroupRequest,
     topics: TopicView,
-    token: Token,
+    reply: Reply[SyncGroupResponse],
 ) -> Effects:
     """SyncGroup: what the member has now."""
     effects = Effects()
@@ -193,7 +194,7 @@ def sync_consumer_group(
         response = _sync(group, now_ms, request, topics, effects)
     except BrokerError as error:
         response = SyncGroupResponse(error_code=error.code)
-    effects.reply(token, response)
+    effects.deliver(reply, response)
     return effects
 
 
@@ -251,7 +252,9 @@ def heartbeat_consumer_group(
 
 
 def leave_consumer_group(
-    group: ConsumerGroup, members: Sequence[LeaveGroupRequest.Member], token: Token
+    group: ConsumerGroup,
+    members: Sequence[LeaveGroupRequest.Member],
+    reply: Reply[LeaveGroupResponse],
 ) -> Effects:
     """LeaveGroup. A static member may be named by its instance id alone."""
     effects = Effects()
@@ -270,7 +273,7 @@ def leave_consumer_group(
             row.error_code = error.code
     if leaving:
         group.remove_members(leaving, effects)
-    effects.reply(token, response)
+    effects.deliver(reply, response)
     return effects
 
 

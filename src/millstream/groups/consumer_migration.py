@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from millstream.coordination.effects import Effects, Token
+from millstream.coordination.effects import Effects
 from millstream.env.random import Random
 from millstream.groups import classic_record
 from millstream.groups.classic import ClassicGroup
@@ -29,6 +29,7 @@ from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller
 from millstream.groups.reconciliation import Holding
 from millstream.groups.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicId
 from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -47,7 +48,7 @@ class Heartbeat(NamedTuple):
 
     request: ConsumerGroupHeartbeatRequest
     caller: Caller
-    token: Token
+    reply: Reply[ConsumerGroupHeartbeatResponse]
 
 
 def upgrade(
@@ -70,8 +71,8 @@ def upgrade(
         response = ConsumerGroupHeartbeatResponse(
             error_code=error.code, error_message=error.message
         )
-        return None, Effects(replies=[(heartbeat.token, response)])
-    joined = group.heartbeat(now_ms, heartbeat.request, heartbeat.caller, topics, heartbeat.token)
+        return None, Effects(replies=[(heartbeat.reply, response)])
+    joined = group.heartbeat(now_ms, heartbeat.request, heartbeat.caller, topics, heartbeat.reply)
     if joined.replies[0][1].error_code:
         return None, joined
     effects.include(classic.abandon(ErrorCode.REBALANCE_IN_PROGRESS))

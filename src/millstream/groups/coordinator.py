@@ -1,6 +1,6 @@
 """The group coordinator of this broker: finds the group that a request is for, and lets it act.
 
-Requests come with a `Ticket` and are answered through it, at once or later. Whoever asks for a
+Requests come with a `Reply`, which gets the result at once or later. Whoever asks for a
 group that lives elsewhere gets NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS while its
 partition is being loaded.
 
@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from millstream.coordination.effects import Effects, LogRecord, Producer
-from millstream.coordination.ticket import Ticket
 from millstream.groups.classic import ClassicGroup
 from millstream.groups.consumer import ConsumerGroup
 from millstream.groups.consumer_classic import (
@@ -31,10 +30,16 @@ from millstream.groups.offset import CommittedOffset, GroupOffsets
 from millstream.groups.shard import Shard
 from millstream.groups.shards import Shards
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from millstream.wire.messages.join_group import JoinGroupRequest
-from millstream.wire.messages.leave_group import LeaveGroupRequest
-from millstream.wire.messages.sync_group import SyncGroupRequest
+from millstream.model.reply import Reply
+from millstream.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+T = TypeVar("T")
 
 #: From this version on who commits may be told that there is no such group.
 _NOT_FOUND_COMMIT_SINCE: Final = 9
@@ -67,7 +72,9 @@ class Coordinator:
 
     # The classic protocol
 
-    def join(self, request: JoinGroupRequest, caller: Caller, ticket: Ticket) -> None:
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, reply: Reply[JoinGroupResponse]
+    ) -> None:
         now_ms, topics = self.shards.now_ms, self.shards.topics
         try:
             _check_group_id(request.group_id)
@@ -75,13 +82,13 @@ class Coordinator:
             shard = self.shards.of(request.group_id)
             group, tombstones = _joinable(shard, request)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         effects = Effects(records=tombstones)
         if isinstance(group, ConsumerGroup):
-            joined = join_consumer_group(group, now_ms, request, caller, topics, ticket)
+            joined = join_consumer_group(group, now_ms, request, caller, topics, reply)
         else:
-            joined = group.join(now_ms, request, caller, ticket)
+            joined = group.join(now_ms, request, caller, reply)
         effects.include(joined)
         self._carry_out(shard, group, effects)
 
@@ -90,17 +97,17 @@ class Coordinator:
         if not options.session_timeout_ms_min <= timeout_ms <= options.session_timeout_ms_max:
             raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
-    def sync(self, request: SyncGroupRequest, ticket: Ticket) -> None:
+    def sync(self, request: SyncGroupRequest, reply: Reply[SyncGroupResponse]) -> None:
         now_ms, topics = self.shards.now_ms, self.shards.topics
         try:
             shard, group = self._of_member(request.group_id)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         if isinstance(group, ConsumerGroup):
-            effects = sync_consumer_group(group, now_ms, request, topics, ticket)
+            effects = sync_consumer_group(group, now_ms, request, topics, reply)
         else:
-            effects = group.sync(now_ms, request, ticket)
+            effects = group.sync(now_ms, request, reply)
         self._carry_out(shard, group, effects)
 
     def heartbeat(
@@ -126,17 +133,20 @@ class Coordinator:
         return code
 
     def leave(
-        self, group_id: str, members: Sequence[LeaveGroupRequest.Member], ticket: Ticket
+        self,
+        group_id: str,
+        members: Sequence[LeaveGroupRequest.Member],
+        reply: Reply[LeaveGroupResponse],
     ) -> None:
         try:
             shard, group = self._of_member(group_id)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         if isinstance(group, ConsumerGroup):
-            effects = leave_consumer_group(group, members, ticket)
+            effects = leave_consumer_group(group, members, reply)
         else:
-            effects = group.leave(self.shards.now_ms, members, ticket)
+            effects = group.leave(self.shards.now_ms, members, reply)
         self._carry_out(shard, group, effects)
 
     def _of_member(self, group_id: str) -> tuple[Shard, ClassicGroup | ConsumerGroup]:
@@ -156,7 +166,10 @@ class Coordinator:
     # The consumer protocol
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, ticket: Ticket
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        reply: Reply[ConsumerGroupHeartbeatResponse],
     ) -> None:
         """ConsumerGroupHeartbeat: to join, to leave, or to go on."""
         now_ms, topics = self.shards.now_ms, self.shards.topics
@@ -167,10 +180,10 @@ class Coordinator:
             if not isinstance(group, ConsumerGroup):
                 _check_upgrade(shard, group, request)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         if isinstance(group, ClassicGroup):
-            heartbeat = Heartbeat(request, caller, ticket)
+            heartbeat = Heartbeat(request, caller, reply)
             settings, random = shard.settings.consumer_of(group_id), shard.random
             upgraded, effects = upgrade(group, settings, random, now_ms, heartbeat, topics)
             if upgraded is not None:
@@ -181,13 +194,13 @@ class Coordinator:
         if group is None:
             group = shard.groups[group_id] = shard.new_consumer(group_id)
         assert isinstance(group, ConsumerGroup)
-        effects = group.heartbeat(now_ms, request, caller, topics, ticket)
+        effects = group.heartbeat(now_ms, request, caller, topics, reply)
         self._carry_out(shard, group, effects)
 
     # Offsets
 
-    def commit(self, commit: Commit, ticket: Ticket, producer: Producer | None = None) -> None:
-        """Keep offsets; the ticket gets None once they are kept.
+    def commit(self, commit: Commit, reply: Reply[None], producer: Producer | None = None) -> None:
+        """Keep offsets; the reply gets None once they are kept.
 
         With a producer they are part of its transaction: kept now, and seen once it is
         committed."""
@@ -204,13 +217,13 @@ class Coordinator:
                 is_transactional=producer is not None,
             )
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         if commit.offsets:
             shard.groups.setdefault(commit.group_id, group)
             effects.producer = producer
             effects.records += _records(shard, commit, producer)
-        effects.reply(ticket, None)
+        effects.deliver(reply, None)
         shard.carry_out(commit.group_id, effects)
 
     def _committing(self, shard: Shard, commit: Commit) -> Group:
@@ -234,47 +247,47 @@ class Coordinator:
         is_commit: bool,
         coordinator_epoch: int,
         transaction_version: int,
-        ticket: Ticket,
+        reply: Reply[None],
     ) -> None:
         """End a producer's transaction in one partition of the offsets topic, and with it settle
-        the offsets that it committed there; the ticket gets None."""
+        the offsets that it committed there; the reply gets None."""
         try:
             shard = self.shards.at(index)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         shard.end_transaction(
             producer,
             is_commit=is_commit,
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
-            ticket=ticket,
+            reply=reply,
         )
 
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
     ) -> GroupOffsets:
-        """What a group has committed; nothing of one that is not known. The answer made of it
-        must go through `answer`."""
+        """What a group has committed; nothing of one that is not known. The response made of it
+        must go through `respond`."""
         shard = self.shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is not None:
             group.check_fetch(member_id, member_epoch)
         return shard.offsets.get(group_id) or GroupOffsets(group_id)
 
-    def answer(self, group_id: str, ticket: Ticket, reply: object) -> None:
-        """Send an answer once the group's state, of which it was made, is committed."""
+    def respond(self, group_id: str, reply: Reply[T], result: T) -> None:
+        """Deliver a result once the group's state, of which it was made, is committed."""
         try:
             shard = self.shards.of(group_id)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
-        shard.carry_out(group_id, Effects(replies=[(ticket, reply)]))
+        shard.carry_out(group_id, Effects(replies=[(reply, result)]))
 
     def delete_offsets(
-        self, group_id: str, places: Sequence[tuple[str, int]], ticket: Ticket
+        self, group_id: str, places: Sequence[tuple[str, int]], reply: Reply[list[ErrorCode]]
     ) -> None:
-        """Forget offsets of topics that no member subscribes to; the ticket gets a code each."""
+        """Forget offsets of topics that no member subscribes to; the reply gets a code each."""
         try:
             shard = self.shards.of(group_id)
             group = shard.groups.get(group_id)
@@ -284,7 +297,7 @@ class Coordinator:
                 # Only of consumers do we know what they subscribe to.
                 raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         effects = Effects()
         codes: list[ErrorCode] = []
@@ -296,13 +309,13 @@ class Coordinator:
             codes.append(ErrorCode.NONE)
             if offsets is not None:
                 effects.records += offsets.delete(topic, number)
-        effects.reply(ticket, codes)
+        effects.deliver(reply, codes)
         shard.carry_out(group_id, effects)
 
     # Administration
 
-    def delete_group(self, group_id: str, ticket: Ticket) -> None:
-        """Forget a group without members, offsets and all; the ticket gets None."""
+    def delete_group(self, group_id: str, reply: Reply[None]) -> None:
+        """Forget a group without members, offsets and all; the reply gets None."""
         try:
             shard = self.shards.of(group_id)
             group = shard.groups.get(group_id)
@@ -311,10 +324,10 @@ class Coordinator:
             if not group.is_empty:
                 raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         effects = Effects(records=shard.erase(group))
-        effects.reply(ticket, None)
+        effects.deliver(reply, None)
         shard.carry_out(group_id, effects)
 
 

@@ -13,7 +13,6 @@ from millstream.coordination import shard
 from millstream.coordination.effects import Effects, LogRecord, Producer, TimerKey
 from millstream.coordination.journal import Journal
 from millstream.coordination.shard import SetTimer
-from millstream.coordination.ticket import Ticket
 from millstream.env.random import Random
 from millstream.groups.classic import ClassicGroup, ClassicSettings
 from millstream.groups.consumer import ConsumerGroup, ConsumerSettings
@@ -24,6 +23,7 @@ from millstream.groups.replay import Replay
 from millstream.groups.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
+from millstream.model.reply import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,9 @@ class Shard(shard.Shard):
         is_commit: bool,
         coordinator_epoch: int,
         transaction_version: int,
-        ticket: Ticket,
+        reply: Reply[None],
     ) -> None:
-        """Write a producer's marker, and settle its offsets by it; the ticket gets None once the
+        """Write a producer's marker, and settle its offsets by it; the reply gets None once the
         marker is committed."""
         try:
             self.journal.append_marker(
@@ -148,11 +148,11 @@ class Shard(shard.Shard):
                 transaction_version=transaction_version,
             )
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         for group_id in self.settle_offsets(producer.producer_id, is_commit=is_commit):
             self._drop_if_blank(group_id)
-        self.journal.carry_out(Effects(replies=[(ticket, None)]))
+        self.journal.carry_out(Effects(replies=[(reply, None)]))
 
     def settle_offsets(self, producer_id: int, *, is_commit: bool) -> Iterable[str]:
         """Keep or drop what is pending in a transaction; in which groups."""
@@ -210,8 +210,8 @@ class Shard(shard.Shard):
     def close(self, code: ErrorCode) -> None:
         super().close(code)
         for group in self.groups.values():
-            for ticket, reply in group.abandon(code).replies:
-                ticket.deliver(reply)
+            for reply, result in group.abandon(code).replies:
+                reply.deliver(result)
 
 
 def _is_unused(group: Group) -> bool:

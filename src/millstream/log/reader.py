@@ -437,8 +437,18 @@ class LogSlice:
         except OSError as error:
             raise self._failed(error) from error
 
+    def open(self) -> None:
+        """Open the file now: `held` opens it only if it was closed since.
+
+        Raises KAFKA_STORAGE_ERROR where that can't be done."""
+        assert self._segment is not None
+        try:
+            self._segment.log.get()
+        except OSError as error:
+            raise self._failed(error) from error
+
     def held(self) -> HeldSlice:
-        """The same bytes for as long as the result lives. Not for an empty slice.
+        """Return the same bytes, readable until the result is released. Not for an empty slice.
 
         Raises KAFKA_STORAGE_ERROR where the file can't be opened."""
         assert self._segment is not None
@@ -454,9 +464,9 @@ class LogSlice:
 
 
 class HeldSlice:
-    """A range of a file that stays open, whatever becomes of its name, while this object lives.
+    """A range of a file that stays open, whatever becomes of its name, until `release`.
 
-    Takes over one pin of the handle.
+    Takes over one pin of the handle. Its owner must release it, on the event loop.
     """
 
     __slots__ = ("_handle", "_length", "_log", "position")
@@ -464,7 +474,8 @@ class HeldSlice:
     def __init__(
         self, handle: FileHandle, position: int, length: int, log: Readable | None
     ) -> None:
-        self._handle = handle
+        #: None once it was released.
+        self._handle: FileHandle | None = handle
         self._log = log
         self.position = position
         self._length = length
@@ -473,22 +484,29 @@ class HeldSlice:
         return self._length
 
     def fileno(self) -> int:
-        return self._handle.get().fileno()
+        return self._file().fileno()
 
     def read(self) -> bytes:
         try:
-            return read_exactly(self._handle.get(), self._length, self.position)
+            return read_exactly(self._file(), self._length, self.position)
         except OSError as error:
             self.failed(error)
             raise
+
+    def _file(self) -> File:
+        assert self._handle is not None, "it was released"
+        return self._handle.get()
 
     def failed(self, error: OSError) -> None:
         """The disk failed while the range was being sent."""
         if self._log is not None:
             self._log.read_failed(error)
 
-    def __del__(self) -> None:
-        self._handle.unpin()
+    def release(self) -> None:
+        """Give the pin back; more than once has no effect."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.unpin()
 
 
 EMPTY_SLICE: Final = LogSlice(None, 0, 0)

@@ -1,21 +1,23 @@
-"""One client connection: bytes into frames, answers into bytes.
+"""One client connection: bytes into frames, responses into bytes.
 
 Owns the transport, the bytes of frames that are not whole yet, and the reasons for which reading is
 stopped. Knows nothing of what a frame means: each whole frame goes to `Handler.receive`, in order,
 as a view that is valid only during that call. All whole frames of one read are handled in one
-synchronous pass, and what was sent during the pass leaves in one write. From the first answer with
-a file range on, answers leave through a `FileSender` instead of the transport.
+synchronous pass, and what was sent during the pass leaves in one write. From the first response
+with a file range on, responses leave through a `FileSender` instead of the transport. A range that
+was queued here belongs to the connection, which hands it to the sender or releases it.
 
 Reading stops, and the frames that were already read wait in `_backlog`, while any of these holds:
 
     HELD     the handler has as many requests in flight as it may (`hold`, `release`)
-    BLOCKED  the client does not read its answers (more than `WRITE_BUFFER_BYTES_MAX` wait), or
+    BLOCKED  the client does not read its responses (more than `WRITE_BUFFER_BYTES_MAX` wait), or
              the transport has to be empty before a sender takes over
     MEMORY   a frame waits for memory (see `gate`)
+    CLOSING  the connection is being closed; this never ends
 
 A client that sends a frame more slowly than `frame_ms_max` plus a modest rate allow, reads nothing
-of its answers for `unread_ms_max`, or says nothing for `idle_ms_max` with nothing in flight, is cut
-off by `check`, which the listener calls for every connection once a second.
+of its responses for `unread_ms_max`, or says nothing for `idle_ms_max` with nothing in flight, is
+cut off by `check`, which the listener calls for every connection once a second.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ from typing import Protocol, cast
 
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
-from millstream.net.file_sender import FileSender, Item, in_memory
+from millstream.net.file_sender import FileSender, Item, in_memory, release
 from millstream.net.gate import Gate
+from millstream.net.rejection import RejectedRequestError, Rejection
 
 _log = logging.getLogger(__name__)
 
 HELD = 1
 BLOCKED = 2
 MEMORY = 4
+CLOSING = 8
 
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
@@ -51,7 +55,8 @@ class Handler(Protocol):
     def receive(self, frame: memoryview) -> None:
         """Take one whole frame, without its length. The view dies when this returns.
 
-        Raises ValueError for a frame that makes no sense; the connection is then closed."""
+        Raises RejectedRequestError for a frame that makes no sense; the connection is then
+        closed."""
         ...
 
     def is_idle(self) -> bool:
@@ -72,7 +77,6 @@ class Connection(asyncio.BufferedProtocol):
         "_blocked_since",
         "_clock",
         "_close_reason",
-        "_closing",
         "_filled",
         "_frame",
         "_frame_bytes",
@@ -117,17 +121,16 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         #: Bytes read but not handled because reading stopped; at most one receive buffer.
         self._backlog = bytearray()
-        #: Bits of HELD, BLOCKED, MEMORY. Outside of a pass the transport is paused (`_paused`) if
-        #: and only if this is not 0.
+        #: Bits of HELD, BLOCKED, MEMORY, CLOSING. Outside of a pass the transport is paused
+        #: (`_paused`) if and only if this is not 0.
         self._stopped = 0
         self._paused = False
         self._outgoing: list[Item] = []
-        #: Takes the answers once there was a file range among them.
+        #: Takes the responses once there was a file range among them.
         self._sender: FileSender | None = None
         #: A range waits in `_outgoing` until the transport has sent what it has.
         self._wants_sender = False
         self._in_pass = False
-        self._closing = False
         self._close_reason = "client"
         #: Monotonic time of the last read, and of when the current pass began.
         self.received_at = 0.0
@@ -146,6 +149,10 @@ class Connection(asyncio.BufferedProtocol):
         address = str(peer[0]) if isinstance(peer, tuple) else "local"
         refused = self._gate.admit(address)
         if refused is not None:
+            error = RejectedRequestError(
+                Rejection.CONNECTIONS, f"{refused} is reached", api="a connection"
+            )
+            self._gate.rejections.note(error, address, self._clock.monotonic())
             self._transport.abort()
             return
         self.address = address
@@ -209,14 +216,19 @@ class Connection(asyncio.BufferedProtocol):
             self._gate.release(self._frame)
         self._frame = None
         self._backlog.clear()
-        self._outgoing.clear()
+        self._drop_outgoing()
         self._gate.leave(self.address, self._close_reason)
         handler.closed()
 
     # the handler's side
 
     def send(self, segments: Sequence[Item]) -> None:
-        """Queue an answer; it leaves at the end of the current pass, or at once outside of one."""
+        """Queue a response; it leaves at the end of the current pass, or at once outside of one.
+
+        Does not raise: a response that can't be sent costs the connection."""
+        if self._transport is None:
+            release(segments)
+            return
         self._outgoing.extend(segments)
         if not self._in_pass:
             self._flush()
@@ -228,19 +240,23 @@ class Connection(asyncio.BufferedProtocol):
     def release(self) -> None:
         self._go(HELD)
 
+    def reject(self, error: RejectedRequestError) -> None:
+        """Close because of a request that gets no response, and report the reason."""
+        self._gate.rejections.note(error, self.address, self._clock.monotonic())
+        self.close("rejected" if error.kind is Rejection.HANDLER else "malformed")
+
     def close(self, reason: str) -> None:
-        """Send what is queued, then close."""
-        self._closing = True
+        """Send what is queued, then close. Nothing more is read, whatever the handler does."""
         self._close_reason = reason
         self._backlog.clear()
-        self._stop(HELD)
+        self._stop(CLOSING)
         self._flush()
         if not self._wants_sender and (self._sender is None or not self._sender.unsent_bytes):
             self._end()
 
     def abort(self, reason: str) -> None:
         """Close now; what was not sent is lost."""
-        self._closing = True
+        self._stopped |= CLOSING
         self._close_reason = reason
         if self._transport is not None:
             self._transport.abort()
@@ -276,14 +292,14 @@ class Connection(asyncio.BufferedProtocol):
     # frames
 
     def _run(self, data: memoryview) -> None:
-        """Handle all whole frames in `data`, keep the rest, send the answers."""
+        """Handle all whole frames in `data`, keep the rest, send the responses."""
         self._in_pass = True
         try:
             position = self._split(data)
-            if position < len(data) and not self._closing:
+            if position < len(data) and not self._stopped & CLOSING:
                 self._keep(data[position:])
-        except ValueError:
-            self.close("malformed")
+        except RejectedRequestError as error:
+            self.reject(error)
         finally:
             self._in_pass = False
         if self._outgoing:
@@ -297,7 +313,9 @@ class Connection(asyncio.BufferedProtocol):
         while len(data) - position >= _LENGTH_BYTES and not self._stopped:
             (size,) = _LENGTH.unpack_from(data, position)
             if not 0 < size <= frame_bytes_max:
-                raise ValueError(f"a frame of {size} bytes; at most {frame_bytes_max} are allowed")
+                raise RejectedRequestError(
+                    Rejection.FRAME, f"{size} bytes; 1 to {frame_bytes_max} are allowed"
+                )
             start = position + _LENGTH_BYTES
             if len(data) - start < size:
                 return position
@@ -331,6 +349,9 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = len(start)
 
     def _memory_ready(self) -> None:
+        if self._stopped & CLOSING:
+            # The backlog is gone. Nothing was taken from the gate yet.
+            return
         size = _LENGTH.unpack_from(self._backlog)[0] + _LENGTH_BYTES
         self._begin(self._gate.take_waited(size), size, self._backlog)
         self._backlog = bytearray()
@@ -365,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             transport.resume_reading()
 
-    # answers
+    # responses
 
     def _flush(self) -> None:
         if self._wants_sender or self._transport is None:
@@ -378,7 +399,7 @@ class Connection(asyncio.BufferedProtocol):
         elif all(isinstance(item, bytes | bytearray | memoryview) for item in outgoing):
             self._transport.writelines(cast("list[Buffer]", outgoing))
         elif self._transport.get_extra_info("socket") is None:
-            self._transport.writelines(in_memory(outgoing))
+            self._write_copies(self._transport, outgoing)
         else:
             self._outgoing = outgoing
             self._wants_sender = True
@@ -388,14 +409,30 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._take_over()
 
+    def _write_copies(self, transport: asyncio.Transport, outgoing: list[Item]) -> None:
+        """Send ranges through a transport that takes nothing but buffers."""
+        try:
+            buffers = in_memory(outgoing)
+        except OSError as error:
+            self._sending_failed(error)
+        else:
+            transport.writelines(buffers)
+        finally:
+            release(outgoing)
+
     def _take_over(self) -> None:
-        """Answers leave through a sender from here on: the transport has nothing left to send."""
+        """Responses leave through a sender from here on: the transport has nothing left to send."""
         transport = cast("asyncio.Transport", self._transport)
-        descriptor = transport.get_extra_info("socket").fileno()
-        self._sender = FileSender(
-            asyncio.get_running_loop(), descriptor, self._drained, self._sending_failed
-        )
         self._wants_sender = False
+        try:
+            descriptor = transport.get_extra_info("socket").fileno()
+            self._sender = FileSender(
+                asyncio.get_running_loop(), descriptor, self._drained, self._sending_failed
+            )
+        except OSError as error:
+            self._drop_outgoing()
+            self._sending_failed(error)
+            return
         self._flush()
         if not self._sender.unsent_bytes:
             self._drained()
@@ -407,15 +444,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _drained(self) -> None:
         self._blocked_since = None
-        if self._closing:
+        if self._stopped & CLOSING:
             self._end()
         else:
             self._go(BLOCKED)
 
     def _sending_failed(self, error: OSError) -> None:
         if not isinstance(error, ConnectionError):
-            _log.error("an answer to %s could not be sent: %s", self.address, str(error))
+            _log.error("a response to %s can't be sent: %s", self.address, str(error))
         self.abort("client" if isinstance(error, ConnectionError) else "error")
+
+    def _drop_outgoing(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        release(outgoing)
 
     def _end(self) -> None:
         if self._transport is not None:

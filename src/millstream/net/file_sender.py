@@ -6,7 +6,8 @@ whose bytes go from the page cache to the socket inside of the kernel. The trans
 in, and must have nothing left to send when a sender is made for it.
 
 What the socket does not take waits, bounded by the connection, which stops reading requests; the
-loop says when there is room again. A range holds its file open until it was sent or dropped.
+loop says when there is room again. The sender owns the ranges that it was given: it releases each
+of them when it was sent, when sending fails, and when the connection is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from millstream.env.disk import Buffer
 
 
 class FileRange(Protocol):
-    """A part of a file that does not change, readable for as long as this object lives."""
+    """A part of a file that does not change, readable until it is released.
+
+    Has one owner at a time, who releases it on the event loop: the session, then the connection,
+    then its sender."""
 
     position: int
 
@@ -39,15 +43,27 @@ class FileRange(Protocol):
         """Take note that the disk failed while the range was being sent."""
         ...
 
+    def release(self) -> None:
+        """Let the file be closed. Called once."""
+        ...
+
 
 Item: TypeAlias = Buffer | FileRange
 
 
 def in_memory(items: Iterable[Item]) -> list[Buffer]:
-    """The items with every range read: for transports that take nothing but buffers."""
+    """The items with every range read: for transports that take nothing but buffers. Raises
+    OSError. The ranges are still to be released."""
     return [
         item if isinstance(item, bytes | bytearray | memoryview) else item.read() for item in items
     ]
+
+
+def release(items: Iterable[Item]) -> None:
+    """Release the ranges among items that are not sent."""
+    for item in items:
+        if not isinstance(item, bytes | bytearray | memoryview):
+            item.release()
 
 
 class FileSender:
@@ -90,9 +106,13 @@ class FileSender:
     def close(self) -> None:
         """Drop what was not sent and give the descriptor back."""
         self._stop_waiting()
-        self._queue.clear()
-        self.unsent_bytes = 0
+        self._drop()
         self._socket.close()
+
+    def _drop(self) -> None:
+        while self._queue:
+            self._queue.popleft().release()
+        self.unsent_bytes = 0
 
     def _advance(self) -> None:
         queue = self._queue
@@ -102,7 +122,7 @@ class FileSender:
                 sent = part.send(self._socket, has_more=len(queue) > 1)
                 self.unsent_bytes -= sent
                 if part.left == 0:
-                    queue.popleft()
+                    queue.popleft().release()
         except (BlockingIOError, InterruptedError):
             if not self._is_waiting:
                 self._is_waiting = True
@@ -110,7 +130,7 @@ class FileSender:
             return
         except OSError as error:
             self._stop_waiting()
-            queue.clear()
+            self._drop()
             self._on_failed(error)
             return
         if self._is_waiting:
@@ -136,6 +156,11 @@ class _Part:
         else:
             self._range = item
         self.left = len(item)
+
+    def release(self) -> None:
+        part, self._range = self._range, None
+        if part is not None:
+            part.release()
 
     def send(self, target: socket.socket, *, has_more: bool) -> int:
         """Send what the socket takes and return how much that was. Raises OSError."""

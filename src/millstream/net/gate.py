@@ -15,6 +15,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.net.rejection import Rejections
+
 RECEIVE_BUFFER_BYTES = 256 * 1024
 _POOLED_BYTES_MIN = 64 * 1024
 _POOLED_BYTES_MAX = 4 * 1024 * 1024
@@ -58,13 +61,17 @@ class Gate:
         "_waiting",
         "connections",
         "counters",
+        "failures",
         "limits",
         "receive_buffer",
+        "rejections",
         "reserved_bytes",
     )
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, failures: CallbackFailures | None = None) -> None:
         self.limits = limits
+        self.failures = failures or CallbackFailures()
+        self.rejections = Rejections()
         self.counters = GateCounters()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         #: Bytes of frame buffers handed out; at most `limits.request_bytes_max`.
@@ -143,7 +150,7 @@ class Gate:
             if self.reserved_bytes + capacity > self.limits.request_bytes_max:
                 return
             self._waiting.popleft()
-            ready()
+            self.failures.run(CallbackKind.CONNECTION, "request memory", ready)
 
 
 def _capacity(size: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from millstream.env.clock import Clock
 from millstream.env.network import Listener, Network
+from millstream.model.failure import CallbackKind
 from millstream.net.connection import Connection, Handler
 from millstream.net.gate import Gate
 
@@ -79,6 +80,7 @@ class Acceptor:
 
     def _check_all(self) -> None:
         now = self._clock.monotonic()
+        failures = self._gate.failures
         for connection in list(self._connections):
-            connection.check(now)
+            failures.run(CallbackKind.CONNECTION, connection.address, connection.check, now)
         self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_all)

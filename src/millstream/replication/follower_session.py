@@ -24,12 +24,12 @@ Nothing here is persistent. Event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from millstream.env.clock import Clock
 from millstream.log.reader import EMPTY_SLICE, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicId
 from millstream.replication import serving
 from millstream.replication.follower_state import FollowerFetch
@@ -149,13 +149,13 @@ class FollowerSession:
 
     __slots__ = (
         "_answered_at",
-        "_callback",
         "_due",
         "_entries",
         "_is_urgent",
         "_is_wake_scheduled",
         "_leader",
         "_limits",
+        "_reply",
         "_rest",
         "_timer",
         "_unknown",
@@ -179,7 +179,7 @@ class FollowerSession:
         #: Due entries whose partition this broker does not know yet.
         self._unknown: dict[_Entry, None] = {}
         #: Of the request that waits; None while none does.
-        self._callback: Callable[[FetchResponse], None] | None = None
+        self._reply: Reply[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
         #: While a request waits and the follower has to rest.
         self._rest: asyncio.TimerHandle | None = None
@@ -256,38 +256,42 @@ class FollowerSession:
 
     def _wake_soon(self) -> None:
         """Look at the due partitions in the next turn of the loop, if a request waits."""
-        if self._callback is not None and not self._is_wake_scheduled:
+        if self._reply is not None and not self._is_wake_scheduled:
             self._is_wake_scheduled = True
-            asyncio.get_running_loop().call_soon(self._wake)
+            asyncio.get_running_loop().call_soon(self._wake_reply)
 
     def _note_caught_up(self, entry: _Entry) -> None:
         """Up to this moment the follower had everything, if it listened."""
         leadership = entry.partition.leadership if entry.partition is not None else None
         follower = leadership.followers.get(self.broker_id) if leadership is not None else None
         if follower is not None and follower.broker_epoch == self.broker_epoch:
-            is_listening = self._callback is not None
+            is_listening = self._reply is not None
             heard_at = self._leader.clock.monotonic() if is_listening else self._answered_at
             follower.caught_up_at = max(follower.caught_up_at, heard_at)
 
-    def _wake(self) -> None:
+    def _wake_reply(self) -> None:
         self._is_wake_scheduled = False
-        if self._callback is not None:
-            response = self.collect(self._limits)
-            if response is not None:
-                self._answer(response)
-            else:
-                self._wake_after_rest()
+        if self._reply is not None:
+            self._reply.run(self._wake)
+
+    def _wake(self) -> None:
+        response = self.collect(self._limits)
+        if response is not None:
+            self._respond_waiting(response)
+        else:
+            self._wake_after_rest()
 
     # Answering
 
-    def wait(self, limits: Limits, callback: Callable[[FetchResponse], None]) -> None:
-        """Call back when there is enough to send, or with what there is after the wait.
+    def wait(self, limits: Limits, reply: Reply[FetchResponse]) -> None:
+        """Respond when there is enough to send, or with what there is after the wait.
 
         `collect` has just found too little. It may have moved a high watermark, and somebody who
         waited for that may have appended records since: those wake the request at once.
         """
         self._limits = limits
-        self._callback = callback
+        self._reply = reply
+        reply.on_end = self.stop_waiting
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(limits.wait_ms_max / 1000, self.answer_waiting)
         self._wake_after_rest()
@@ -302,18 +306,21 @@ class FollowerSession:
 
     def _rested(self) -> None:
         self._rest = None
-        self._wake()
+        self._wake_reply()
 
     def answer_waiting(self) -> None:
-        """Answer the request that waits, if one does, with what there is."""
-        if self._callback is not None:
-            response = self.collect(self._limits, is_final=True)
-            assert response is not None
-            self._answer(response)
+        """Respond to the request that waits, if one does, with what there is."""
+        if self._reply is not None:
+            self._reply.run(self._answer_finally)
+
+    def _answer_finally(self) -> None:
+        response = self.collect(self._limits, is_final=True)
+        assert response is not None
+        self._respond_waiting(response)
 
     def stop_waiting(self) -> None:
-        """The follower has hung up."""
-        self._callback = None
+        """The request that waited has ended, or the follower has hung up."""
+        self._reply = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -321,23 +328,32 @@ class FollowerSession:
             self._rest.cancel()
             self._rest = None
 
-    def _answer(self, response: FetchResponse) -> None:
-        callback = self._callback
+    def _respond_waiting(self, response: FetchResponse) -> None:
         self._answered_at = self._leader.clock.monotonic()
-        self.stop_waiting()
-        if callback is not None:
-            callback(response)
+        # While `collect` ran the request may have ended.
+        if self._reply is not None:
+            self._reply.deliver(response)
 
     def collect(self, limits: Limits, *, is_final: bool = False) -> FetchResponse | None:
         """What there is to tell; None if that is not enough and may wait."""
         now = self._leader.clock.monotonic()
-        found: list[tuple[_Entry, _Row, LogSlice]] = []
-        remaining, gathered, is_urgent = limits.bytes_max, 0, False
-        room = self.pace.room(now)
         # Taking note of a position can move a high watermark, and callbacks on that can append.
         # Entries that this touches go into the new `_due`, and are looked at again.
         due, self._due = self._due, {}
         self._is_urgent = False
+        try:
+            return self._collect_from(due, limits, now, is_final=is_final)
+        except Exception:
+            # Nothing was told: all is to be looked at again.
+            self._due = {**due, **self._due}
+            raise
+
+    def _collect_from(
+        self, due: dict[_Entry, None], limits: Limits, now: float, *, is_final: bool
+    ) -> FetchResponse | None:
+        found: list[tuple[_Entry, _Row, LogSlice]] = []
+        remaining, gathered, is_urgent = limits.bytes_max, 0, False
+        room = self.pace.room(now)
         for entry in due:
             if self._awaits_metadata(entry, limits, now):
                 continue
@@ -405,6 +421,11 @@ class FollowerSession:
             return serving.read(partition, position, remaining, at_least_one)
         except BrokerError as error:
             self._describe_failure(row, error, partition)
+            return EMPTY_SLICE
+        except OSError as error:
+            # Of the files beside the batches.
+            assert partition is not None
+            self._describe_failure(row, partition.log.read_failed(error), partition)
             return EMPTY_SLICE
 
     def _catches_up(self, entry: _Entry) -> bool:

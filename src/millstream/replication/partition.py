@@ -23,7 +23,7 @@ leader sends and takes over the leader's high watermark as far as its own log re
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -32,6 +32,8 @@ from millstream.log.reader import LogSlice
 from millstream.metadata import min_isr
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, read_header
 from millstream.records.control import EndMarker
@@ -43,9 +45,13 @@ NO_EPOCH = -1
 
 
 class Watcher(Protocol):
-    """Somebody who wants to know when more becomes readable (a waiting Fetch)."""
+    """A request that waits for more to become readable (a Fetch)."""
 
     def more_readable(self) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        """Respond with an error: `more_readable` raised. Does not raise."""
+        ...
 
 
 class Reader(Protocol):
@@ -91,6 +97,11 @@ class Host(Protocol):
         ...
 
     def monotonic(self) -> float: ...
+
+    @property
+    def failures(self) -> CallbackFailures:
+        """Takes the failures of callbacks."""
+        ...
 
     def counters(self, partition: Partition) -> tuple[Counters, Latency]: ...
 
@@ -166,6 +177,11 @@ class Partition:
         return self._counters
 
     @property
+    def failures(self) -> CallbackFailures:
+        """Takes the failures of callbacks."""
+        return self._host.failures
+
+    @property
     def is_leader(self) -> bool:
         return self.state.leader == self.broker_id
 
@@ -191,8 +207,18 @@ class Partition:
             self.leadership = None
             log.drop_unused_epochs()
             self.release_waiters()
+        self._tell_readers()
+
+    def _tell_readers(self) -> None:
+        """Tell the followers' sessions that something changed."""
         for reader in self.readers:
-            reader.changed()
+            try:
+                reader.changed()
+            except Exception as error:  # noqa: BLE001  # logged and counted
+                self._reader_failed(error)
+
+    def _reader_failed(self, error: Exception) -> None:
+        self.failures.note(CallbackKind.FOLLOWER_SESSION, error, self.topic_partition)
 
     def _lead(self) -> None:
         """Begin a leader epoch, or go on with one."""
@@ -272,7 +298,10 @@ class Partition:
         if self._refusals:
             self._refusals.appended(header)
         for reader in self.readers:
-            reader.more_appended(header.size)
+            try:
+                reader.more_appended(header.size)
+            except Exception as error:  # noqa: BLE001  # logged and counted; the batch is appended
+                self._reader_failed(error)
         if self._flushes_before_ack or (
             log.log_end_offset - log.recovery_point >= log.config.flush_messages
         ):
@@ -373,8 +402,8 @@ class Partition:
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
-        for reader in self.readers:
-            reader.changed()
+        if self.readers:
+            self._tell_readers()
         if self._committed is not None:
             self._committed.advance(offset)
         if self.watchers and not self.is_wake_scheduled:
@@ -449,17 +478,25 @@ class Partition:
         return (self.high_watermark if acks_all else self.durable_offset) >= offset
 
     def when_acknowledged(
-        self, offset: int, callback: Callable[[], None], *, acks_all: bool
+        self,
+        offset: int,
+        callback: Callable[[], None],
+        reply: Reply[Any] | None,
+        *,
+        acks_all: bool,
     ) -> None:
-        """Have `callback` called when that becomes so, or never will on this broker."""
+        """Call `callback` once all before `offset` is acknowledged, or once this broker can no
+        longer tell (it lost leadership, or the ISR fell below the minimum).
+
+        `reply` is that of the request that waits, or None if no single request does."""
         if acks_all:
             if self._committed is None:
-                self._committed = OffsetWaiters()
-            self._committed.add(offset, callback)
+                self._committed = OffsetWaiters(self.failures)
+            self._committed.add(offset, callback, reply)
         else:
             if self._durable is None:
-                self._durable = OffsetWaiters()
-            self._durable.add(offset, callback)
+                self._durable = OffsetWaiters(self.failures)
+            self._durable.add(offset, callback, reply)
 
     def watch(self, watcher: Watcher) -> None:
         if self.watchers is None:
@@ -476,15 +513,18 @@ class Partition:
         """Tell the watchers; called once for each `Host.wake_later`."""
         self.is_wake_scheduled = False
         for watcher in list(self.watchers or ()):
-            watcher.more_readable()
+            try:
+                watcher.more_readable()
+            except Exception as error:  # noqa: BLE001  # the watcher's own request gets it
+                watcher.failed(error)
 
     def retire(self) -> None:
-        """The partition is gone from this broker: nobody is answered from here any more."""
+        """Serve nobody any more: the partition is gone from this broker, or can't take its role."""
         self.state = msgspec.structs.replace(self.state, leader=NO_LEADER)
+        self._led_epoch = NO_EPOCH
         self.leadership = None
         self.release_waiters()
-        for reader in self.readers:
-            reader.changed()
+        self._tell_readers()
 
     def release_waiters(self) -> None:
         """Call back everybody who waits here: this broker can't serve them any more."""
@@ -503,8 +543,7 @@ class Partition:
                 f"{self.topic_partition} can be cut at an offset of up to {self.high_watermark}",
             )
         self.log.advance_start(offset)
-        for reader in self.readers:
-            reader.changed()
+        self._tell_readers()
         return self.log.log_start_offset
 
     @property
@@ -519,8 +558,8 @@ class Partition:
             self._trimmed.advance(self.low_watermark)
 
     def when_trimmed(self, offset: int, callback: Callable[[], None]) -> None:
-        """Have `callback` called when all in-sync replicas begin at `offset` or later, or when
-        this broker leads no longer."""
+        """Call `callback` once all in-sync replicas begin at `offset` or later, or once this broker
+        has lost leadership."""
         if self._trimmed is None:
-            self._trimmed = OffsetWaiters()
-        self._trimmed.add(offset, callback)
+            self._trimmed = OffsetWaiters(self.failures)
+        self._trimmed.add(offset, callback, None)

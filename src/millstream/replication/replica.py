@@ -2,6 +2,9 @@
 
 Owns the map from topic and partition to `Partition`, and the log behind each. Follows the catalog's
 image: makes, changes and drops partitions as it says. Does not decide anything about leadership.
+
+A partition that can't follow the image, because its disk fails or a callback raises, keeps no other
+partition from doing so. It leads nothing until a later attempt succeeds.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -19,10 +23,14 @@ from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord
 from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.replication.partition import Counters, Latency, Partition
 
 _log = logging.getLogger(__name__)
+
+#: Rest before a partition that could not take its role tries again.
+_RETRY_S: Final = 1.0
 
 
 class Replicas:
@@ -38,7 +46,9 @@ class Replicas:
         "_flushes_before_ack",
         "_image",
         "_is_fenced",
+        "_is_open",
         "_partitions",
+        "failures",
         "on_drop",
         "on_truncate",
     )
@@ -52,9 +62,12 @@ class Replicas:
         flusher: Flusher,
         *,
         flushes_before_ack: bool,
+        failures: CallbackFailures | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._directory = directory
+        #: Takes the failures of callbacks of all partitions.
+        self.failures = failures or CallbackFailures()
         #: What topics that set nothing of their own get.
         self._defaults = defaults
         self._counters = counters
@@ -62,6 +75,9 @@ class Replicas:
         self._flushes_before_ack = flushes_before_ack
         self._image = ClusterImage()
         self._is_fenced = False
+        #: Whether the first image was followed: from then on a log that can't be opened is no
+        #: reason to stop.
+        self._is_open = False
         self._partitions: dict[tuple[str, int], Partition] = {}
         #: Partitions to wake at the end of this turn of the loop.
         self._awake: list[Partition] = []
@@ -121,7 +137,9 @@ class Replicas:
         )
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """Make what is here equal to what `image` says; `delta` is what differs from before."""
+        """Make what is here equal to what `image` says; `delta` is what differs from before.
+
+        Raises OSError if a log can't be opened for the first image: the broker does not start."""
         self._image = image
         for topic in delta.deleted:
             for number in range(len(topic.partitions)):
@@ -132,6 +150,7 @@ class Replicas:
             if old.configs != new.configs:
                 self._configure(new)
             self._change(old, new)
+        self._is_open = True
 
     def set_defaults(self, defaults: TopicConfig) -> None:
         """The broker's own defaults changed: give them to every topic that relies on them."""
@@ -146,7 +165,25 @@ class Replicas:
         for partition in self._partitions.values():
             state = self._image.partition(*partition.topic_partition)
             if state is not None and partition.state != self._role(state):
-                partition.become(self._role(state), partition.high_watermark)
+                self._become(partition, state, partition.high_watermark)
+
+    def _become(self, partition: Partition, state: PartitionRecord, high_watermark: int) -> None:
+        """Have a partition take its role. If that fails it leads nothing, and tries again later."""
+        try:
+            partition.become(self._role(state), high_watermark)
+        except Exception as error:  # noqa: BLE001  # logged and counted; tried again
+            topic_partition = partition.topic_partition
+            self.failures.note(CallbackKind.LEADERSHIP, error, topic_partition)
+            partition.retire()
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RETRY_S, self._retry, partition)
+
+    def _retry(self, partition: Partition) -> None:
+        topic_partition = partition.topic_partition
+        state = self._image.partition(*topic_partition)
+        is_here = self._partitions.get(topic_partition) is partition
+        if is_here and state is not None and partition.state != self._role(state):
+            self._become(partition, state, partition.high_watermark)
 
     def _role(self, state: PartitionRecord) -> PartitionRecord:
         """The partition's record as this broker may act on it."""
@@ -164,6 +201,26 @@ class Replicas:
                 self._open_one(topic, number, config)
 
     def _open_one(self, topic: TopicRecord, number: int, config: TopicConfig) -> None:
+        try:
+            self._make(topic, number, config)
+        except Exception as error:
+            if not self._is_open:
+                raise
+            self.failures.note(CallbackKind.LEADERSHIP, error, TopicPartition(topic.name, number))
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RETRY_S, self._retry_open, topic.name, number)
+
+    def _retry_open(self, name: str, number: int) -> None:
+        topic = self._image.topic(name)
+        if (
+            topic is not None
+            and (name, number) not in self._partitions
+            and number < len(topic.partitions)
+            and self._broker_id in topic.partitions[number].replicas
+        ):
+            self._open_one(topic, number, self.config(topic))
+
+    def _make(self, topic: TopicRecord, number: int, config: TopicConfig) -> None:
         state = self._role(topic.partitions[number])
         topic_partition = TopicPartition(topic.name, number)
         log = self._log(topic_partition, topic, config)
@@ -171,7 +228,8 @@ class Replicas:
             self._broker_id, log, state, self, flushes_before_ack=self._flushes_before_ack
         )
         self._partitions[topic_partition] = partition
-        partition.become(state, self._directory.high_watermarks.get(topic_partition, 0))
+        high_watermark = self._directory.high_watermarks.get(topic_partition, 0)
+        self._become(partition, topic.partitions[number], high_watermark)
 
     def _change(self, old: TopicRecord, new: TopicRecord) -> None:
         for number, state in enumerate(new.partitions[: len(old.partitions)]):
@@ -181,7 +239,7 @@ class Replicas:
             elif partition is None:
                 self._open_one(new, number, self.config(new))
             elif partition.state != self._role(state):
-                partition.become(self._role(state), partition.high_watermark)
+                self._become(partition, state, partition.high_watermark)
         self._open(new, len(old.partitions))
 
     def _configure(self, topic: TopicRecord) -> None:
@@ -189,12 +247,18 @@ class Replicas:
         for number in range(len(topic.partitions)):
             partition = self._partitions.get((topic.name, number))
             if partition is not None:
-                partition.log.update_config(config)
+                about = partition.topic_partition
+                self.failures.run(
+                    CallbackKind.LEADERSHIP, about, partition.log.update_config, config
+                )
 
     def _drop(self, topic: str, number: int) -> None:
         partition = self._partitions.pop((topic, number), None)
-        if partition is None:
-            return
+        if partition is not None:
+            about = partition.topic_partition
+            self.failures.run(CallbackKind.LEADERSHIP, about, self._dispose, partition)
+
+    def _dispose(self, partition: Partition) -> None:
         self.on_drop(partition.topic_partition)
         partition.retire()
         self._directory.delete(partition.topic_partition)
@@ -209,7 +273,7 @@ class Replicas:
     def _wake_all(self) -> None:
         awake, self._awake = self._awake, []
         for partition in awake:
-            partition.wake()
+            self.failures.run(CallbackKind.FETCH_WAKE_UP, partition.topic_partition, partition.wake)
 
     def flush(self, partition: Partition) -> None:
         future = self._flusher.request(partition.log)
@@ -220,7 +284,8 @@ class Replicas:
             return
         error = done.exception()
         if error is None:
-            partition.flushed(done.result())
+            about = partition.topic_partition
+            self.failures.run(CallbackKind.FLUSH, about, partition.flushed, done.result())
         else:
             _log.error("fsync of %s failed: %s", partition.topic_partition, error)
 

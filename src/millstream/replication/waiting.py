@@ -1,40 +1,57 @@
 """Waiting for an offset, without a task per waiter.
 
-`OffsetWaiters` holds callbacks for "once this offset is passed", cheap to add, and fired in one go
-by whoever moves the offset. Callbacks are removed by being fired only; one that gave up (a timeout)
-stays until then and must ignore the call.
+`OffsetWaiters` holds callbacks for "once this offset is passed", cheap to add, and called in one go
+by whoever moves the offset. Callbacks are removed by being called only; one that gave up (a
+timeout) stays until then and must ignore the call.
+
+Each callback is called inside of a boundary: if it raises, the failure goes to the request that
+waits behind it, and the others are called all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Any
+
+from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.model.reply import Reply
 
 
 class OffsetWaiters:
     """Callbacks keyed by the offset that they wait for. Event loop only."""
 
-    __slots__ = ("_heap", "_serial")
+    __slots__ = ("_failures", "_heap", "_serial")
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+    def __init__(self, failures: CallbackFailures) -> None:
+        self._failures = failures
+        self._heap: list[tuple[int, int, Callable[[], None], Reply[Any] | None]] = []
         self._serial = 0
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, offset: int, callback: Callable[[], None]) -> None:
-        """Have `callback` called by the first `advance` to `offset` or beyond."""
+    def add(self, offset: int, callback: Callable[[], None], reply: Reply[Any] | None) -> None:
+        """Have `callback` called by the first `advance` to `offset` or beyond.
+
+        `reply` is that of the request that waits, or None if no single request does."""
         self._serial += 1
-        heappush(self._heap, (offset, self._serial, callback))
+        heappush(self._heap, (offset, self._serial, callback, reply))
 
     def advance(self, offset: int) -> None:
         heap = self._heap
         while heap and heap[0][0] <= offset:
-            heappop(heap)[2]()
+            _, _, callback, reply = heappop(heap)
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001  # given to the request, or logged
+                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply)
 
     def fire_all(self) -> None:
         """Call everybody back, whatever they wait for: leadership or the partition is gone."""
         heap, self._heap = self._heap, []
-        for _, _, callback in heap:
-            callback()
+        for _, _, callback, reply in heap:
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001  # given to the request, or logged
+                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply)

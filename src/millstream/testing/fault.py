@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.deferred import Deferred
-from millstream.broker.dispatch import ApiTable, Handler, Outcome
+from millstream.broker.dispatch import Api, ApiTable, Handler
+from millstream.broker.error_response import error_response
 from millstream.broker.handlers.produce import refuse_all
-from millstream.model.error import ErrorCode
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Receiver, Reply, ReplyKind
 from millstream.wire.api import ApiKey
 
 
@@ -46,7 +47,7 @@ class Faults:
 
     def install(self, apis: ApiTable) -> None:
         for api in apis:
-            api.handle = self._guard(api.key, api.handle)
+            api.handle = self._guard(api, api.handle)
 
     def fail_produces(self, count: int, code: ErrorCode) -> None:
         self._failures += [code] * count
@@ -69,28 +70,46 @@ class Faults:
             timer.cancel()
             send()
 
-    def _guard(self, key: ApiKey, handle: Handler) -> Handler:
-        if key == ApiKey.PRODUCE:
+    def _guard(self, api: Api, handle: Handler) -> Handler:
+        if api.key == ApiKey.PRODUCE:
             handle = self._guard_produce(handle)
 
-        def handle_late(request: Any, context: Context) -> Outcome:
+        def handle_late(request: Any, context: Context) -> Any:
+            delay = self._next_delay(api.key)
+            if delay is None:
+                return handle(request, context)
+            receiver = context.receiver
+
+            def refuse(code: ErrorCode) -> Any:
+                response = error_response(api, request, context, code)
+                if response is None:
+                    raise BrokerError(code)
+                return response
+
+            late = _Late(self, Reply(ReplyKind.DELAYED, receiver, refuse), receiver, delay)
+            context.receiver = late
             outcome = handle(request, context)
-            delay = self._next_delay(key)
-            return outcome if delay is None else self._late(outcome, delay)
+            if outcome is None:
+                return None
+            if asyncio.iscoroutine(outcome):
+                context.receiver = receiver
+                return self._await_late(outcome, delay)
+            late.wait_for(outcome)
+            return late.reply
 
         return handle_late
 
     def _guard_produce(self, handle: Handler) -> Handler:
-        def handle_or_fail(request: Any, context: Context) -> Outcome:
+        def handle_or_fail(request: Any, context: Context) -> Any:
             if self._failures:
                 return refuse_all(request, self._failures.pop(0), "a fault that a test asked for")
             outcome = handle(request, context)
             if outcome is None or not self._unanswered:
                 return outcome
             self._unanswered -= 1
-            if isinstance(outcome, Deferred):
+            if isinstance(outcome, Reply):
                 outcome.cancel()
-            raise CloseConnectionError("answer dropped")
+            raise CloseConnectionError("a test drops the response")
 
         return handle_or_fail
 
@@ -102,46 +121,60 @@ class Faults:
             delay.remaining -= 1
         return delay
 
-    def _late(self, outcome: Outcome, delay: _Delay) -> Outcome:
-        """The same outcome, that much later. The request itself was handled in time: its buffer is
-        used again as soon as the handler has returned."""
-        if outcome is None:
-            return None
-        if asyncio.iscoroutine(outcome):
-            return self._await_late(outcome, delay)
-        late = Deferred()
-        if isinstance(outcome, Deferred):
-            late.on_cancel = outcome.cancel
-            outcome.then(lambda: self._complete_late(late, outcome.response, delay))
-        else:
-            self._complete_late(late, outcome, delay)
-        return late
-
-    def _complete_late(self, late: Deferred, response: Any, delay: _Delay) -> None:
-        late.on_cancel = self._after(delay.seconds, lambda: late.complete(response))
-
     async def _await_late(self, outcome: Coroutine[Any, Any, Any], delay: _Delay) -> Any:
         response = await outcome
         waiter = asyncio.get_running_loop().create_future()
-        call_off = self._after(delay.seconds, lambda: waiter.set_result(None))
+        call_off = self.after(delay.seconds, lambda: waiter.set_result(None))
         try:
             await waiter
         finally:
             call_off()
         return response
 
-    def _after(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+    def after(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
         """Act after that time, or when the faults are cleared; returns what calls it off."""
-        token = object()
+        key = object()
 
         def act() -> None:
-            del self._held[token]
+            del self._held[key]
             action()
 
         def call_off() -> None:
             timer.cancel()
-            self._held.pop(token, None)
+            self._held.pop(key, None)
 
         timer = asyncio.get_running_loop().call_later(seconds, act)
-        self._held[token] = (act, timer)
+        self._held[key] = (act, timer)
         return call_off
+
+
+class _Late:
+    """Holds one response back. The request itself was handled in time: its buffer is used again as
+    soon as the handler has returned."""
+
+    __slots__ = ("_delay", "_faults", "_receiver", "reply")
+
+    def __init__(
+        self, faults: Faults, reply: Reply[Any], receiver: Receiver, delay: _Delay
+    ) -> None:
+        self._faults = faults
+        self._receiver = receiver
+        self._delay = delay
+        self.reply = reply
+
+    def wait_for(self, outcome: Any) -> None:
+        if not isinstance(outcome, Reply):
+            self.receive(outcome)
+        elif outcome.is_open:
+            self.reply.on_end = outcome.cancel
+
+    def receive(self, result: Any, /) -> None:
+        reply = self.reply
+        reply.on_end = self._faults.after(self._delay.seconds, lambda: reply.deliver(result))
+
+    def failed(self, kind: str, error: Exception, /) -> None:
+        self._receiver.failed(kind, error)
+
+    def abandon(self, kind: str, error: Exception, /) -> None:
+        self.reply.cancel()
+        self._receiver.abandon(kind, error)

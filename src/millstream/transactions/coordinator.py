@@ -1,7 +1,7 @@
 """The transaction coordinator of this broker: finds the transactional id that a request is for, and
 lets it act.
 
-Requests come with a `Ticket` and are answered through it, at once or later. Whoever asks for an id
+Requests come with a `Reply`, which gets the result at once or later. Whoever asks for an id
 that lives elsewhere gets NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS while its partition is
 being loaded.
 
@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from millstream.coordination.effects import Effects, Producer
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.transactions.end_wait import EndWait
 from millstream.transactions.shard import Shard
 from millstream.transactions.shards import Shards
-from millstream.transactions.state import NO_TIMEOUT_MS, End, Transaction
+from millstream.transactions.state import NO_TIMEOUT_MS, End, InitResult, Transaction
 
 
 class Terms(NamedTuple):
@@ -62,9 +62,9 @@ class Coordinator:
         terms: Terms,
         expected: Producer | None,
         new_producer_id: int | None,
-        ticket: Ticket,
+        reply: Reply[InitResult],
     ) -> None:
-        """InitProducerId; the ticket gets the producer, or `Kept`, or a code."""
+        """InitProducerId; the reply gets the producer, or `Kept`, or a code."""
         now_ms = self.shards.now_ms
         try:
             _check_id(transactional_id)
@@ -72,9 +72,9 @@ class Coordinator:
             shard = self.shards.of(transactional_id)
             transaction = shard.transactions.get(transactional_id) or shard.new(transactional_id)
             init = transaction.keep if terms.keeps else transaction.init_producer
-            effects = init(now_ms, timeout_ms, expected, new_producer_id, ticket)
+            effects = init(now_ms, timeout_ms, expected, new_producer_id, reply)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         shard.transactions[transactional_id] = transaction
         shard.act(transaction, effects)
@@ -98,16 +98,16 @@ class Coordinator:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[None],
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn; the ticket gets None. `version` is the transaction
+        """AddPartitionsToTxn, AddOffsetsToTxn; the reply gets None. `version` is the transaction
         version that the client speaks."""
         now_ms = self.shards.now_ms
         try:
             shard, transaction = self._find(transactional_id)
-            effects = transaction.add_partitions(now_ms, producer, partitions, version, ticket)
+            effects = transaction.add_partitions(now_ms, producer, partitions, version, reply)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         shard.act(transaction, effects)
 
@@ -117,32 +117,32 @@ class Coordinator:
         producer: Producer,
         partitions: Sequence[TopicPartition],
         version: int,
-        ticket: Ticket,
+        reply: Reply[None],
         wait_s: float,
     ) -> None:
         """Like `add_partitions`, but wait up to `wait_s` for a transaction that is ending."""
 
         def add() -> None:
-            self.add_partitions(transactional_id, producer, partitions, version, ticket)
+            self.add_partitions(transactional_id, producer, partitions, version, reply)
             self.flush(transactional_id)
 
-        EndWait(self, wait_s).add(transactional_id, add)
+        EndWait(self, wait_s).add(transactional_id, reply, add)
 
     def verify_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: Sequence[TopicPartition],
-        ticket: Ticket,
+        reply: Reply[dict[TopicPartition, ErrorCode]],
     ) -> None:
-        """AddPartitionsToTxn that only asks; the ticket gets a code for each partition."""
+        """AddPartitionsToTxn that only asks; the reply gets a code for each partition."""
         try:
             shard, transaction = self._find(transactional_id)
             codes = transaction.check_partitions(producer, partitions)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
-        shard.carry_out(transactional_id, Effects(replies=[(ticket, codes)]))
+        shard.carry_out(transactional_id, Effects(replies=[(reply, codes)]))
 
     def flush(self, transactional_id: str) -> None:
         """Write now what was asked for, instead of at the end of this turn of the loop: whoever
@@ -157,15 +157,15 @@ class Coordinator:
     # The end
 
     def end(
-        self, transactional_id: str, end: End, new_producer_id: int | None, ticket: Ticket
+        self, transactional_id: str, end: End, new_producer_id: int | None, reply: Reply[Producer]
     ) -> None:
-        """EndTxn; the ticket gets the producer's id and epoch from here on."""
+        """EndTxn; the reply gets the producer's id and epoch from here on."""
         now_ms = self.shards.now_ms
         try:
             shard, transaction = self._find(transactional_id)
-            effects = transaction.end(now_ms, end, new_producer_id, ticket)
+            effects = transaction.end(now_ms, end, new_producer_id, reply)
         except BrokerError as error:
-            ticket.fail(error.code)
+            reply.fail(error.code)
             return
         shard.act(transaction, effects)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+from millstream.model.reply import Reply
 
 #: How long the others of a group wait once one of their transactions has ended.
 _AFTER_FIRST_S: Final = 0.001
@@ -26,6 +28,7 @@ class Endings(Protocol):
 
 
 class _Waiting(NamedTuple):
+    reply: Reply[Any]
     act: Callable[[], None]
     cancel: Callable[[], None]
 
@@ -45,20 +48,22 @@ class EndWait:
         self._waiting: dict[Callable[[], None], _Waiting] = {}
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._give_up)
 
-    def add(self, transactional_id: str, act: Callable[[], None]) -> None:
-        """Call `act` once: when the transaction has ended or the time is up, perhaps at once."""
+    def add(self, transactional_id: str, reply: Reply[Any], act: Callable[[], None]) -> None:
+        """Call `act` once: when the transaction has ended or the time is up, perhaps at once.
+
+        A failure of `act` goes to `reply`."""
         if not self._endings.is_ending(transactional_id):
             self._move_deadline()
-            act()
+            reply.run(act)
             return
 
         def ended() -> None:
             del self._waiting[ended]
             self._move_deadline()
-            act()
+            reply.run(act)
 
         cancel = self._endings.when_ended(transactional_id, ended)
-        self._waiting[ended] = _Waiting(act, cancel)
+        self._waiting[ended] = _Waiting(reply, act, cancel)
 
     def _move_deadline(self) -> None:
         loop = asyncio.get_running_loop()
@@ -68,6 +73,6 @@ class EndWait:
 
     def _give_up(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for act, cancel in waiting.values():
+        for reply, act, cancel in waiting.values():
             cancel()
-            act()
+            reply.run(act)

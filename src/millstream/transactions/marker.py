@@ -11,8 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import Marker
 
@@ -33,9 +34,9 @@ class MarkerSender(Protocol):
     """Writes a marker into a partition, wherever its leader is."""
 
     def send(
-        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, ticket: Ticket
+        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, reply: Reply[None]
     ) -> None:
-        """The ticket gets None once the marker is committed. It fails with
+        """The reply gets None once the marker is committed. It fails with
         UNKNOWN_TOPIC_OR_PARTITION only if the partition exists no more, and with
         TRANSACTION_COORDINATOR_FENCED if a later coordinator was seen."""
         ...
@@ -44,7 +45,14 @@ class MarkerSender(Protocol):
 class Marking:
     """One round. `on_marked` is told each partition that is done, as long as it is not closed."""
 
-    __slots__ = ("_coordinator_epoch", "_is_closed", "_marker", "_on_marked", "_sender")
+    __slots__ = (
+        "_coordinator_epoch",
+        "_failures",
+        "_is_closed",
+        "_marker",
+        "_on_marked",
+        "_sender",
+    )
 
     def __init__(
         self,
@@ -52,11 +60,13 @@ class Marking:
         coordinator_epoch: int,
         sender: MarkerSender,
         on_marked: Callable[[TopicPartition], None],
+        failures: CallbackFailures,
     ) -> None:
         self._marker = marker
         self._coordinator_epoch = coordinator_epoch
         self._sender = sender
         self._on_marked = on_marked
+        self._failures = failures
         self._is_closed = False
 
     def close(self) -> None:
@@ -67,10 +77,15 @@ class Marking:
         """Send until it is there; `failures`: how often that was tried in vain."""
         if self._is_closed:
             return
-        ticket = Ticket(
-            lambda _: self._done(partition), lambda code: self._failed(partition, code, failures)
+        reply: Reply[None] = Reply(
+            ReplyKind.TRANSACTION_MARKER,
+            self._failures,
+            lambda code: self._failed(partition, code, failures),
+            lambda _: self._done(partition),
         )
-        self._sender.send(self._marker, self._coordinator_epoch, partition, ticket)
+        reply.run(
+            lambda: self._sender.send(self._marker, self._coordinator_epoch, partition, reply)
+        )
 
     def _done(self, partition: TopicPartition) -> None:
         if not self._is_closed:

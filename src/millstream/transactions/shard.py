@@ -16,8 +16,9 @@ from millstream.coordination import shard
 from millstream.coordination.effects import Effects, TimerKey
 from millstream.coordination.journal import Journal
 from millstream.coordination.shard import SetTimer, ShardState
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.transactions import record
@@ -46,6 +47,7 @@ class Surroundings:
     #: The cluster's transaction version; `Shards.set_version` changes it.
     version: int
     now_ms: Callable[[], int]
+    failures: CallbackFailures
     stats: TransactionStats = field(default_factory=TransactionStats)
 
 
@@ -96,22 +98,27 @@ class Shard(shard.Shard):
     def act(self, transaction: Transaction, effects: TransactionEffects) -> None:
         """Carry out what a transaction asks for, its markers included."""
         if effects.marker is not None:
-            effects.reply(self._marker_ticket(transaction), effects.marker)
+            effects.deliver(self._decision(transaction), effects.marker)
         self.carry_out(transaction.transactional_id, effects)
 
-    def _marker_ticket(self, transaction: Transaction) -> Ticket:
-        """Answered when the decision is committed, which is when markers may be sent."""
+    def _decision(self, transaction: Transaction) -> Reply[Marker]:
+        """A reply that gets the marker when the decision is committed, and sends it then."""
 
         def ask_again_later(_: ErrorCode) -> None:
             loop = asyncio.get_running_loop()
             loop.call_later(_RETRY_S, self._ask_again, transaction)
 
-        return Ticket(lambda marker: self._send(transaction, marker), ask_again_later)
+        return Reply(
+            ReplyKind.TRANSACTION_DECISION,
+            self._surroundings.failures,
+            ask_again_later,
+            lambda marker: self._send(transaction, marker),
+        )
 
     def _ask_again(self, transaction: Transaction) -> None:
         """The replicas were too slow to follow; the decision stands all the same."""
         if self.state is ShardState.ACTIVE and transaction.marker is not None:
-            effects = Effects(replies=[(self._marker_ticket(transaction), transaction.marker)])
+            effects = Effects(replies=[(self._decision(transaction), transaction.marker)])
             self.carry_out(transaction.transactional_id, effects)
 
     def _send(self, transaction: Transaction, marker: Marker) -> None:
@@ -123,6 +130,7 @@ class Shard(shard.Shard):
             self.leader_epoch,
             self._surroundings.sender,
             lambda partition: self._marked(transaction, partition),
+            self._surroundings.failures,
         )
         self._markings[transaction.transactional_id] = marking
         for partition in sorted(transaction.partitions):
@@ -156,8 +164,9 @@ class Shard(shard.Shard):
                 del self._waiting[transactional_id]
 
     def _call_waiting(self, transactional_id: str) -> None:
+        failures = self._surroundings.failures
         for callback in self._waiting.pop(transactional_id, ()):
-            callback()
+            failures.run(CallbackKind.TRANSACTION_END, transactional_id, callback)
 
     # Time
 

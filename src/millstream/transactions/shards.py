@@ -63,7 +63,9 @@ class Shards(shards.Shards[Shard]):
         options: TransactionOptions,
     ) -> None:
         super().__init__(replicas, clock, supervisor)
-        self._surroundings = Surroundings(sender, options.version, lambda: self.now_ms)
+        self._surroundings = Surroundings(
+            sender, options.version, lambda: self.now_ms, replicas.failures
+        )
         #: May be replaced while the broker runs; the version is changed by `set_version`.
         self.options = options
 

@@ -43,10 +43,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from millstream.coordination.effects import Effects, Producer, TimerKey, Token
+from millstream.coordination.effects import Effects, Producer, TimerKey
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.transactions import record
 from millstream.transactions.record import TransactionLogValue
@@ -119,6 +120,10 @@ class Kept(NamedTuple):
     holder: Producer
     #: Who wrote it; None if nothing is open.
     writer: Producer | None
+
+
+#: The result of InitProducerId.
+InitResult: TypeAlias = Producer | Kept | ErrorCode
 
 
 class Transaction:
@@ -205,9 +210,9 @@ class Transaction:
         timeout_ms: int,
         expected: Producer | None,
         new_producer_id: int | None,
-        token: Token,
+        reply: Reply[InitResult],
     ) -> TransactionEffects:
-        """Give a producer its id and epoch, which fences all before it; the token gets both, or
+        """Give a producer its id and epoch, which fences all before it; the reply gets both, or
         CONCURRENT_TRANSACTIONS while a transaction must be aborted first.
 
         `expected` is what a producer that goes on after an error (KIP-360) believes to have.
@@ -221,7 +226,7 @@ class Transaction:
                 # Kafka would abort the transaction first, and refuse then: a zombie's doing.
                 raise BrokerError(ErrorCode.PRODUCER_FENCED)
             self._fence(now_ms, effects)
-            effects.reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)
+            effects.deliver(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
             return effects
         self._raise_epoch(expected, new_producer_id)
         self.state = State.EMPTY
@@ -229,7 +234,7 @@ class Transaction:
         self.start_ms = NO_TIME
         self.client_version = 0
         self._write(now_ms, effects)
-        effects.reply(token, self.producer)
+        effects.deliver(reply, self.producer)
         return effects
 
     def keep(
@@ -238,13 +243,13 @@ class Transaction:
         timeout_ms: int,
         expected: Producer | None,
         new_producer_id: int | None,
-        token: Token,
+        reply: Reply[InitResult],
     ) -> TransactionEffects:
-        """Like `init_producer`, but an open transaction stays and can only be ended; the token
+        """Like `init_producer`, but an open transaction stays and can only be ended; the reply
         gets `Kept`. `expected` may also be its writer, whose answer was lost."""
         if self.state is not State.ONGOING:
-            effects = self.init_producer(now_ms, timeout_ms, expected, new_producer_id, token)
-            effects.replies = [(token, Kept(self.producer, None))]
+            effects = self.init_producer(now_ms, timeout_ms, expected, new_producer_id, reply)
+            effects.replies = [(reply, Kept(self.producer, None))]
             return effects
         effects = TransactionEffects()
         if self.holder is None or expected != self.producer:
@@ -254,7 +259,7 @@ class Transaction:
             self.timeout_ms = timeout_ms
             self._write(now_ms, effects)
             self._set_timer(effects)
-        effects.reply(token, Kept(self.current, self.producer))
+        effects.deliver(reply, Kept(self.current, self.producer))
         return effects
 
     def _raise_holder(self, new_producer_id: int | None) -> None:
@@ -315,9 +320,9 @@ class Transaction:
         producer: Producer,
         partitions: Iterable[TopicPartition],
         version: int,
-        token: Token,
+        reply: Reply[None],
     ) -> TransactionEffects:
-        """Begin a transaction, or add to it; the token gets None. `version` is the client's."""
+        """Begin a transaction, or add to it; the reply gets None. `version` is the client's."""
         self._check_not_ending()
         self._check_producer(producer)
         if self.holder is not None:
@@ -329,12 +334,12 @@ class Transaction:
             self.start_ms = now_ms
             self._set_timer(effects)
         elif not added:
-            effects.reply(token, None)
+            effects.deliver(reply, None)
             return effects
         self.partitions |= added
         self.client_version = version
         self._write(now_ms, effects)
-        effects.reply(token, None)
+        effects.deliver(reply, None)
         return effects
 
     def check_partitions(
@@ -351,14 +356,14 @@ class Transaction:
     # EndTxn
 
     def end(
-        self, now_ms: int, end: End, new_producer_id: int | None, token: Token
+        self, now_ms: int, end: End, new_producer_id: int | None, reply: Reply[Producer]
     ) -> TransactionEffects:
-        """Commit or abort; the token gets the id and epoch with which the producer goes on.
+        """Commit or abort; the reply gets the id and epoch with which the producer goes on.
 
         `new_producer_id` is used if the epochs are used up."""
         self._check_not_ending()
         if end.version >= BUMPING_VERSION:
-            return self._end_bumping(now_ms, end, new_producer_id, token)
+            return self._end_bumping(now_ms, end, new_producer_id, reply)
         self._check_producer(end.producer)
         effects = TransactionEffects()
         goes_on = self.current
@@ -367,16 +372,16 @@ class Transaction:
             self._prepare(now_ms, end.is_commit, end.version, effects)
         elif self.state is not (State.COMPLETE_COMMIT if end.is_commit else State.COMPLETE_ABORT):
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-        effects.reply(token, goes_on)
+        effects.deliver(reply, goes_on)
         return effects
 
     def _end_bumping(
-        self, now_ms: int, end: End, new_producer_id: int | None, token: Token
+        self, now_ms: int, end: End, new_producer_id: int | None, reply: Reply[Producer]
     ) -> TransactionEffects:
         effects = TransactionEffects()
         if self._is_repeated(end):
             self._check_repeated(end)
-            effects.reply(token, self.producer)
+            effects.deliver(reply, self.producer)
             return effects
         self._check_producer(end.producer)
         if self.state is not State.ONGOING and end.is_commit:
@@ -396,7 +401,7 @@ class Transaction:
         goes_on = self.producer
         if self.next_producer_id != NO_PRODUCER_ID:
             goes_on = Producer(self.next_producer_id, self.next_producer_epoch)
-        effects.reply(token, goes_on)
+        effects.deliver(reply, goes_on)
         return effects
 
     def _hand_over(self) -> None:

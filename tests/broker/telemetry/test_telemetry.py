@@ -18,6 +18,7 @@ from millstream.broker.telemetry.telemetry import Telemetry, TelemetryOptions
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
 from millstream.records.codec import Codec, compress
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
@@ -59,7 +60,9 @@ class Client:
         self.peer = Peer("127.0.0.1", 5000)
         self.peer.software_name, self.peer.software_version = "java", "4.3.0"
         services: Any = None
-        self.context = Context(services, "PLAINTEXT", 0, client_id, self.peer, 0.0)
+        self.context = Context(
+            services, "PLAINTEXT", 0, client_id, self.peer, 0.0, CallbackFailures()
+        )
         self.id = bytes(16)
         self.subscription_id = 0
 

@@ -9,11 +9,15 @@ where there is none; the producer then tries again.
 
 from __future__ import annotations
 
-from millstream.broker.answer import Answer, ask
+from collections.abc import Coroutine
+from typing import Any
+
 from millstream.broker.context import Context
+from millstream.broker.reply import ask
 from millstream.coordination.effects import Producer
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -25,7 +29,9 @@ _FENCED_SINCE = 2
 _VERSION = 0
 
 
-def handle(request: AddOffsetsToTxnRequest, context: Context) -> Answer:
+def handle(
+    request: AddOffsetsToTxnRequest, context: Context
+) -> Reply[None] | Coroutine[Any, Any, AddOffsetsToTxnResponse]:
     services = context.services
     try:
         index = services.groups.shards.index_of(request.group_id)
@@ -34,8 +40,10 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> Answer:
     partition = TopicPartition(OFFSETS_TOPIC, index)
     producer = Producer(request.producer_id, request.producer_epoch)
     return ask(
-        lambda ticket: services.transactions.add_partitions(
-            request.transactional_id, producer, [partition], _VERSION, ticket
+        ReplyKind.ADD_OFFSETS_TO_TXN,
+        context,
+        lambda reply: services.transactions.add_partitions(
+            request.transactional_id, producer, [partition], _VERSION, reply
         ),
         lambda code: _refusal(code, context),
         lambda _: AddOffsetsToTxnResponse(),

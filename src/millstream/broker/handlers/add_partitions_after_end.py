@@ -6,11 +6,12 @@ later requests of the same connection wait behind it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from millstream.broker.answer import Answer, Gathering
 from millstream.broker.context import Context
 from millstream.broker.handlers.add_partitions_to_txn import BATCHED_SINCE, add_to_transaction
+from millstream.broker.reply import Gathering
+from millstream.model.reply import Reply, ReplyKind
 from millstream.transactions.end_wait import EndWait
 from millstream.wire.messages.add_partitions_after_end import (
     AddPartitionsAfterEndRequest,
@@ -21,9 +22,9 @@ from millstream.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRes
 _WAIT_S_MAX: Final = 0.02
 
 
-def handle(request: AddPartitionsAfterEndRequest, context: Context) -> Answer:
+def handle(request: AddPartitionsAfterEndRequest, context: Context) -> Reply[Any]:
     response = AddPartitionsAfterEndResponse()
-    gathering = Gathering(response)
+    gathering = Gathering(ReplyKind.ADD_PARTITIONS_AFTER_END, context, response)
     end_wait = EndWait(context.services.transactions, min(request.wait_ms / 1000, _WAIT_S_MAX))
     for transaction in request.transactions:
         row = AddPartitionsToTxnResponse.Transaction(transactional_id=transaction.transactional_id)

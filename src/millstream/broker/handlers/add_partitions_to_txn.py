@@ -9,12 +9,14 @@ Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_F
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from millstream.broker.answer import Answer, Gathering
 from millstream.broker.context import Context
+from millstream.broker.reply import Gathering
 from millstream.broker.topic import is_internal
 from millstream.coordination.effects import Producer
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.end_wait import EndWait
 from millstream.transactions.state import BUMPING_VERSION
@@ -31,9 +33,9 @@ BATCHED_SINCE = 4
 _FENCED_SINCE = 2
 
 
-def handle(request: AddPartitionsToTxnRequest, context: Context) -> Answer:
+def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
     response = AddPartitionsToTxnResponse()
-    gathering = Gathering(response)
+    gathering = Gathering(ReplyKind.ADD_PARTITIONS_TO_TXN, context, response)
     if context.version < BATCHED_SINCE:
         only = _Transaction(
             transactional_id=request.v3_and_below_transactional_id,
@@ -72,7 +74,7 @@ def add_to_transaction(
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         _fill(rows, transaction.topics, codes)
         return
-    ticket = gathering.ticket(
+    reply = gathering.part(
         lambda codes: _fill(
             rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE)
         ),
@@ -83,19 +85,19 @@ def add_to_transaction(
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     transactions, transactional_id = context.services.transactions, transaction.transactional_id
     if transaction.verify_only:
-        transactions.verify_partitions(transactional_id, producer, partitions, ticket)
+        transactions.verify_partitions(transactional_id, producer, partitions, reply)
         return
 
     def add() -> None:
         transaction_version = BUMPING_VERSION if version >= BATCHED_SINCE else 0
         transactions.add_partitions(
-            transactional_id, producer, partitions, transaction_version, ticket
+            transactional_id, producer, partitions, transaction_version, reply
         )
 
     if end_wait is None:
         add()
     else:
-        end_wait.add(transactional_id, add)
+        end_wait.add(transactional_id, reply, add)
 
 
 def _refused(partitions: Sequence[TopicPartition], version: int, context: Context) -> _Codes:

@@ -9,21 +9,27 @@ at level 0.
 from __future__ import annotations
 
 from millstream.broker import feature
-from millstream.broker.answer import Answer, ask, caller_of
 from millstream.broker.context import Context
+from millstream.broker.reply import ask, caller_of
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
 
-def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Answer:
+def handle(
+    request: ConsumerGroupHeartbeatRequest, context: Context
+) -> ConsumerGroupHeartbeatResponse | Reply[ConsumerGroupHeartbeatResponse]:
     if not feature.is_consumer_protocol_on(context.services):
         return _refuse(ErrorCode.UNSUPPORTED_VERSION)
     groups = context.services.groups
     return ask(
-        lambda ticket: groups.consumer_heartbeat(request, caller_of(context), ticket), _refuse
+        ReplyKind.CONSUMER_GROUP_HEARTBEAT,
+        context,
+        lambda reply: groups.consumer_heartbeat(request, caller_of(context), reply),
+        _refuse,
     )
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from millstream.broker.answer import Answer, Gathering
 from millstream.broker.context import Context
+from millstream.broker.reply import Gathering
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 _Row = DeleteGroupsResponse.Result
 
 
-def handle(request: DeleteGroupsRequest, context: Context) -> Answer:
+def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
     response = DeleteGroupsResponse()
-    gathering = Gathering(response)
+    gathering = Gathering(ReplyKind.DELETE_GROUPS, context, response)
     for group_id in dict.fromkeys(request.groups_names):
         row = _Row(group_id=group_id)
         response.results.append(row)
-        ticket = gathering.ticket(lambda _: None, partial(_refuse, row))
-        context.services.groups.delete_group(group_id, ticket)
+        reply = gathering.part(None, partial(_refuse, row))
+        context.services.groups.delete_group(group_id, reply)
     return gathering.finish()
 
 

@@ -1,7 +1,7 @@
 """EndTxn: versions 0 to 5.
 
-Commits or aborts. The answer leaves once the decision is committed to the coordinator's log; the
-markers follow. From version 5 on the epoch is raised, and the answer tells the producer's id and
+Commits or aborts. The response leaves once the decision is committed to the coordinator's log; the
+markers follow. From version 5 on the epoch is raised, and the response tells the producer's id and
 epoch from then on. Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and
 PRODUCER_FENCED from 2 on.
 """
@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from millstream.broker.answer import Answer, ask, wait_for
 from millstream.broker.context import Context
+from millstream.broker.reply import ask, wait_for
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.transactions.state import BUMPING_VERSION, End
 from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -24,7 +25,7 @@ _BUMPING_SINCE = 5
 
 def handle(
     request: EndTxnRequest, context: Context
-) -> Answer | Coroutine[Any, Any, EndTxnResponse]:
+) -> EndTxnResponse | Reply[Producer] | Coroutine[Any, Any, EndTxnResponse]:
     transactions = context.services.transactions
     is_bumping = context.version >= _BUMPING_SINCE
     end = End(
@@ -40,7 +41,9 @@ def handle(
     except BrokerError as error:
         return _refusal(error.code, context)
     return ask(
-        lambda ticket: transactions.end(request.transactional_id, end, None, ticket),
+        ReplyKind.END_TXN,
+        context,
+        lambda reply: transactions.end(request.transactional_id, end, None, reply),
         lambda code: _refusal(code, context),
         _response,
     )
@@ -50,14 +53,16 @@ async def _end_with_new_id(transactional_id: str, end: End, context: Context) ->
     """The epochs of the producer's id are used up: it goes on with another id."""
     try:
         producer_id = await context.services.producer_ids.next()
-        reply = await wait_for(
-            lambda ticket: context.services.transactions.end(
-                transactional_id, end, producer_id, ticket
-            )
+        producer = await wait_for(
+            ReplyKind.END_TXN,
+            context,
+            lambda reply: context.services.transactions.end(
+                transactional_id, end, producer_id, reply
+            ),
         )
     except BrokerError as error:
         return _refusal(error.code, context)
-    return _response(reply)
+    return _response(producer)
 
 
 def _response(producer: Producer) -> EndTxnResponse:

@@ -22,7 +22,6 @@ from struct import Struct
 from typing import cast
 
 from millstream.broker.context import Context
-from millstream.broker.deferred import Deferred
 from millstream.broker.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -33,6 +32,7 @@ from millstream.broker.fetch_session import (
 from millstream.broker.handlers import replica_fetch
 from millstream.log.reader import UNKNOWN, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.replication.partition import Partition
 from millstream.replication.read_replica import nearest_replica
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -55,7 +55,7 @@ _BATCH_HEADER_BYTES = 61
 _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
 
 
-def handle(request: FetchRequest, context: Context) -> FetchResponse | Deferred:
+def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[FetchResponse]:
     if request.replica_state is not None and request.replica_state.replica_id >= 0:
         return replica_fetch.handle(request, context)
     try:
@@ -111,13 +111,13 @@ class _Fetch:
     __slots__ = (
         "_collected",
         "_context",
-        "_deferred",
         "_is_incremental",
         "_max_bytes",
         "_min_bytes",
         "_rack",
         "_read_committed",
         "_reads_followers",
+        "_reply",
         "_session",
         "_timer",
         "_wanted",
@@ -147,7 +147,8 @@ class _Fetch:
         self._rack = request.rack_id if self._reads_followers else ""
         self._collected: list[tuple[Wanted, _Row]] = []
         self._watched: list[Partition] = []
-        self._deferred: Deferred | None = None
+        #: While the request waits.
+        self._reply: Reply[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def collect(self) -> bool:
@@ -197,6 +198,11 @@ class _Fetch:
         except BrokerError as error:
             self._describe_failure(row, error, partition)
             return row
+        except OSError as error:
+            # Of the files beside the batches: epochs, producers, transactions.
+            assert partition is not None
+            self._describe_failure(row, partition.log.read_failed(error), partition)
+            return row
         if len(found):
             row.records = found
         if self._read_committed:
@@ -231,40 +237,54 @@ class _Fetch:
                 leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
             )
 
-    def wait(self, wait_ms: int) -> Deferred:
-        """Answer when enough is there, or with what is there after `wait_ms`."""
-        self._deferred = Deferred()
-        self._deferred.on_cancel = self._let_go
+    def wait(self, wait_ms: int) -> Reply[FetchResponse]:
+        """Respond when enough is there, or with what is there after `wait_ms`."""
+        reply = self._reply = Reply(ReplyKind.FETCH, self._context.receiver, self._refuse)
+        reply.on_end = self._let_go
         for entry in self._wanted:
             partition = self._partition(entry)
             if partition is not None:
                 partition.watch(self)
                 self._watched.append(partition)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._expire)
-        return self._deferred
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(wait_ms / 1000, reply.run, self._expire)
+        return reply
 
     def more_readable(self) -> None:
-        if self._deferred is not None and self.collect():
-            self._answer()
+        if self._reply is not None and self.collect():
+            self._reply.deliver(self.response())
+
+    def failed(self, error: Exception) -> None:
+        if self._reply is not None:
+            self._reply.crash(error)
 
     def _expire(self) -> None:
-        if self._deferred is not None:
+        if self._reply is not None:
             self.collect()
-            self._answer()
-
-    def _answer(self) -> None:
-        deferred, self._deferred = self._deferred, None
-        self._let_go()
-        if deferred is not None:
-            deferred.complete(self.response())
+            self._reply.deliver(self.response())
 
     def _let_go(self) -> None:
-        self._deferred = None
-        if self._timer is not None:
-            self._timer.cancel()
-        for partition in self._watched:
+        """Drop what was collected as well: a partition may call this watcher once more."""
+        self._reply = None
+        self._collected = []
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        watched, self._watched = self._watched, []
+        for partition in watched:
             partition.unwatch(self)
-        self._watched = []
+
+    def _refuse(self, code: ErrorCode) -> FetchResponse:
+        """The response with the same error for every partition, which all versions have."""
+        session_id = NO_SESSION if self._session is None else self._session.session_id
+        response = FetchResponse(session_id=session_id)
+        for entry in self._wanted:
+            topic = FetchResponse.Topic(topic=entry.topic, topic_id=entry.topic_id)
+            row = _Row(partition_index=entry.partition, error_code=code, records=b"")
+            row.high_watermark = row.last_stable_offset = -1
+            topic.partitions.append(row)
+            response.responses.append(topic)
+        return response
 
     def response(self) -> FetchResponse:
         """The collected rows by topic; in an incremental session only those with news."""
@@ -296,7 +316,8 @@ class _Fetch:
         found = cast("LogSlice", row.records)
         try:
             if len(found) >= _SENT_FROM_FILE_BYTES_MIN and found.end_offset != UNKNOWN:
-                row.records = found.held()
+                # Stays a range of its file, which the session holds open until it was sent.
+                found.open()
                 count, end_offset = found.end_offset - entry.offset, found.end_offset
             else:
                 row.records = data = found.read()

@@ -11,7 +11,7 @@ PRODUCER_FENCED from 4 on.
 
 From version 6 on a producer may ask for transactions without a timeout
 (TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the broker is told not to allow them), and may keep an
-open transaction in order to end it; the answer then says who wrote it.
+open transaction in order to end it; the response then says who wrote it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from millstream.broker.answer import Answer, ask, wait_for
 from millstream.broker.context import Context
+from millstream.broker.reply import ask, wait_for
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.transactions.coordinator import Terms
-from millstream.transactions.state import Kept
+from millstream.transactions.state import InitResult, Kept
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
@@ -34,7 +34,7 @@ _NONE = -1
 
 def handle(
     request: InitProducerIdRequest, context: Context
-) -> Answer | Coroutine[Any, Any, InitProducerIdResponse]:
+) -> InitProducerIdResponse | Reply[InitResult] | Coroutine[Any, Any, InitProducerIdResponse]:
     if request.transactional_id is None:
         return _give_id(context)
     try:
@@ -46,9 +46,11 @@ def handle(
     except BrokerError as error:
         return _refusal(error.code, context)
     return ask(
-        lambda ticket: _begin(request, expected, None, context, ticket),
+        ReplyKind.INIT_PRODUCER_ID,
+        context,
+        lambda reply: _begin(request, expected, None, context, reply),
         lambda code: _refusal(code, context),
-        lambda reply: _response(reply, context),
+        lambda result: _response(result, context),
     )
 
 
@@ -65,12 +67,14 @@ async def _begin_with_new_id(
 ) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
-        reply = await wait_for(
-            lambda ticket: _begin(request, expected, producer_id, context, ticket)
+        result = await wait_for(
+            ReplyKind.INIT_PRODUCER_ID,
+            context,
+            lambda reply: _begin(request, expected, producer_id, context, reply),
         )
     except BrokerError as error:
         return _refusal(error.code, context)
-    return _response(reply, context)
+    return _response(result, context)
 
 
 def _begin(
@@ -78,14 +82,14 @@ def _begin(
     expected: Producer | None,
     new_producer_id: int | None,
     context: Context,
-    ticket: Ticket,
+    reply: Reply[InitResult],
 ) -> None:
     context.services.transactions.init_producer(
         request.transactional_id or "",
         Terms(request.transaction_timeout_ms, request.enable_2pc, request.keep_prepared_txn),
         expected,
         new_producer_id,
-        ticket,
+        reply,
     )
 
 
@@ -97,15 +101,15 @@ def _expected(request: InitProducerIdRequest) -> Producer | None:
     return Producer(request.producer_id, request.producer_epoch) if has_id else None
 
 
-def _response(reply: Producer | Kept | ErrorCode, context: Context) -> InitProducerIdResponse:
-    if isinstance(reply, ErrorCode):
-        return _refusal(reply, context)
-    if isinstance(reply, Kept):
-        response = _response(reply.holder, context)
-        if reply.writer is not None:
-            response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch = reply.writer
+def _response(result: InitResult, context: Context) -> InitProducerIdResponse:
+    if isinstance(result, ErrorCode):
+        return _refusal(result, context)
+    if isinstance(result, Kept):
+        response = _response(result.holder, context)
+        if result.writer is not None:
+            response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch = result.writer
         return response
-    return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.epoch)
+    return InitProducerIdResponse(producer_id=result.producer_id, producer_epoch=result.epoch)
 
 
 def _refusal(code: ErrorCode, context: Context) -> InitProducerIdResponse:

@@ -1,21 +1,23 @@
 """JoinGroup: versions 0 to 9.
 
-Answered when the group's next generation is complete, or at once where there is nothing to wait
-for. From version 4 a new member is given an id first (MEMBER_ID_REQUIRED), from version 5 members
-may be static, and from version 9 a static leader that comes back is told to skip the assignment.
+The response leaves when the group's next generation is complete, or at once where there is nothing
+to wait for. From version 4 a new member is given an id first (MEMBER_ID_REQUIRED), from version 5
+members may be static, and from version 9 a static leader that comes back is told to skip the
+assignment.
 """
 
 from __future__ import annotations
 
-from millstream.broker.answer import Answer, ask, caller_of
 from millstream.broker.context import Context
+from millstream.broker.reply import ask, caller_of
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 _PROTOCOL_NAME_NULLABLE_SINCE = 7
 
 
-def handle(request: JoinGroupRequest, context: Context) -> Answer:
+def handle(request: JoinGroupRequest, context: Context) -> Reply[JoinGroupResponse]:
     version = context.version
 
     def respond(response: JoinGroupResponse) -> JoinGroupResponse:
@@ -27,7 +29,9 @@ def handle(request: JoinGroupRequest, context: Context) -> Answer:
         return respond(JoinGroupResponse(error_code=code, member_id=request.member_id))
 
     return ask(
-        lambda ticket: context.services.groups.join(request, caller_of(context), ticket),
+        ReplyKind.JOIN_GROUP,
+        context,
+        lambda reply: context.services.groups.join(request, caller_of(context), reply),
         refuse,
         respond,
     )

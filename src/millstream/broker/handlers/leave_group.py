@@ -1,25 +1,31 @@
 """LeaveGroup: versions 0 to 5.
 
 From version 3 any number of members leave at once, each with a result of its own, and static ones
-may be named by their instance id alone. Before that one leaves, and its result is the answer's.
+may be named by their instance id alone. Before that one leaves, and its result is the response's.
 """
 
 from __future__ import annotations
 
-from millstream.broker.answer import Answer, ask
 from millstream.broker.context import Context
+from millstream.broker.reply import ask
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 _BATCHED_SINCE = 3
 
 
-def handle(request: LeaveGroupRequest, context: Context) -> Answer:
-    groups = context.services.groups
-    if context.version >= _BATCHED_SINCE:
-        return ask(lambda ticket: groups.leave(request.group_id, request.members, ticket), _refuse)
+def handle(request: LeaveGroupRequest, context: Context) -> Reply[LeaveGroupResponse]:
+    is_batched = context.version >= _BATCHED_SINCE
     only = [LeaveGroupRequest.Member(member_id=request.member_id)]
-    return ask(lambda ticket: groups.leave(request.group_id, only, ticket), _refuse, _flatten)
+    members = request.members if is_batched else only
+    return ask(
+        ReplyKind.LEAVE_GROUP,
+        context,
+        lambda reply: context.services.groups.leave(request.group_id, members, reply),
+        _refuse,
+        None if is_batched else _flatten,
+    )
 
 
 def _refuse(code: ErrorCode) -> LeaveGroupResponse:

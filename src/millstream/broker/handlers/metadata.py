@@ -37,14 +37,14 @@ def handle(
     if wanted is None or (context.version == 0 and not wanted):
         if len(topics) > _TOPICS_AT_ONCE:
             return _describe_many(topics.values(), context)
-        return _respond(context, [_describe(topic, context) for topic in topics.values()])
+        return respond(context, [_describe(topic, context) for topic in topics.values()])
     # Once each: a small request must not be able to ask for an endless answer.
     wanted = list({(each.name, each.topic_id): each for each in wanted}.values())
     if _may_create(request, context):
         missing = [each.name for each in wanted if each.name and each.name not in topics]
         if missing:
             return _create_then_describe(wanted, missing, context)
-    return _respond(context, [_find(each, context) for each in wanted])
+    return respond(context, [_find(each, context) for each in wanted])
 
 
 def _may_create(request: MetadataRequest, context: Context) -> bool:
@@ -62,7 +62,7 @@ async def _create_then_describe(
         if error is not None and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             row.error_code = error.code
         rows.append(row)
-    return _respond(context, rows)
+    return respond(context, rows)
 
 
 async def _describe_many(topics: Iterable[TopicRecord], context: Context) -> MetadataResponse:
@@ -71,10 +71,11 @@ async def _describe_many(topics: Iterable[TopicRecord], context: Context) -> Met
         rows.append(_describe(topic, context))
         if len(rows) % _TOPICS_AT_ONCE == 0:
             await asyncio.sleep(0)
-    return _respond(context, rows)
+    return respond(context, rows)
 
 
-def _respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
+def respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
+    """Return the response with these topics, and the brokers that the client can reach."""
     services = context.services
     brokers = []
     for broker in services.brokers:

@@ -7,20 +7,21 @@ by id. Up to version 4 a client may say for how long an offset is to be kept.
 
 from __future__ import annotations
 
-from millstream.broker.answer import Answer, ask
 from millstream.broker.context import Context
+from millstream.broker.reply import ask
 from millstream.groups.coordinator import Commit
 from millstream.groups.offset import CommittedOffset
 from millstream.groups.record import NO_EXPIRY
 from millstream.metadata.record import TopicRecord
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 _Row = OffsetCommitResponse.Topic.Partition
 _TOPIC_IDS_SINCE = 10
 
 
-def handle(request: OffsetCommitRequest, context: Context) -> Answer:
+def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
     response = OffsetCommitResponse()
     accepted: list[_Row] = []
     offsets: list[tuple[str, int, CommittedOffset]] = []
@@ -53,7 +54,11 @@ def handle(request: OffsetCommitRequest, context: Context) -> Answer:
         return response
 
     return ask(
-        lambda ticket: context.services.groups.commit(commit, ticket), refuse, lambda _: response
+        ReplyKind.OFFSET_COMMIT,
+        context,
+        lambda reply: context.services.groups.commit(commit, reply),
+        refuse,
+        lambda _: response,
     )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from millstream.broker.answer import Answer, ask
 from millstream.broker.context import Context
+from millstream.broker.reply import ask
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 _Row = OffsetDeleteResponse.Topic.Partition
 
 
-def handle(request: OffsetDeleteRequest, context: Context) -> Answer:
+def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCode]]:
     image = context.services.catalog.image
     response = OffsetDeleteResponse()
     places: list[tuple[str, int]] = []
@@ -33,7 +34,9 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Answer:
         return response
 
     return ask(
-        lambda ticket: context.services.groups.delete_offsets(request.group_id, places, ticket),
+        ReplyKind.OFFSET_DELETE,
+        context,
+        lambda reply: context.services.groups.delete_offsets(request.group_id, places, reply),
         _refuse,
         respond,
     )

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from millstream.broker.answer import Answer, Gathering
 from millstream.broker.context import Context
+from millstream.broker.reply import Gathering
 from millstream.groups.offset import GroupOffsets
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicId
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -26,11 +27,11 @@ _ERROR_FIELD_SINCE = 2
 _NO_OFFSET = -1
 
 
-def handle(request: OffsetFetchRequest, context: Context) -> Answer:
+def handle(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
     if context.version < _BATCHED_SINCE:
         return _handle_one(request, context)
     response = OffsetFetchResponse()
-    gathering = Gathering(response)
+    gathering = Gathering(ReplyKind.OFFSET_FETCH, context, response)
     for wanted in request.groups:
         row = _Group(group_id=wanted.group_id)
         response.groups.append(row)
@@ -38,7 +39,7 @@ def handle(request: OffsetFetchRequest, context: Context) -> Answer:
     return gathering.finish()
 
 
-def _handle_one(request: OffsetFetchRequest, context: Context) -> Answer:
+def _handle_one(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
     """As the newer versions do for one group, then put into the older form."""
     topics = None
     if request.topics is not None:
@@ -51,7 +52,7 @@ def _handle_one(request: OffsetFetchRequest, context: Context) -> Answer:
     wanted = OffsetFetchRequest.Group(group_id=request.group_id, topics=topics)
     row = _Group(group_id=request.group_id)
     response = OffsetFetchResponse()
-    gathering = Gathering(response)
+    gathering = Gathering(ReplyKind.OFFSET_FETCH, context, response)
     _fetch(
         wanted,
         row,
@@ -80,17 +81,17 @@ def _fetch(
         row.error_code, row.topics = code, []
         after()
 
-    ticket = gathering.ticket(deliver, refuse)
+    reply = gathering.part(deliver, refuse)
     groups = context.services.groups
     try:
         offsets = groups.offsets(wanted.group_id, wanted.member_id, wanted.member_epoch)
     except BrokerError as error:
-        ticket.fail(error.code)
+        reply.fail(error.code)
         return
     row.topics = _topics(wanted.topics, offsets, context)
     if require_stable and offsets.has_pending:
         _mark_unstable(row.topics, offsets, context)
-    groups.answer(wanted.group_id, ticket, row)
+    groups.respond(wanted.group_id, reply, row)
 
 
 def _mark_unstable(topics: list[_Group.Topic], offsets: GroupOffsets, context: Context) -> None:

@@ -1,9 +1,9 @@
 """Produce: versions 3 to 13.
 
-Each partition's batch is checked, stamped in the request's own buffer and appended; the answer
-leaves when every partition has what `acks` asks for: 0 nothing (there is no answer, and a failure
-closes the connection), 1 this broker, -1 every in-sync replica. A duplicate of an idempotent
-producer's recent batch is answered with its first offset. Topics are named up to version 12 and
+Each partition's batch is checked, stamped in the request's own buffer and appended; the response
+leaves when every partition has what `acks` asks for: 0 nothing (there is no response, and a failure
+closes the connection), 1 this broker, -1 every in-sync replica. The response to a duplicate of an
+idempotent producer's recent batch has its first offset. Topics are named up to version 12 and
 have ids from 13.
 
 Batches of a transaction are appended once its coordinator has admitted them (`broker.admission`):
@@ -20,26 +20,24 @@ internal topics are refused.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from millstream.broker.admission import UNDECIDED, Admission, is_verified
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.deferred import Deferred
 from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.broker.transaction_queue import QueueKey
 from millstream.coordination.effects import Producer
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
 from millstream.records.codec import Codec
 from millstream.records.recompression import recompress
 from millstream.records.validation import RecordsRejected
 from millstream.replication.partition import Partition
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
-
-_log = logging.getLogger(__name__)
 
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -57,7 +55,9 @@ _INTERNAL_CLIENT_ID = "__admin_client"
 _Row = ProduceResponse.Topic.Partition
 
 
-def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Deferred | None:
+def handle(
+    request: ProduceRequest, context: Context
+) -> ProduceResponse | Reply[ProduceResponse] | None:
     acks = request.acks
     if acks not in (-1, 0, 1):
         return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
@@ -67,12 +67,16 @@ def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Defer
 
 
 def _append_all(
-    request: ProduceRequest, admission: Admission | None, context: Context
-) -> ProduceResponse | Deferred | None:
+    request: ProduceRequest,
+    admission: Admission | None,
+    context: Context,
+    reply: Reply[ProduceResponse] | None = None,
+) -> ProduceResponse | Reply[ProduceResponse] | None:
+    """Append the batches; `reply` is that of a request which has waited already."""
     acks = request.acks
     response = ProduceResponse()
     appended: list[_Appended] = []
-    has_failed = False
+    failure = ""
     for topic in request.topic_data:
         name: str | None = topic.name
         if not name:
@@ -86,7 +90,7 @@ def _append_all(
                     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
                 appended.append(_append(name, data.records, row, acks, admission, context))
             except BrokerError as error:
-                has_failed = True
+                failure = failure or f"{name}-{data.index}: {error.code.name} {error.message or ''}"
                 _describe_failure(row, error, name, context)
         response.responses.append(
             ProduceResponse.Topic(
@@ -94,14 +98,15 @@ def _append_all(
             )
         )
     if acks == ACKS_NONE:
-        if has_failed:
-            # The only way to tell a producer that expects no answer.
-            raise CloseConnectionError("acks=0 failed")
+        if failure:
+            # The only way to tell a producer that expects no response.
+            raise CloseConnectionError(f"acks=0 and {failure}")
         return None
-    waiting = _unacknowledged(appended, context, acks_all=acks == ACKS_ALL)
+    elapsed_s = context.services.clock.monotonic() - context.received_at
+    waiting = _unacknowledged(appended, elapsed_s, acks_all=acks == ACKS_ALL)
     if not waiting:
         return response
-    return _Wait(response, waiting, request, context).deferred
+    return _Wait(response, waiting, request, context, reply).reply
 
 
 class _Appended:
@@ -116,11 +121,10 @@ class _Appended:
 
 
 def _unacknowledged(
-    appended: list[_Appended], context: Context, *, acks_all: bool
+    appended: list[_Appended], elapsed_s: float, *, acks_all: bool
 ) -> list[_Appended]:
-    """Those that have to wait; the time of the others is noted."""
+    """Return the batches that have to wait; the others are acknowledged after `elapsed_s`."""
     waiting: list[_Appended] = []
-    elapsed_s = context.services.clock.monotonic() - context.received_at
     for entry in appended:
         if entry.partition.is_acknowledged(entry.end_offset, acks_all=acks_all):
             entry.partition.ack_latency.observe(elapsed_s)
@@ -130,9 +134,9 @@ def _unacknowledged(
 
 
 class _Wait:
-    """Completes the answer when all awaited batches are acknowledged, or at the timeout."""
+    """Responds when all awaited batches are acknowledged, or at the timeout."""
 
-    __slots__ = ("_acks_all", "_awaited", "_context", "_response", "_timer", "deferred")
+    __slots__ = ("_acks_all", "_awaited", "_clock", "_received_at", "_response", "_timer", "reply")
 
     def __init__(
         self,
@@ -140,24 +144,36 @@ class _Wait:
         awaited: list[_Appended],
         request: ProduceRequest,
         context: Context,
+        reply: Reply[ProduceResponse] | None,
     ) -> None:
-        self._response = response
-        self._context = context
+        self._response: ProduceResponse | None = response
+        self._clock = context.services.clock
+        self._received_at = context.received_at
         self._acks_all = request.acks == ACKS_ALL
+        #: Empty once the reply has ended.
         self._awaited = awaited
-        self.deferred = Deferred()
-        self.deferred.on_cancel = self._forget
+        refuse = partial(_refuse_awaited, response, awaited)
+        if reply is None:
+            reply = Reply(ReplyKind.PRODUCE, context.receiver, refuse)
+        else:
+            reply.refuse_by(refuse)
+        reply.on_end = self._forget
+        self.reply: Reply[ProduceResponse] = reply
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
+        timeout_s = max(request.timeout_ms, 0) / 1000
+        self._timer: asyncio.TimerHandle | None = loop.call_later(
+            timeout_s, reply.run, self._time_out
+        )
         for entry in awaited:
             entry.partition.when_acknowledged(
-                entry.end_offset, self._check, acks_all=self._acks_all
+                entry.end_offset, self._check, reply, acks_all=self._acks_all
             )
 
     def _check(self) -> None:
         if not self._awaited:
             return
-        still = _unacknowledged(self._awaited, self._context, acks_all=self._acks_all)
+        elapsed_s = self._clock.monotonic() - self._received_at
+        still = _unacknowledged(self._awaited, elapsed_s, acks_all=self._acks_all)
         for entry in still:
             if not entry.partition.is_leader:
                 entry.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -168,19 +184,38 @@ class _Wait:
             entry.row.base_offset = -1
         self._awaited = [entry for entry in still if not entry.row.error_code]
         if not self._awaited:
-            self._timer.cancel()
-            self.deferred.complete(self._response)
+            self._respond()
 
     def _time_out(self) -> None:
-        for entry in self._awaited:
-            entry.row.error_code = ErrorCode.REQUEST_TIMED_OUT
-            entry.row.base_offset = -1
-        self._awaited = []
-        self.deferred.complete(self._response)
+        _set_errors(self._awaited, ErrorCode.REQUEST_TIMED_OUT)
+        self._respond()
+
+    def _respond(self) -> None:
+        assert self._response is not None, "the reply is open"
+        self.reply.deliver(self._response)
 
     def _forget(self) -> None:
+        """Drop the response: partitions may hold on to this object until their offset is passed."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         self._awaited = []
-        self._timer.cancel()
+        self._response = None
+
+
+def _refuse_awaited(
+    response: ProduceResponse, awaited: list[_Appended], code: ErrorCode
+) -> ProduceResponse:
+    """The response in which all batches that were awaited have an error: acknowledged or not, the
+    producer is to retry them."""
+    _set_errors(awaited, code)
+    return response
+
+
+def _set_errors(entries: list[_Appended], code: ErrorCode) -> None:
+    for entry in entries:
+        entry.row.error_code = code
+        entry.row.base_offset = -1
 
 
 def _append(
@@ -281,13 +316,13 @@ def _name_records(row: _Row, error: RecordsRejected, context: Context) -> None:
 
 def _handle_transactional(
     request: ProduceRequest, transactional_id: str, context: Context
-) -> ProduceResponse | Deferred | None:
+) -> ProduceResponse | Reply[ProduceResponse] | None:
     """Append a request of a transaction: at once, or when its coordinator has admitted it and the
     producer's earlier requests were appended."""
     if request.acks == ACKS_NONE:
         raise CloseConnectionError("transactions need acknowledgements")
     services = context.services
-    admission = Admission(services.desks.of, transactional_id)
+    admission = Admission(services.desks.of, transactional_id, services.failures)
     if context.version < _ADDS_SINCE and not is_verified(context):
         admission.waive()
         return _append_all(request, admission, context)
@@ -310,7 +345,7 @@ def _handle_transactional(
         return _reject_for_room(request, context)
     if queues.may_append(key, waiting):
         return _append_all(request, admission, context)
-    return waiting.deferred
+    return waiting.reply
 
 
 def _transactional_batches(
@@ -365,10 +400,9 @@ class _TransactionalProduce:
     __slots__ = (
         "_admission",
         "_context",
-        "_is_dropped",
         "_producer",
         "_request",
-        "deferred",
+        "reply",
         "size",
     )
 
@@ -379,8 +413,9 @@ class _TransactionalProduce:
         self._producer = producer
         self._admission = admission
         self._context = context
-        self._is_dropped = False
-        self.deferred = Deferred()
+        self.reply: Reply[ProduceResponse] = Reply(
+            ReplyKind.TRANSACTIONAL_PRODUCE, context.receiver, self._refuse
+        )
         rows = (data for topic in request.topic_data for data in topic.partition_data)
         self.size = sum(len(data.records or b"") for data in rows)
 
@@ -392,9 +427,10 @@ class _TransactionalProduce:
                 return
             adds = self._context.version >= _ADDS_SINCE
             self._admission.ask(self._producer, partitions, decided, adds=adds)
-        except Exception:  # noqa: BLE001  # logged
+        except Exception as error:  # noqa: BLE001  # logged and counted
             # The producer's later requests must not wait for this one for ever.
-            _log.exception("asking the coordinator of producer %s failed", self._producer)
+            failures = self._context.services.failures
+            failures.note(ReplyKind.TRANSACTIONAL_PRODUCE, error, self._producer)
             self._admission.reject_all(ErrorCode.UNKNOWN_SERVER_ERROR)
             decided()
 
@@ -403,27 +439,19 @@ class _TransactionalProduce:
             for data in topic.partition_data:
                 if data.records is not None:
                     data.records = bytearray(data.records)
-
-        def drop() -> None:
-            self._is_dropped = True
-            leave()
-
-        self.deferred.on_cancel = drop
+        self.reply.on_end = leave
 
     def finish(self) -> None:
-        if self._is_dropped:
-            return
-        deferred = self.deferred
-        try:
-            outcome = _append_all(self._request, self._admission, self._context)
-        except Exception:  # noqa: BLE001  # logged
-            _log.exception("appending batches of producer %s failed", self._producer)
-            outcome = refuse_all(self._request, ErrorCode.UNKNOWN_SERVER_ERROR, "see the log")
-        if isinstance(outcome, Deferred):
-            deferred.on_cancel = outcome.cancel
-            outcome.then(lambda: deferred.complete(outcome.response))
-        else:
-            deferred.complete(outcome)
+        self.reply.run(self._append)
+
+    def _append(self) -> None:
+        reply = self.reply
+        outcome = _append_all(self._request, self._admission, self._context, reply)
+        if isinstance(outcome, ProduceResponse):
+            reply.deliver(outcome)
+
+    def _refuse(self, code: ErrorCode) -> ProduceResponse | None:
+        return refuse_all(self._request, code, "see the broker's log")
 
 
 def _producer_code(code: ErrorCode, version: int) -> ErrorCode:
@@ -439,9 +467,9 @@ def _producer_code(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:
-    """The answer that appends nothing and gives every partition the same reason."""
+    """The response that appends nothing and gives every partition the same reason."""
     if request.acks == ACKS_NONE:
-        raise CloseConnectionError("acks=0 failed")
+        raise CloseConnectionError(f"acks=0 and {code.name}: {message}")
     return ProduceResponse(
         responses=[
             ProduceResponse.Topic(

@@ -8,13 +8,13 @@ from the one before, so a follower that speaks them is served like a consumer an
 from __future__ import annotations
 
 from millstream.broker.context import Context
-from millstream.broker.deferred import Deferred
-from millstream.model.error import BrokerError
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.replication.follower_session import Limits
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 
-def handle(request: FetchRequest, context: Context) -> FetchResponse | Deferred:
+def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[FetchResponse]:
     services = context.services
     try:
         session = services.exchange.sessions.receive(request, context.client_id or "")
@@ -29,7 +29,11 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Deferred:
     response = session.collect(limits, is_final=request.max_wait_ms <= 0)
     if response is not None:
         return response
-    deferred = Deferred()
-    deferred.on_cancel = session.stop_waiting
-    session.wait(limits, deferred.complete)
-    return deferred
+    session_id = session.session_id
+
+    def refuse(code: ErrorCode) -> FetchResponse:
+        return FetchResponse(session_id=session_id, error_code=code)
+
+    reply: Reply[FetchResponse] = Reply(ReplyKind.REPLICA_FETCH, context.receiver, refuse)
+    session.wait(limits, reply)
+    return reply

@@ -9,15 +9,15 @@ producer has announced the group before (AddOffsetsToTxn), version 5 does that a
 from __future__ import annotations
 
 from millstream.broker.admission import UNDECIDED, Admission
-from millstream.broker.answer import Answer, ask
 from millstream.broker.context import Context
+from millstream.broker.reply import ask
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.groups.coordinator import Commit
 from millstream.groups.offset import CommittedOffset
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.metadata.record import TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -30,7 +30,9 @@ _ABORTABLE_SINCE = 4
 _ADDS_SINCE = 5
 
 
-def handle(request: TxnOffsetCommitRequest, context: Context) -> Answer:
+def handle(
+    request: TxnOffsetCommitRequest, context: Context
+) -> TxnOffsetCommitResponse | Reply[None]:
     response = TxnOffsetCommitResponse()
     accepted: list[_Row] = []
     offsets: list[tuple[str, int, CommittedOffset]] = []
@@ -62,31 +64,37 @@ def handle(request: TxnOffsetCommitRequest, context: Context) -> Answer:
             row.error_code = _told(code, context)
         return response
 
-    return ask(lambda ticket: _begin(request, commit, ticket, context), refuse, lambda _: response)
+    return ask(
+        ReplyKind.TXN_OFFSET_COMMIT,
+        context,
+        lambda reply: _begin(request, commit, reply, context),
+        refuse,
+        lambda _: response,
+    )
 
 
 def _begin(
-    request: TxnOffsetCommitRequest, commit: Commit, ticket: Ticket, context: Context
+    request: TxnOffsetCommitRequest, commit: Commit, reply: Reply[None], context: Context
 ) -> None:
     """Have the group's partition admitted to the transaction where that is due, then commit."""
     services = context.services
     producer = Producer(request.producer_id, request.producer_epoch)
-    admission = Admission(services.desks.of, request.transactional_id)
+    admission = Admission(services.desks.of, request.transactional_id, services.failures)
     try:
         # Nothing is added to a transaction for a group that is not served here.
         index = services.groups.shards.of(request.group_id).index
         partition = services.replicas.find(OFFSETS_TOPIC, index)
     except BrokerError as error:
-        ticket.fail(error.code)
+        reply.fail(error.code)
         return
 
     def then() -> None:
         try:
             admission.check(partition, producer)
         except BrokerError as error:
-            ticket.fail(_admission_code(error.code, context))
+            reply.fail(_admission_code(error.code, context))
             return
-        services.groups.commit(commit, ticket, producer)
+        services.groups.commit(commit, reply, producer)
 
     adds = context.version >= _ADDS_SINCE
     if partition.log.has_open_transaction(*producer):

@@ -1,22 +1,21 @@
 """WriteTxnMarkers: versions 1 and 2.
 
 Ends transactions in partitions that this broker leads: for a coordinator on another broker, or for
-an operator who aborts a transaction that its coordinator has lost. The answer leaves once the
-markers are committed; those that are not in time are told REQUEST_TIMED_OUT, as answers for other
+an operator who aborts a transaction that its coordinator has lost. The response leaves once the
+markers are committed; those that are not in time get REQUEST_TIMED_OUT, as responses for other
 partitions would have to wait behind this one.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from millstream.broker.answer import Answer, Gathering
 from millstream.broker.context import Context
+from millstream.broker.reply import Gathering
 from millstream.coordination.effects import Producer
-from millstream.coordination.ticket import Ticket
 from millstream.model.error import ErrorCode
+from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import Marker
 from millstream.wire.messages.write_txn_markers import (
@@ -36,10 +35,9 @@ _NOT_READY = (
 )
 
 
-def handle(request: WriteTxnMarkersRequest, context: Context) -> Answer:
+def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
     response = WriteTxnMarkersResponse()
-    gathering = Gathering(response)
-    tickets: list[Ticket] = []
+    gathering = Gathering(ReplyKind.WRITE_TXN_MARKERS, context, response)
     for wanted in request.markers:
         row = WriteTxnMarkersResponse.Marker(producer_id=wanted.producer_id)
         response.markers.append(row)
@@ -51,27 +49,15 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Answer:
             for number in topic.partition_indexes:
                 partition_row = _Topic.Partition(partition_index=number)
                 topic_row.partitions.append(partition_row)
-                ticket = _ticket(partition_row, gathering)
-                tickets.append(ticket)
+                part = gathering.part(None, partial(_refuse, partition_row))
                 context.services.markers.send(
                     marker,
                     wanted.coordinator_epoch,
                     TopicPartition(topic.name, number),
-                    ticket,
+                    part,
                 )
-    answer = gathering.finish()
-    if answer is not response:
-        asyncio.get_running_loop().call_later(_COMMIT_S_MAX, _time_out, tickets)
-    return answer
+    return gathering.finish(_COMMIT_S_MAX)
 
 
-def _time_out(tickets: Sequence[Ticket]) -> None:
-    for ticket in tickets:
-        ticket.fail(ErrorCode.REQUEST_TIMED_OUT)
-
-
-def _ticket(row: _Topic.Partition, gathering: Gathering) -> Ticket:
-    def refuse(code: ErrorCode) -> None:
-        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
-
-    return gathering.ticket(lambda _: None, refuse)
+def _refuse(row: _Topic.Partition, code: ErrorCode) -> None:
+    row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code

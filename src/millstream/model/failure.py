@@ -1,0 +1,97 @@
+"""The boundary around callbacks: a callback that raises costs nobody else anything.
+
+Whoever calls callbacks of others (waiters of a high watermark, readers of a partition, timers,
+changes of leadership) calls each of them inside of a boundary. A failure is logged with its context
+and counted by kind. If a client's request waits behind the callback, the failure goes to that
+request, which gets an error response. The remaining callbacks are called as if nothing had
+happened.
+
+`CallbackFailures` is also the `Receiver` of replies that no client waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, TypeVarTuple
+
+from millstream.model.reply import Reply
+
+_log = logging.getLogger(__name__)
+
+A = TypeVarTuple("A")
+
+
+class CallbackKind(StrEnum):
+    """Callbacks that no reply stands for, as the metrics name them."""
+
+    #: Waits for a high watermark, durable offset or low watermark.
+    OFFSET_WAITER = "offset_waiter"
+    #: Wake-ups of fetches that wait for more to read.
+    FETCH_WAKE_UP = "fetch_wake_up"
+    #: Notices to a follower's fetch session.
+    FOLLOWER_SESSION = "follower_session"
+    #: A partition changes its role, appears or disappears on this broker.
+    LEADERSHIP = "leadership"
+    #: A log was flushed.
+    FLUSH = "flush"
+    #: A coordinator's records are written.
+    JOURNAL = "journal"
+    #: Timers of groups and transactions.
+    TIMER = "timer"
+    #: A coordinator's shard opens or closes.
+    SHARD = "shard"
+    #: Waits for the end of a transaction.
+    TRANSACTION_END = "transaction_end"
+    #: Responses of other brokers.
+    LINK = "link"
+    #: The check for stalled connections, and waits for request memory.
+    CONNECTION = "connection"
+    #: Requests that run as tasks, and handlers that raise.
+    HANDLER = "handler"
+
+
+class CallbackFailures:
+    """What failed in callbacks of one broker. Event loop only."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        #: Failures by kind.
+        self.counts: Counter[str] = Counter()
+
+    def note(self, kind: str, error: Exception, about: object = "") -> None:
+        """Log and count a failure; `about` says whose it is."""
+        self.counts[kind] += 1
+        _log.error("callback %s failed: %s", kind, about, exc_info=error)
+
+    def give(
+        self, kind: str, error: Exception, reply: Reply[Any] | None, about: object = ""
+    ) -> None:
+        """Give a failure to the request that waits, or note it where none does."""
+        if reply is not None and reply.is_open:
+            reply.crash(error)
+        else:
+            self.note(kind, error, about)
+
+    def run(
+        self, kind: CallbackKind, about: object, callback: Callable[[*A], object], *arguments: *A
+    ) -> None:
+        """Call a callback inside of the boundary."""
+        try:
+            callback(*arguments)
+        except Exception as error:  # noqa: BLE001  # logged and counted
+            self.note(kind, error, about)
+
+    # as the receiver of replies that no client waits for
+
+    def receive(self, result: Any, /) -> None:
+        """Nobody waits for the result."""
+
+    def failed(self, kind: str, error: Exception, /) -> None:
+        self.note(kind, error)
+
+    def abandon(self, kind: str, error: Exception, /) -> None:
+        self.note(kind, error, "given up")

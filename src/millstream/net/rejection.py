@@ -1,0 +1,103 @@
+"""Requests and connections that are rejected: why, and who sent them.
+
+A rejected request costs its client the connection, and no response says why. So the reason goes
+into the broker's log, with the client's address and the API, and is counted by kind. The log is
+rate-limited for each kind: a client that reconnects and repeats its request for ever, or one that
+means harm, fills neither the disk nor hides what happens to others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from enum import StrEnum
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+#: Lines in the log for each kind of rejection in each period.
+LINES_MAX: Final = 5
+PERIOD_S: Final = 10.0
+#: What clients send may be long; this much of it is logged.
+_TEXT_MAX: Final = 200
+
+
+class Rejection(StrEnum):
+    """Kinds of rejections, as the metrics name them."""
+
+    #: The length of a frame is impossible, or above the limit.
+    FRAME = "frame"
+    #: The header of a request can't be parsed.
+    HEADER = "header"
+    #: This broker does not support the API.
+    API = "api"
+    #: This broker does not support the version of the API.
+    VERSION = "version"
+    #: Only Produce may be so large.
+    SIZE = "size"
+    #: The body of a request can't be parsed.
+    BODY = "body"
+    #: The handler hangs up, because the protocol has no response for what happened.
+    HANDLER = "handler"
+    #: Too many connections, of all clients or of one address.
+    CONNECTIONS = "connections"
+
+
+class RejectedRequestError(ValueError):
+    """A request that is rejected without a response."""
+
+    def __init__(
+        self, kind: Rejection, reason: str, client_id: str | None = None, api: str = ""
+    ) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.client_id = client_id
+        #: The name of the API; empty while it is not known.
+        self.api = api
+
+
+class Rejections:
+    """All rejections of one broker. Event loop only."""
+
+    __slots__ = ("_periods", "counts")
+
+    def __init__(self) -> None:
+        self.counts: Counter[Rejection] = Counter()
+        self._periods: dict[Rejection, _Period] = {}
+
+    def note(self, error: RejectedRequestError, address: str, now: float) -> None:
+        """Count a rejection, and log it unless too many of its kind were logged lately. `now` is
+        monotonic time."""
+        self.counts[error.kind] += 1
+        period = self._periods.get(error.kind)
+        if period is None or now - period.began_at >= PERIOD_S:
+            skipped = 0 if period is None else period.skipped
+            period = self._periods[error.kind] = _Period(now)
+            if skipped:
+                _log.warning("%d more rejections (%s) were not logged", skipped, error.kind)
+        if period.lines == LINES_MAX:
+            period.skipped += 1
+            return
+        period.lines += 1
+        _log.warning(
+            "rejected %s from %s (client %s): %s: %s",
+            error.api or "a request",
+            address,
+            _short(repr(error.client_id)),
+            error.kind,
+            _short(error.reason),
+        )
+
+
+class _Period:
+    __slots__ = ("began_at", "lines", "skipped")
+
+    def __init__(self, began_at: float) -> None:
+        self.began_at = began_at
+        self.lines = 0
+        self.skipped = 0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "..."
