@@ -33,6 +33,8 @@ from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, ReplyKind
 from millstream.testing.fault import Faults
 from millstream.wire.api import ApiKey
+from millstream.wire.messages.add_partitions_after_end import AddPartitionsAfterEndRequest
+from millstream.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, TxnTopic
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.fetch import FetchRequest
@@ -193,6 +195,19 @@ def add_partitions_to_txn(scene: Scene) -> int:
     return scene.producer().add("t", 0)[0]
 
 
+def add_partitions_after_end(scene: Scene) -> int:
+    producer = scene.producer()
+    transaction = AddPartitionsToTxnRequest.Transaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=[TxnTopic(name="t", partitions=[0])],
+    )
+    request = AddPartitionsAfterEndRequest(wait_ms=10, transactions=[transaction])
+    (row,) = scene.client.call(request).results_by_transaction
+    return int(row.topic_results[0].results_by_partition[0].partition_error_code)
+
+
 def add_offsets_to_txn(scene: Scene) -> int:
     return scene.producer().add_offsets(next(_names))
 
@@ -255,6 +270,7 @@ SCENARIOS: dict[ReplyKind, Scenario] = {
     ReplyKind.DELETE_GROUPS: delete_groups,
     ReplyKind.TXN_OFFSET_COMMIT: txn_offset_commit,
     ReplyKind.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
+    ReplyKind.ADD_PARTITIONS_AFTER_END: add_partitions_after_end,
     ReplyKind.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
     ReplyKind.INIT_PRODUCER_ID: init_producer_id,
     ReplyKind.END_TXN: end_txn,

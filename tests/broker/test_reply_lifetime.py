@@ -63,11 +63,17 @@ def topic(brokers: ServerSet) -> str:
     return name
 
 
+#: Left by tests that ran before in this process, which this one must not count.
+_strangers: list[object] = []
+
+
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
     gc.collect()
     gc.disable()
+    _strangers[:] = [each for each in gc.get_objects() if type(each) in KINDS]
     yield
+    _strangers.clear()
     gc.enable()
 
 
@@ -76,8 +82,11 @@ def living(brokers: ServerSet) -> Counter[str]:
 
     def look() -> Counter[str]:
         found = Counter[str]()
+        strangers = set(map(id, _strangers))
         for each in gc.get_objects():
             kind = type(each)
+            if id(each) in strangers:
+                continue
             if kind in KINDS:
                 found[kind.__name__] += 1
             elif kind is FileHandle and each.pins:
