@@ -1,4 +1,4 @@
-"""What is pinned for the broker installs without a compiler, also on Pythons newer than this one."""
+"""What is pinned for the broker installs without a compiler, also on a newer Python."""
 
 from __future__ import annotations
 
