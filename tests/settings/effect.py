@@ -40,6 +40,14 @@ GROUP_EFFECTS: dict[str, Effect] = {}
 CLIENT_METRICS_EFFECTS: dict[str, Effect] = {}
 
 
+EFFECTS = {
+    "broker": BROKER_EFFECTS,
+    "topic": TOPIC_EFFECTS,
+    "group": GROUP_EFFECTS,
+    "client metrics": CLIENT_METRICS_EFFECTS,
+}
+
+
 def _add(table: dict[str, Effect], name: str, effect: Effect) -> None:
     assert name not in table, f"{name} has an effect already"
     table[name] = effect
@@ -97,6 +105,11 @@ def runs_of(kind: str, name: str) -> Mapping[str, Given]:
             "first": Given(group_change={name: first}),
             "second": Given(group_change={name: second}),
         }
+    if kind == "client metrics":
+        return {
+            "first": Given(subscription={name: first}),
+            "second": Given(subscription={name: second}),
+        }
     if name in ONLY_AT_RUN_TIME:
         return {
             "first": Given(broker_change={name: first}),
@@ -112,5 +125,4 @@ def runs_of(kind: str, name: str) -> Mapping[str, Given]:
 
 
 def effect_of(kind: str, name: str) -> Effect:
-    tables = {"topic": TOPIC_EFFECTS, "broker": BROKER_EFFECTS, "group": GROUP_EFFECTS}
-    return tables[kind][name]
+    return EFFECTS[kind][name]

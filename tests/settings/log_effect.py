@@ -19,7 +19,7 @@ from millstream.wire.messages.delete_records import DeleteRecordsRequest
 from millstream.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
-from settings.effect import broker_effect
+from settings.effect import CLIENT_METRICS_EFFECTS, Effect, broker_effect
 from settings.topic_effect import batch_of, compacted, offsets_left, segments
 from settings.world import CLIENT_METRICS, RealWorld, World
 from sim.disk import SimFile
@@ -330,3 +330,22 @@ async def _series_of_clients(world: World) -> object:
     assert await pushed(world, 20) == 0
     text = await world.servers[1].metrics()
     return len(re.findall(r"^kafka_client_x\b.*", text, re.MULTILINE))
+
+
+# Subscriptions to metrics of clients
+
+
+async def _subscription(world: World) -> object:
+    await world.broker(http_listen="127.0.0.1:0")
+    given = {"metrics": "*", "interval.ms": "1000", **world.given.subscription}
+    assert await world.change(CLIENT_METRICS, "s", given) == 0
+    found = await world.call(GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)))
+    return found.push_interval_ms, found.requested_metrics
+
+
+for _name, _values in {
+    "interval.ms": ("1000", "2000"),
+    "match": ("client_id=client", "client_id=nobody"),
+    "metrics": ("org.apache.a", "org.apache.b"),
+}.items():
+    CLIENT_METRICS_EFFECTS[_name] = Effect(_subscription, _values)

@@ -1,28 +1,56 @@
 """Every setting has an effect, also at run time where it may be changed then.
 
-A setting that nobody has named a scenario for fails here.
+The settings are those of the tables that brokers read: a new one that nobody has named a scenario
+for fails here, and so does one that has no effect.
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from millstream.broker.config import definitions as broker_definitions
+from millstream.metadata.record import NO_LEADER
+from millstream.model.client_metrics_config import definitions as client_metrics_definitions
 from millstream.model.config import definitions as topic_definitions
 from millstream.model.group_config import definitions as group_definitions
-from settings import connection_effect, group_effect, log_effect, topic_effect  # noqa: F401 -- they add themselves
-from settings.effect import BROKER_EFFECTS, TOPIC_EFFECTS, effect_of, runs_of
+from settings import (  # noqa: F401 -- they add themselves
+    connection_effect,
+    group_effect,
+    log_effect,
+    place_effect,
+    replica_effect,
+    topic_effect,
+)
+from settings.effect import EFFECTS, effect_of, runs_of
+from settings.topic_effect import state, without_in_sync_replica
+from settings.world import BROKER, Given, World
+
+DEFINITIONS = {
+    "broker": broker_definitions,
+    "topic": topic_definitions,
+    "group": group_definitions,
+    "client metrics": client_metrics_definitions,
+}
 
 
-def check(kind: str, name: str, folder: Path) -> None:
+@pytest.mark.parametrize("kind", DEFINITIONS)
+def test_every_setting_has_a_scenario(kind: str) -> None:
+    assert set(EFFECTS[kind]) == set(DEFINITIONS[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in DEFINITIONS.items() for name in names]
+)
+def test_a_setting_has_an_effect(kind: str, name: str, tmp_path: Path) -> None:
     effect = effect_of(kind, name)
     observed = {}
     for run, given in runs_of(kind, name).items():
-        place = folder / run
-        place.mkdir()
-        observed[run] = effect.observe(given, place)
+        folder = tmp_path / run
+        folder.mkdir()
+        observed[run] = effect.observe(given, folder)
     first, second = effect.values
     assert observed["first"] != observed["second"], (
         f"{name} = {first} and {second} have the same effect: {observed['first']}"
@@ -34,20 +62,12 @@ def check(kind: str, name: str, folder: Path) -> None:
         )
 
 
-def test_every_setting_is_walked() -> None:
-    assert set(TOPIC_EFFECTS) == set(topic_definitions)
+def test_a_partition_that_is_offline_gets_a_leader_once_unclean_elections_are_allowed() -> None:
+    async def scenario(world: World) -> None:
+        await without_in_sync_replica(world)
+        await asyncio.sleep(5)
+        assert state(world).leader == NO_LEADER
+        await world.change(BROKER, "", {"unclean.leader.election.enable": "true"})
+        await world.until(lambda: state(world).leader == 3, "a leader")
 
-
-@pytest.mark.parametrize("name", topic_definitions)
-def test_a_setting_of_topics(name: str, tmp_path: Path) -> None:
-    check("topic", name, tmp_path)
-
-
-@pytest.mark.parametrize("name", [n for n in broker_definitions if n in BROKER_EFFECTS])
-def test_a_setting_of_brokers(name: str, tmp_path: Path) -> None:
-    check("broker", name, tmp_path)
-
-
-@pytest.mark.parametrize("name", group_definitions)
-def test_a_setting_of_groups(name: str, tmp_path: Path) -> None:
-    check("group", name, tmp_path)
+    World(Given()).run(scenario)

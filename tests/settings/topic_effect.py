@@ -250,11 +250,11 @@ async def _segments_roll_at_different_times(world: World) -> object:
 # Replicas
 
 
-async def catches_up(world: World, **settings: str) -> bool:
+async def catches_up(world: World, configs: dict[str, str] | None = None, **settings: str) -> bool:
     """Whether a follower that was away gets ten batches, one at a time, within three seconds."""
     settings |= {"min_insync_replicas": "1", "replica_fetch_max_bytes": "1"}
     await world.brokers(2, **settings)
-    await world.topic(replicas=[1, 2])
+    await world.topic(replicas=[1, 2], configs=configs)
     await world.kill(2)
     await world.until(lambda: len(state(world).isr) == 1, "the follower to be missed")
     for _ in range(10):

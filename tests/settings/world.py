@@ -70,6 +70,8 @@ class Given:
     topic_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: What a group sets for itself.
     group_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: A subscription to metrics of clients.
+    subscription: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class ObservedServer(Server):
@@ -399,7 +401,9 @@ async def connect(network: Any, address: tuple[str, int]) -> Line:
 
 
 class RealWorld(World):
-    """On the system's clock, network and disk, with the SQLite store: for one broker."""
+    """On the system's clock, network and disk, with the SQLite store: for one broker.
+
+    `{folder}` in the value of a setting is a folder of its own."""
 
     has_http = True
 
@@ -426,7 +430,8 @@ class RealWorld(World):
 
     def flags(self, node_id: int, settings: Mapping[str, str]) -> dict[str, str]:
         folder = {"log.dir": str(self.folder / str(node_id))}
-        return {**super().flags(node_id, {}), **folder, **settings, **self.given.broker}
+        found = {**super().flags(node_id, {}), **folder, **settings, **self.given.broker}
+        return {name: text.replace("{folder}", str(self.folder)) for name, text in found.items()}
 
     def environment(self, node_id: int, config: BrokerConfig) -> Environment:
         environment = system_environment(config)

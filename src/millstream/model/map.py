@@ -45,9 +45,11 @@ class Map(Mapping[_K, _V]):
     _buckets: tuple[dict[_K, _V], ...]
 
     def __init__(self, items: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = ()) -> None:
-        mutation: MapMutation[_K, _V] = MapMutation(None, ({},), 0)
-        mutation.update(items)
-        self._take(*mutation.parts())
+        given = dict(items)
+        count = 1
+        while len(given) > _BUCKET_ITEMS_MAX * count:
+            count *= 2
+        self._take(tuple(_spread([given], count)), len(given))
 
     def _take(self, buckets: tuple[dict[_K, _V], ...], count: int) -> None:
         self._buckets = buckets
@@ -151,14 +153,12 @@ class MapMutation(MutableMapping[_K, _V]):
 
     __slots__ = ("_before", "_buckets", "_count", "_owned")
 
-    def __init__(
-        self, before: Map[_K, _V] | None, buckets: tuple[dict[_K, _V], ...], count: int
-    ) -> None:
+    def __init__(self, before: Map[_K, _V], buckets: tuple[dict[_K, _V], ...], count: int) -> None:
         self._before = before
         self._buckets = list(buckets)
         self._count = count
         #: Numbers of the buckets that are this mutation's own, and may be changed.
-        self._owned = set() if before is not None else set(range(len(buckets)))
+        self._owned: set[int] = set()
 
     def __getitem__(self, key: _K) -> _V:
         return self._buckets[hash(key) & (len(self._buckets) - 1)][key]
@@ -191,20 +191,20 @@ class MapMutation(MutableMapping[_K, _V]):
 
     def _grow(self) -> None:
         """Spread the items over twice as many buckets: half of each stays where it is."""
-        count = len(self._buckets)
-        spread: list[dict[_K, _V]] = [{} for _ in range(2 * count)]
-        for bucket in self._buckets:
-            for key, value in bucket.items():
-                spread[hash(key) & (2 * count - 1)][key] = value
-        self._buckets = spread
-        self._owned = set(range(2 * count))
-
-    def parts(self) -> tuple[tuple[dict[_K, _V], ...], int]:
-        """Return the buckets and the number of items, for a map."""
-        return tuple(self._buckets), self._count
+        self._buckets = _spread(self._buckets, 2 * len(self._buckets))
+        self._owned = set(range(len(self._buckets)))
 
     def finish(self) -> Map[_K, _V]:
         """Return the map; the one that it began as, if nothing was changed."""
-        if self._before is not None and not self._owned:
+        if not self._owned:
             return self._before
-        return Map._of(*self.parts())  # noqa: SLF001
+        return Map._of(tuple(self._buckets), self._count)  # noqa: SLF001
+
+
+def _spread(buckets: list[dict[_K, _V]], count: int) -> list[dict[_K, _V]]:
+    """Return the items of `buckets` in `count` new ones."""
+    spread: list[dict[_K, _V]] = [{} for _ in range(count)]
+    for bucket in buckets:
+        for key, value in bucket.items():
+            spread[hash(key) & (count - 1)][key] = value
+    return spread

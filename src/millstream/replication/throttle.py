@@ -81,10 +81,8 @@ class ReplicaLimit:
     def of(
         self, state: PartitionRecord, named: Sequence[str], partition: int, follower: int, own: int
     ) -> list[Throttle]:
-        """Return the limits that hold a follower back.
-
-        `named` is the topic's setting for this side, and names the broker `own`: the leader on the
-        leader's side, the follower on its own."""
+        """Return the limits that hold a follower back. `named` is the topic's setting for this
+        side. It names the broker `own`: the leader on the leader's side, else the follower."""
         found: list[Throttle] = []
         if follower in state.isr:
             return found
