@@ -58,14 +58,20 @@ class _Slot:
     )
 
     def __init__(
-        self, session: Session, api: Api, header: RequestHeader, received_at: float
+        self,
+        session: Session,
+        api: Api,
+        header: RequestHeader,
+        received_at: float,
+        started_at: float,
     ) -> None:
         self._session = session
         self.api = api
         self.header = header
         self.received_at = received_at
-        self.started_at = 0.0
-        self.local_s = 0.0
+        self.started_at = started_at
+        #: Seconds of the handler's own work; set when it has returned.
+        self.local_s: float
         #: Whether the handler has returned and the response is to come.
         self.is_waiting = False
         #: While the request waits for it.
@@ -145,8 +151,8 @@ class Session:
                 header.client_id,
                 api.name,
             )
-        slot = _Slot(self, api, header, self._connection.received_at)
-        slot.started_at = self._clock.monotonic()
+        received_at = self._connection.received_at
+        slot = _Slot(self, api, header, received_at, self._clock.monotonic())
         self._services.check_lease()
         version = header.api_version
         if not api.version_min <= version <= api.version_max:
@@ -171,7 +177,7 @@ class Session:
             version,
             header.client_id,
             self._peer,
-            slot.received_at,
+            received_at,
             slot,
         )
         self._handle(slot, request, context)
@@ -254,7 +260,9 @@ class Session:
         if slot.is_waiting:
             self.complete(slot, response)
         else:
-            self._respond(slot, response, self._clock.monotonic())
+            now = self._clock.monotonic()
+            slot.local_s = now - slot.started_at
+            self._respond(slot, response, now)
 
     def _enqueue(self, slot: _Slot) -> None:
         slot.is_waiting = True
