@@ -13,6 +13,7 @@ import pytest
 from harness.log_home import NOW_MS, LogHome, UnsyncedDisk, append, make_batch
 from log.full_disk import FullDisk
 from millstream.env.disk import File, SystemDisk
+from millstream.log.files import FileCache
 from millstream.log.flush import FlushTicket
 from millstream.log.flusher import Flusher
 from millstream.log.log import PartitionLog
@@ -86,6 +87,25 @@ def test_a_flush_is_made_once_there_is_room(new_home: NewHome) -> None:
     log.finish_flush(ticket)
     assert pins(log) == 0
     assert log.recovery_point == log.log_end_offset == BATCHES
+
+
+def test_a_ticket_pins_all_of_its_files_or_none(tmp_path: Path) -> None:
+    disk = UnsyncedDisk()
+    cache = FileCache(disk, 16)
+    (tmp_path / "there").touch()
+    there, missing = cache.handle(tmp_path / "there"), cache.handle(tmp_path / "missing")
+    ticket = FlushTicket(disk, tmp_path, 0, 0, False)
+    ticket.add(there)
+    ticket.add(missing)
+    with pytest.raises(FileNotFoundError):
+        ticket.pin()
+    assert (there.pins, missing.pins) == (0, 0)
+    (tmp_path / "missing").touch()
+    ticket.pin()
+    assert (there.pins, missing.pins) == (1, 1)
+    ticket.release()
+    assert (there.pins, missing.pins) == (0, 0)
+    cache.close()
 
 
 class ShortDisk(UnsyncedDisk):

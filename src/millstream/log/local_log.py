@@ -422,11 +422,12 @@ class LocalLog:
                 self._add_segment(ticket, segment, has_indexes=is_due)
         for path in self._unsynced_paths:
             ticket.add_path(path)
+        epochs = self.epochs
         ticket.pin()
         # Nothing fails from here on.
-        if self.epochs.is_dirty:
-            ticket.epochs = list(self.epochs.entries)
-        self.epochs.is_dirty = False
+        if epochs.is_dirty:
+            ticket.epochs = list(epochs.entries)
+        epochs.is_dirty = False
         self._unsynced_paths = []
         self._is_dirty = self._is_name_unsynced = False
         self._tickets += 1
