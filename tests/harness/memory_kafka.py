@@ -158,9 +158,11 @@ class MemoryConsumer:
             found = self._fetch(num_messages)
         else:
             # Rebalances come in the middle: what was fetched of partitions that go is purged.
+            before = dict(self._cursors)
             found = self._fetch(num_messages // 2)
             self._serve()
-            found = [each for each in found if each.partition() in self._cursors]
+            kept = {key for key, cursor in before.items() if self._cursors.get(key) is cursor}
+            found = [each for each in found if each.error() or each.partition() in kept]
             found += self._fetch(num_messages - len(found))
         for cursor in self._cursors.values():
             cursor.settling = max(0, cursor.settling - 1)
