@@ -58,7 +58,7 @@ STEPS_EACH = 50
 PARTITIONS = range(3)
 partitions = st.sets(st.sampled_from(PARTITIONS), min_size=1)
 partition_numbers = st.sampled_from(PARTITIONS)
-COUNTS = st.sampled_from([1, 2, 3, 5, 500])
+COUNTS = st.sampled_from([1, 2, 3, 5, 20, 500])
 
 
 class CallbackError(Exception):
@@ -193,7 +193,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         delivery=st.sampled_from(["at_least_once", "at_most_once", "exactly_once"]),
         interval_s=st.sampled_from([0.0, 5.0]),
         chunk=st.integers(1, 3),
-        counts=st.lists(st.sampled_from([0, 5, 20]), min_size=3, max_size=3),
+        counts=st.lists(st.sampled_from([0, 5, 40]), min_size=3, max_size=3),
     )
     def begin(self, delivery: str, interval_s: float, chunk: int, counts: list[int]) -> None:
         self.delivery, self.interval_s, self.chunk = delivery, interval_s, chunk
@@ -293,11 +293,8 @@ class ConsumerMachine(RuleBasedStateMachine):
                 committed = self.cluster.committed.get(number, 0)
                 assert self._next(number, committed) == self._next(number, self.position[number])
             del self.owned[number], self.position[number], self.base[number]
-            self.in_hand.pop(number, None)
             self.paused.discard(number)
-            self.unsent = [each for each in self.unsent if each.partition != number]
-            if self.last is not None and self.last.partition == number:
-                self.last = None
+            self._part_with(number)
 
     def _on_commit(self, offsets: dict[int, int]) -> None:
         for number, offset in offsets.items():
@@ -355,6 +352,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert record.offset == wanted, f"{number}: {record.offset} came, {wanted} is next"
             if self.delivery == "at_most_once":
                 assert self.cluster.committed[number] > record.offset
+            if self.delivery == "exactly_once":
+                assert self.driver.state is State.OPEN, "a record without a transaction"
             self.in_hand.setdefault(number, record.offset)
             self.position[number] = record.offset + 1
             self.times_given[number, record.offset] += 1
@@ -391,7 +390,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     # Rules
 
-    @rule(number=partition_numbers, count=st.integers(1, 4), gap=st.sampled_from([0, 0, 1, 5]))
+    @rule(number=partition_numbers, count=st.integers(1, 9), gap=st.sampled_from([0, 0, 1, 5]))
     def append(self, number: int, count: int, gap: int) -> None:
         for _ in range(count):
             self.cluster.append(number, self.cluster.end(number) + gap)
@@ -408,9 +407,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         self._given(records or [])
         self._send()
 
-    @precondition(lambda self: self._is_available() and not self.has_faults())
     @rule(count=st.integers(1, 4))
     def iterate(self, count: int) -> None:
+        self._serve()
         for _ in range(count):
             if not self._is_available():
                 return
@@ -473,29 +472,36 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     @rule(number=partition_numbers)
     def pause(self, number: int) -> None:
-        if number in self.owned and not self.handle.due:
+        self._serve()
+        if number in self.owned:
             self._attempt("pause", lambda: self.face.call("pause", TOPIC, number))
             self.paused.add(number)
 
     @rule(number=partition_numbers)
     def resume(self, number: int) -> None:
-        if number in self.owned and not self.handle.due:
+        self._serve()
+        if number in self.owned:
             self._attempt("resume", lambda: self.face.call("resume", TOPIC, number))
             self.paused.discard(number)
 
-    @rule(number=partition_numbers, offset=st.integers(0, 12) | st.just("earliest"))
-    def seek(self, number: int, offset: Any) -> None:
-        if number not in self.owned or self.handle.due:
+    @rule(number=partition_numbers | st.none(), offset=st.integers(0, 12) | st.just("earliest"))
+    def seek(self, number: int | None, offset: Any) -> None:
+        self._serve()
+        chosen = set(self.owned) if number is None else {number} & set(self.owned)
+        if not chosen:
             return
-        self.moved.add(number)
-        target = 0 if offset == "earliest" else offset
-        self.position[number] = self.base[number] = target
+        self.moved |= chosen
+        for each in chosen:
+            self.position[each] = self.base[each] = 0 if offset == "earliest" else offset
+            self._part_with(each)
+        # Also if it fails: the consumer still has to get there.
+        self._attempt("seek", lambda: self.face.call("seek", TOPIC, number, offset=offset))
+
+    def _part_with(self, number: int) -> None:
         self.in_hand.pop(number, None)
         self.unsent = [each for each in self.unsent if each.partition != number]
         if self.last is not None and self.last.partition == number:
             self.last = None
-        # Also if it fails: the consumer still has to get there.
-        self._attempt("seek", lambda: self.face.call("seek", TOPIC, number, offset=offset))
 
     @rule(chosen=partitions, settling=st.sampled_from([0, 0, 3]))
     def assign(self, chosen: set[int], settling: int) -> None:
@@ -516,6 +522,11 @@ class ConsumerMachine(RuleBasedStateMachine):
         for kind, chosen in self.handle.due:
             found = found | set(chosen) if kind == "assign" else found - set(chosen)
         return found
+
+    def _serve(self) -> None:
+        """Have the rebalances over that are due."""
+        while self.handle.due:
+            self.keep()
 
     @rule()
     def keep(self) -> None:
@@ -545,6 +556,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule()
     def abort_elsewhere(self) -> None:
         if self.delivery == "exactly_once" and self.driver.state is State.OPEN:
+            self.face.leave_loop()
             self.driver.abort()
 
     @rule(method=st.sampled_from(["commit", "seek", "fetch"]))
@@ -552,14 +564,11 @@ class ConsumerMachine(RuleBasedStateMachine):
         if method == "commit":
             self.is_fragile = True
         code = KafkaError._FAIL if method != "commit" else KafkaError.REBALANCE_IN_PROGRESS
-        self.handle.faults.setdefault(method, deque()).append(KafkaError(code, "broken"))
+        self.handle.faults[method] = deque([KafkaError(code, "broken")])
 
     @rule()
     def break_a_callback(self) -> None:
         self.is_callback_failing = True
-
-    def has_faults(self) -> bool:
-        return any(self.handle.faults.values())
 
     def has_worked(self) -> bool:
         """Members come and go, but not all the time."""

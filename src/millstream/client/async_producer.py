@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from millstream.client.async_transaction import AsyncTransaction
 from millstream.client.delivery import AsyncDelivery
 from millstream.client.error import ClientError, TimedOut, UsageError
-from millstream.client.lane import Lane, flush_tail_aside
+from millstream.client.lane import Lane
 from millstream.client.producer import SERVE_EVERY, full
 from millstream.client.producer_core import ProducerCore
 from millstream.client.record import RecordMetadata
@@ -199,7 +199,6 @@ class _LoopLane(Lane):
     _timer: asyncio.TimerHandle | None = None
 
     _is_over = False
-    flush_tail = staticmethod(flush_tail_aside)
 
     def listen(self) -> None:
         if self._timer is None and self.loop is not None and not self._is_over:

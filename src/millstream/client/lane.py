@@ -45,27 +45,8 @@ def open_handle(properties: dict[str, Any]) -> Handle:
         raise UsageError(f"The producer's settings are wrong: {error.args[0].str()}.") from error
 
 
-def flush_tail(handle: Handle) -> None:
-    """A producer that nobody closed: what it holds is still sent, also at the program's end."""
-    left = handle.flush(_TAIL_S_MAX)
-    if left:
-        LOGGER.error("%d records were not delivered before the program ended", left)
-
-
-def flush_tail_aside(handle: Handle) -> None:
-    """The same for a producer that an event loop lets go of, which must not wait."""
-    try:
-        threading.Thread(target=flush_tail, args=(handle,), name="millstream-tail").start()
-    except RuntimeError:
-        # The program ends: no thread can be started any more, and no loop is held up.
-        flush_tail(handle)
-
-
 class Lane:
     """`produce` is librdkafka's, or what refuses in its place; `delivery` makes a future."""
-
-    #: What sends the rest of a lane that nobody closed.
-    flush_tail: Callable[[Handle], None] = staticmethod(flush_tail)
 
     def __init__(
         self,
@@ -84,7 +65,7 @@ class Lane:
         self._failures_more = 0
         self._closed = threading.Event()
         self._ticker: threading.Thread | None = None
-        self._tail = weakref.finalize(self, self.flush_tail, self.handle)
+        self._tail = weakref.finalize(self, _flush_tail, self.handle)
 
     def __len__(self) -> int:
         """Records and reports on their way."""
@@ -221,3 +202,10 @@ def _tick(reference: weakref.ref[Lane], closed: threading.Event) -> None:
             return
         pause = _TICK_S if len(lane) else _IDLE_TICK_S
         lane.serve()
+
+
+def _flush_tail(handle: Handle) -> None:
+    """A producer that nobody closed: what it holds is still sent, also at the program's end."""
+    left = handle.flush(_TAIL_S_MAX)
+    if left:
+        LOGGER.error("%d records were not delivered before the program ended", left)
