@@ -417,6 +417,13 @@ class ConsumerMachine(RuleBasedStateMachine):
             self._given([] if record is None else [record])
             self._send()
 
+    @rule(count=st.integers(2, 4))
+    def commit_each_record_of_a_loop(self, count: int) -> None:
+        """`for record in consumer: send; commit()`."""
+        for _ in range(count):
+            self.iterate(1)
+            self.commit()
+
     @rule()
     def leave_the_loop(self) -> None:
         self.face.leave_loop()
