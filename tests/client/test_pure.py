@@ -1,4 +1,4 @@
-"""The parts without a broker: progress, buffer, partitions, serializers, imports."""
+"""The parts without a broker: progress, partitions, serializers, imports."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ import pytest
 from confluent_kafka import Message
 
 from millstream.client import AvroSerializer, MsgspecSerializer, Partition, UsageError
-from millstream.client.buffer import Buffer
 from millstream.client.partitioner import by_key, murmur2
 from millstream.client.progress import Progress, ends_of, only_of
 
 
 def messages(*places: tuple[int, int]) -> list[Message]:
     return [Message(topic="t", partition=number, offset=offset) for number, offset in places]
-
-
-def offsets(found: list[Message]) -> list[tuple[int | None, int | None]]:
-    return [(message.partition(), message.offset()) for message in found]
 
 
 def test_the_last_offset_of_each_partition_counts() -> None:
@@ -51,38 +46,13 @@ def test_progress_is_committed_once_and_rewound_to_the_last_commit(topic: str | 
     assert progress.uncommitted() == {}
 
 
-def test_what_was_not_reached_is_given_out_again() -> None:
-    buffer = Buffer()
-    batch = messages((0, 0), (0, 1), (1, 0), (0, 2))
-    buffer.hand_out(batch)
-    buffer.step()
-    buffer.reached = 2
-    buffer.drop([Partition("t", 1)])
-    assert offsets(batch) == [(0, 0), (0, 1), (0, 2)]
-    assert offsets(buffer.settle()) == [(0, 0), (0, 1)]
-    assert offsets(buffer.take(5)) == [(0, 2)]
-
-
-def test_a_failure_gives_back_a_record_or_a_batch() -> None:
-    buffer = Buffer()
-    buffer.hand_out(messages((0, 0), (0, 1)))
-    buffer.fail()
-    assert buffer.settle() == []
-    buffer.hand_out(buffer.take(2))
-    buffer.step()
-    buffer.reached = 2
-    buffer.fail()
-    assert offsets(buffer.settle()) == [(0, 0)]
-
-
-def test_held_records_come_back_in_order() -> None:
-    buffer = Buffer()
-    buffer.pending = messages((0, 0), (1, 0), (0, 1))
-    buffer.hold([Partition("t", 0)])
-    assert offsets(buffer.take(5)) == [(1, 0)]
-    buffer.pending = messages((0, 2))
-    buffer.release([Partition("t", 0)])
-    assert offsets(buffer.take(5)) == [(0, 0), (0, 1), (0, 2)]
+def test_a_commit_of_a_part_leaves_the_rest_to_go_back_to() -> None:
+    progress = Progress("t")
+    batch = messages((0, 2), (0, 3), (1, 4), (1, 5))
+    progress.hand_out(batch)
+    progress.committed({Partition("t", 0): 3}, batch)
+    assert progress.uncommitted(batch) == {("t", 0): 4, ("t", 1): 6}
+    assert progress.rewind() == {("t", 0): 3, ("t", 1): 4}
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.client import salting as module
+from millstream.client.partitioner import by_key
 from millstream.client.salting import (
     HEADER,
     SPREAD_MAX,
     HotKeys,
     Salting,
     Turn,
-    consistent,
     turn_of,
 )
 
@@ -34,7 +34,7 @@ def turns(salting: Salting, key: bytes, partitions: int, count: int) -> list[tup
 def test_a_hot_key_takes_turns_from_its_home_on(key: bytes, partitions: int, spread: int) -> None:
     placed = turns(Salting({key}, spread), key, partitions, 3 * spread)
     used = min(spread, partitions)
-    home = consistent(key, partitions)
+    home = by_key(key, partitions)
     assert [turn.number for _, turn in placed] == list(range(3 * spread))
     assert {turn.spread for _, turn in placed} == {used}
     assert len({turn.session for _, turn in placed}) == 1
@@ -69,7 +69,7 @@ def test_more_partitions_begin_a_new_series() -> None:
 
 def test_a_key_becomes_hot_and_stays_so() -> None:
     salting = Salting(HotKeys(share=0.5, records_min=10, window=100), 3)
-    home = consistent(b"k", 9)
+    home = by_key(b"k", 9)
     places = [salting.place(b"k", 9) for _ in range(12)]
     assert places[:9] == [(home, [])] * 9
     assert [place.partition for place in places[9:]] == [(home + n) % 9 for n in range(3)]

@@ -21,7 +21,7 @@ def test_a_hot_key_is_spread_and_read_in_order(
     millstream_topic_factory: TopicFactory,
 ) -> None:
     topic = millstream_topic_factory(PARTITIONS)
-    salting = Salting({b"hot"}, spread=4, home=by_key)
+    salting = Salting({b"hot"}, spread=4)
     for number in range(RECORDS):
         key = b"cold" if number % 3 == 0 else b"hot"
         place = salting.place(key, PARTITIONS)
@@ -58,7 +58,7 @@ def test_it_is_a_partitioner_of_our_own_producer(
     millstream_broker: LocalBroker, millstream_topic_factory: TopicFactory
 ) -> None:
     topic = millstream_topic_factory(PARTITIONS)
-    salting = Salting({b"hot"}, spread=3, home=by_key)
+    salting = Salting({b"hot"}, spread=3)
     places: dict[str, set[int]] = {}
     with Producer(millstream_broker.bootstrap_servers, partitioner=salting) as producer:
         for key in ("hot", "hot", "hot", "cold", "cold"):

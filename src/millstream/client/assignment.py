@@ -1,7 +1,8 @@
 """The partitions that a consumer has: how they come and go, which are paused, where they begin.
 
 Rebalances arrive inside calls of librdkafka's `poll`. What is to happen then (commit, drop what was
-fetched, tell the application) is the core's, through `Rebalanced`.
+fetched, tell the application) is the core's, through `Rebalanced`. What that raises does not leave
+the callback: librdkafka's client would throw away the records that the same call has fetched.
 
     resting   the application is busy with what it has: everything is paused for it, so that the
               consumer can be polled, and stays in its group, without taking in more
@@ -9,13 +10,14 @@ fetched, tell the application) is the core's, through `Rebalanced`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from confluent_kafka import Consumer as Handle
 from confluent_kafka import TopicPartition
 
-from millstream.client.consumer_handle import placed, rows_of
+from millstream.client.consumer_handle import partitions_in, placed, rows_of
 from millstream.client.error import UsageError
 from millstream.client.record import Partition
 
@@ -35,6 +37,9 @@ class Rebalanced(Protocol):
     def lost(self, partitions: list[Partition]) -> None:
         """When they are somebody else's already."""
 
+    def failed(self, error: BaseException) -> None:
+        """One of the above raised this."""
+
 
 class Assignment:
     def __init__(self, handle: Handle, told: Rebalanced, *, is_cooperative: bool) -> None:
@@ -44,8 +49,10 @@ class Assignment:
         self.partitions: set[Partition] = set()
         self._paused: set[Partition] = set()
         self.is_resting = False
-        #: Offsets for partitions that are just being assigned; None at any other time.
-        self._starts: dict[Partition, int] | None = None
+        #: Partitions that are just being assigned, with the offsets that the application chose.
+        self._starts: dict[Partition, int | None] = {}
+        #: Whether a callback of librdkafka is running.
+        self.is_rebalancing = False
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self._handle.subscribe(
@@ -76,7 +83,7 @@ class Assignment:
 
     def start_at(self, partition: Partition, offset: int) -> bool:
         """Begin there, if the partition is just being assigned; else False, and nothing is done."""
-        if self._starts is None:
+        if partition not in self._starts:
             return False
         self._starts[partition] = offset
         return True
@@ -110,42 +117,58 @@ class Assignment:
     # librdkafka's callbacks
 
     def _on_assign(self, handle: Handle, rows: list[TopicPartition]) -> None:
-        came = [Partition(row.topic, row.partition) for row in rows]
+        came = partitions_in(rows)
         self.partitions |= set(came)
-        self._starts = {}
-        try:
-            self._told.assigned(came)
-            found = self._placed(rows, self._starts)
-        finally:
-            self._starts = None
-        if self._is_cooperative:
-            handle.incremental_assign(found)
-        else:
-            handle.assign(found)
-        if self.is_resting:
-            handle.pause(rows_of(came))
+        self._starts = dict.fromkeys(came)
+        with self._rebalancing():
+            with self._telling():
+                self._told.assigned(came)
+            found = self._placed(rows)
+            self._starts = {}
+            if self._is_cooperative:
+                handle.incremental_assign(found)
+            else:
+                handle.assign(found)
+            silent = came if self.is_resting else [each for each in came if each in self._paused]
+            if silent:
+                handle.pause(rows_of(silent))
 
-    def _placed(
-        self, rows: list[TopicPartition], starts: Mapping[Partition, int]
-    ) -> list[TopicPartition]:
+    def _placed(self, rows: list[TopicPartition]) -> list[TopicPartition]:
         """With offsets: those that the application chose, or else the group's."""
+        starts = {name: offset for name, offset in self._starts.items() if offset is not None}
         chosen = [TopicPartition(*partition, offset) for partition, offset in starts.items()]
         others = [row for row in rows if (row.topic, row.partition) not in starts]
         return chosen + placed(self._handle, others, lambda: self._told.is_closing)
 
     def _on_revoke(self, handle: Handle, rows: list[TopicPartition]) -> None:
-        gone = [Partition(row.topic, row.partition) for row in rows]
-        try:
-            self._told.revoked(gone)
-        finally:
+        gone = partitions_in(rows)
+        with self._rebalancing():
+            with self._telling():
+                self._told.revoked(gone)
             self._let_go(handle, rows, gone)
 
     def _on_lost(self, handle: Handle, rows: list[TopicPartition]) -> None:
-        gone = [Partition(row.topic, row.partition) for row in rows]
-        try:
-            self._told.lost(gone)
-        finally:
+        gone = partitions_in(rows)
+        with self._rebalancing():
+            with self._telling():
+                self._told.lost(gone)
             self._let_go(handle, rows, gone)
+
+    @contextlib.contextmanager
+    def _rebalancing(self) -> Iterator[None]:
+        self.is_rebalancing = True
+        try:
+            with self._telling():
+                yield
+        finally:
+            self.is_rebalancing = False
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 -- raised once librdkafka's call has returned
+            self._told.failed(error)
 
     def _let_go(
         self, handle: Handle, rows: list[TopicPartition], gone: Iterable[Partition]

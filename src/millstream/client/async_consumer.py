@@ -1,20 +1,27 @@
-"""The consumer for asyncio: the same core, on one thread of its own, awaited on one event loop."""
+"""The consumer for asyncio: the same core, on one thread of its own, awaited on one event loop.
+
+Every call of librdkafka that may wait runs on the thread. The loop itself only hands out records
+that the thread made ready, and reads state that nobody holds for long.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import datetime as dt
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time as clock
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from millstream.client.async_producer import other_loop, running_loop
-from millstream.client.consumer import RECORDS_MAX, count_of, milliseconds_of, topics_of
+from millstream.client.consumer import RECORDS_MAX, Consumer, count_of, milliseconds_of, topics_of
 from millstream.client.consumer_core import ConsumerCore, Position
 from millstream.client.consumer_handle import SLICE_S
+from millstream.client.error import ClosedError
 from millstream.client.record import Partition, Record, Records
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
 
@@ -36,8 +43,10 @@ class AsyncConsumer:
     >>> asyncio.run(main())
     b'7 pears'
 
-    Callbacks for rebalances are plain functions and run on the consumer's thread. A `poll` that is
-    cancelled loses nothing: its records come with the next.
+    Callbacks for rebalances are plain functions. They run on the consumer's thread and are called
+    with a `Consumer`, whose methods need no `await` there. A `poll` that is cancelled loses
+    nothing: its records come with the next. Without a `group` the partitions of the topics are
+    known after the first awaited call, or inside `async with`.
     """
 
     def __init__(
@@ -49,38 +58,50 @@ class AsyncConsumer:
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._loop = running_loop("AsyncConsumer")
-        self._core = ConsumerCore(
-            servers, group, topics_of(topics), ConsumerSettings.of(options), self
-        )
+        self._core = ConsumerCore(servers, group, topics_of(topics), ConsumerSettings.of(options))
+        self._core.owner = Consumer.over(self._core)
         self._thread = ThreadPoolExecutor(1, "millstream-consumer")
+        self._started = self._thread.submit(self._core.start)
+        self._ended: concurrent.futures.Future[None] | None = None
 
     async def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
         """Records as soon as there are some, at most `max_records`; none after `timeout_s`."""
         count = count_of(max_records)
-        if asyncio.get_running_loop() is self._loop:
-            # Many polls in a row must not keep others from running.
-            await asyncio.sleep(0)
-            ready = self._core.take_ready(count)
-            if ready is not None:
-                return ready
-        ticket = _Ticket(self._core.hand_back)
+        self._check_loop()
+        # Many polls in a row must not keep others from running.
+        await asyncio.sleep(0)
+        deadline = clock.monotonic() + timeout_s
+        while (ready := self._core.take_ready(count)) is None:
+            left = max(0.0, deadline - clock.monotonic())
+            if not await self._make_ready(count, left) or self._core.is_closing:
+                return self._core.no_records()
+        # Handed out on the loop, right before this returns: cancelled before, all is pending.
+        return ready
+
+    async def _make_ready(self, count: int, timeout_s: float) -> bool:
+        is_over = threading.Event()
         ahead = max(0, _AHEAD - count)
-        take = functools.partial(self._core.take, count, timeout_s, ahead, ticket.is_over)
+        call = functools.partial(self._core.make_ready, count, timeout_s, ahead, is_over.is_set)
         try:
-            return await self._call(lambda: ticket.fill(take))
-        except asyncio.CancelledError:
-            ticket.cancel()
-            raise
+            return await self._call(call)
+        finally:
+            is_over.set()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records one by one, until the consumer is closed."""
         while not self._core.is_closing:
-            batch = await self.poll(RECORDS_MAX, SLICE_S)
+            try:
+                batch = await self.poll(RECORDS_MAX, SLICE_S)
+            except ClosedError:
+                return
             for record in self._core.step(batch):
                 yield record
 
-    async def commit(self, records: Record | Iterable[Record] | None = None) -> None:
-        """Commit what was handed out, up to and with the present record; or up to `records`."""
+    async def commit(
+        self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
+    ) -> None:
+        """Commit what was handed out, up to and with the present record; or up to `records`; or
+        the offsets of the next records, by partition."""
         await self._call(lambda: self._core.commit(records))
 
     async def seek(
@@ -124,6 +145,11 @@ class AsyncConsumer:
         await self._close(is_failing=False)
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._call(lambda: None)
+        except BaseException:
+            await self._close(is_failing=True)
+            raise
         return self
 
     async def __aexit__(
@@ -135,41 +161,25 @@ class AsyncConsumer:
         await self._close(is_failing=error is not None)
 
     async def _close(self, *, is_failing: bool) -> None:
-        if self._core.is_closed:
-            return
-        # A poll that runs on the thread ends soon once the core is told; hence not in turn.
-        await asyncio.to_thread(self._core.close, is_failing=is_failing)
-        self._thread.shutdown(wait=False)
+        # A call that runs on the thread ends soon once the core is told.
+        if self._core.begin_closing():
+            finish = functools.partial(self._core.finish_closing, is_failing=is_failing)
+            self._ended = self._thread.submit(finish)
+            self._thread.shutdown(wait=False)
+        assert self._ended is not None
+        await asyncio.shield(asyncio.wrap_future(self._ended))
 
     async def _call(self, call: Callable[[], Answer]) -> Answer:
+        self._check_loop()
+        self._core.check_open()
+
+        def run() -> Answer:
+            # The thread has tried to start before: this raises what that met, and never waits.
+            self._started.result()
+            return call()
+
+        return await asyncio.shield(self._loop.run_in_executor(self._thread, run))
+
+    def _check_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop("AsyncConsumer")
-        if self._core.is_closed:
-            self._core.check_open()
-        return await asyncio.shield(self._loop.run_in_executor(self._thread, call))
-
-
-class _Ticket:
-    """Of one poll: its records go to whoever asked, or back if nobody waits any more."""
-
-    def __init__(self, hand_back: Callable[[], None]) -> None:
-        self._hand_back = hand_back
-        self._lock = threading.Lock()
-        self._is_filled = self._is_cancelled = False
-
-    def fill(self, take: Callable[[], Records]) -> Records:
-        records = take()
-        with self._lock:
-            self._is_filled = True
-            if self._is_cancelled:
-                self._hand_back()
-        return records
-
-    def is_over(self) -> bool:
-        return self._is_cancelled
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._is_cancelled = True
-            if self._is_filled:
-                self._hand_back()

@@ -1,12 +1,14 @@
 """The producer for asyncio: the same records and futures, awaited on one event loop.
 
-Nothing runs beside the loop: while records are on their way a timer of the loop hands out the
-reports that have come in.
+While records are on their way a timer of the loop hands out the reports that have come in. Calls
+that wait for the brokers (metadata, transactions, the end) run on threads: the loop itself only
+calls `produce` and `poll(0)` of librdkafka, which never wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import datetime as dt
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
@@ -47,6 +49,9 @@ class AsyncProducer:
         self._lane = self._core.lane
         self._is_prepared = self._core.is_prepared
         self._unserved = 0
+        #: Requests for the number of partitions of a topic that are pending.
+        self._asked: dict[str, asyncio.Future[int]] = {}
+        self._ended: concurrent.futures.Future[None] | None = None
 
     async def send(
         self,
@@ -69,7 +74,10 @@ class AsyncProducer:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         lane = self._lane
         if self._is_prepared or acks is not None:
-            lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)
+            count = await self._count(topic) if self._core.needs_count(partition) else None
+            lane, key, value, partition = self._core.prepare(
+                topic, key, value, partition, acks, count
+            )
         delivery = lane.delivery()
         number = -1 if partition is None else partition
         more = (
@@ -136,16 +144,38 @@ class AsyncProducer:
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Deliver what is there and end. An open transaction is aborted. Twice is once."""
-        if self._core.is_closed:
-            return
-        try:
-            driver = self._core.driver
-            if driver is not None and driver.state is State.OPEN:
-                await asyncio.to_thread(driver.abort)
-            if driver is None or driver.state is not State.BROKEN:
-                await self.flush(timeout_s)
-        finally:
-            self._core.close()
+        if self._ended is None:
+            try:
+                driver = self._core.driver
+                if driver is not None and driver.state is State.OPEN:
+                    await asyncio.to_thread(driver.abort)
+                if driver is None or driver.state is not State.BROKEN:
+                    await self.flush(timeout_s)
+            finally:
+                await self._end()
+        else:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Close librdkafka's producers on a thread. If this is cancelled, the thread goes on."""
+        if self._ended is None:
+            self._core.begin_closing()
+            thread = concurrent.futures.ThreadPoolExecutor(1, "millstream-producer")
+            self._ended = thread.submit(self._core.finish_closing)
+            thread.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(self._ended))
+
+    async def _count(self, topic: str) -> int:
+        """The number of partitions. Sends that wait for the same topic share one request."""
+        known = self._core.counts.known(topic)
+        if known is not None:
+            return known
+        asked = self._asked.get(topic)
+        if asked is None:
+            asked = self._loop.run_in_executor(None, self._core.counts.of, topic)
+            self._asked[topic] = asked
+            asked.add_done_callback(lambda _: self._asked.pop(topic, None))
+        return await asyncio.shield(asked)
 
     def __len__(self) -> int:
         """Records and reports on their way."""
@@ -168,8 +198,10 @@ class _LoopLane(Lane):
 
     _timer: asyncio.TimerHandle | None = None
 
+    _is_over = False
+
     def listen(self) -> None:
-        if self._timer is None and self.loop is not None and not self._closed.is_set():
+        if self._timer is None and self.loop is not None and not self._is_over:
             self._timer = self.loop.call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
@@ -178,10 +210,13 @@ class _LoopLane(Lane):
         if len(self):
             self.listen()
 
-    def close(self, *, is_broken: bool = False) -> None:
-        super().close(is_broken=is_broken)
+    def begin_closing(self) -> None:
+        super().begin_closing()
+        # On the loop, before a thread closes the handle: a tick must not find it closed.
+        self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
 
 def running_loop(who: str) -> asyncio.AbstractEventLoop:

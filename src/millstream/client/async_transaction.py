@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from millstream.client.delivery import AsyncDelivery
 from millstream.client.error import ClientError, DeliveryError, UsageError
+from millstream.client.lane import LOGGER
 from millstream.client.record import Partition
 from millstream.client.transaction import TIMEOUT_S, OffsetSource, State, TransactionDriver
 
@@ -74,7 +75,12 @@ class AsyncTransaction:
         return self._driver
 
     async def __aenter__(self) -> Self:
-        self._driver = await asyncio.to_thread(self._begin)
+        begun = asyncio.get_running_loop().run_in_executor(None, self._begin)
+        try:
+            self._driver = await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(_abort_later)
+            raise
         return self
 
     async def __aexit__(
@@ -92,3 +98,16 @@ class AsyncTransaction:
                 await self.abort()
             except ClientError as failure:
                 error.add_note(f"and the transaction could not be aborted: {failure}")
+
+
+def _abort_later(begun: asyncio.Future[TransactionDriver]) -> None:
+    """Nobody waits for this transaction any more: end it, so that the next one can begin."""
+    if not begun.cancelled() and begun.exception() is None:
+        aborted = asyncio.get_running_loop().run_in_executor(None, begun.result().abort)
+        aborted.add_done_callback(_report)
+
+
+def _report(aborted: asyncio.Future[None]) -> None:
+    error = None if aborted.cancelled() else aborted.exception()
+    if error is not None:
+        LOGGER.warning("a transaction that nobody waits for was not aborted: %s", error)

@@ -1,91 +1,128 @@
 """Records between librdkafka and the application. Pure.
 
-pending     fetched, not given out yet
-held        the same, of partitions that are paused
-in hand     the batch that is being given out; `reached` of it were
+pending     fetched, not handed out
+held        the same, of paused partitions
+in hand     the last batch that was handed out
+
+A batch is handed out as a whole, or one by one through an iterator. What the iterator has returned
+is handed out; the rest can be recalled. Both ends take records from the same list iterator, whose
+steps are atomic, so a record is either handed out or recalled, also when a rebalance recalls on
+another thread.
+
+Records leave the buffer when they are handed out, or by `drop`, which only `Reading` calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from operator import length_hint
 
 from confluent_kafka import Message
 
-from millstream.client.record import Partition
+from millstream.client.record import Partition, Records
+
+
+class Hand:
+    """A batch that was handed out."""
+
+    __slots__ = ("_end", "_messages", "_walk", "gone")
+
+    def __init__(self, messages: list[Message]) -> None:
+        #: Never changes: the application's `Records` have the same list.
+        self._messages = messages
+        self._walk: Iterator[Message] | None = None
+        #: Where the handed out records end, once the rest was recalled.
+        self._end: int | None = None
+        #: Partitions that were revoked or moved since: their records no longer count as processed.
+        self.gone: dict[Partition, None] = {}
+
+    def walk(self, records: Records) -> Iterator[Message]:
+        """Hand out the records one by one from now on. Empty if `records` are not this batch."""
+        if self._walk is not None or self._end is not None or not records.is_of(self._messages):
+            return iter(())
+        self._walk = iter(self._messages)
+        return self._walk
+
+    def recall(self) -> list[Message]:
+        """Take back the records that were not handed out; the walk ends."""
+        if self._walk is None or self._end is not None:
+            return []
+        rest = list(self._walk)
+        self._end = len(self._messages) - len(rest)
+        return rest
+
+    def given(self) -> list[Message]:
+        """The records that were handed out."""
+        if self._end is not None:
+            return self._messages[: self._end]
+        if self._walk is None:
+            return self._messages
+        return self._messages[: len(self._messages) - length_hint(self._walk)]
+
+    def counted(self) -> list[Message]:
+        """Those of `given` that count as processed when the application asks for more."""
+        given = self.given()
+        if not self.gone:
+            return given
+        return [each for each in given if partition_of(each) not in self.gone]
+
+    def fail(self) -> None:
+        """Do not count what the application failed at: the last record of a walk, or the batch."""
+        given = self.given()
+        self._end = max(0, len(given) - 1) if self._walk is not None else 0
 
 
 class Buffer:
     def __init__(self) -> None:
         self.pending: list[Message] = []
-        self.in_hand: list[Message] = []
-        self.reached = 0
-        self._is_one_by_one = False
+        self.hand = Hand([])
+        #: Every paused partition has an entry, also while nothing of it was fetched.
         self._held: dict[Partition, list[Message]] = {}
 
-    def take(self, count_max: int) -> list[Message]:
-        """Of what is pending."""
+    def add(self, messages: list[Message]) -> None:
+        """Add fetched records behind all others of their partitions."""
+        if not self._held:
+            self.pending += messages
+            return
+        for message in messages:
+            self._held.get(partition_of(message), self.pending).append(message)
+
+    def hand_out(self, count_max: int) -> list[Message]:
         taken = self.pending[:count_max]
         del self.pending[:count_max]
+        self.hand = Hand(taken)
         return taken
 
-    def hand_out(self, messages: list[Message]) -> None:
-        self.in_hand = messages
-        self._is_one_by_one = False
-        self.reached = len(messages)
+    def recall(self) -> bool:
+        """Make pending again what was not handed out of the batch in hand; whether there was any.
 
-    def step(self) -> None:
-        """What is in hand is given out one by one from now on."""
-        self._is_one_by_one = True
-        self.reached = 0
-
-    def given(self) -> list[Message]:
-        """What the application was given of the batch in hand."""
-        return self.in_hand[: self.reached]
-
-    def fail(self) -> None:
-        """The application failed at the last that it was given: a record, or a batch."""
-        self.reached = max(0, self.reached - 1) if self._is_one_by_one else 0
-
-    def settle(self) -> list[Message]:
-        """Nothing is in hand any more; what was given of it. The rest is pending again."""
-        given = self.given()
-        self.pending[:0] = self.in_hand[self.reached :]
-        self.in_hand = []
-        self.reached = 0
-        return given
+        No partition of it is held: `hold` is preceded by a recall.
+        """
+        rest = self.hand.recall()
+        self.pending[:0] = rest
+        return bool(rest)
 
     def hold(self, partitions: Iterable[Partition]) -> None:
-        chosen = set(partitions)
-        kept = []
-        for message in self.pending:
-            name = partition_of(message)
-            if name in chosen:
-                self._held.setdefault(name, []).append(message)
-            else:
-                kept.append(message)
-        self.pending = kept
+        for partition in partitions:
+            self._held.setdefault(partition, [])
+        pending, self.pending = self.pending, []
+        self.add(pending)
 
     def release(self, partitions: Iterable[Partition]) -> None:
-        """What was held is older than all that is pending of its partition."""
         self.pending[:0] = [
             message for partition in partitions for message in self._held.pop(partition, [])
         ]
 
-    def drop(self, partitions: Iterable[Partition]) -> None:
-        gone = set(partitions)
-        self.pending = [each for each in self.pending if partition_of(each) not in gone]
-        # In place: somebody may be walking through it.
-        self.in_hand[self.reached :] = [
-            each for each in self.in_hand[self.reached :] if partition_of(each) not in gone
-        ]
-        for partition in gone:
-            self._held.pop(partition, None)
+    def drop(self, partition: Partition) -> None:
+        """Forget the fetched records of a partition. A paused partition stays paused."""
+        self.pending = [each for each in self.pending if partition_of(each) != partition]
+        if partition in self._held:
+            self._held[partition] = []
 
-    def clear(self) -> None:
-        self.pending = []
-        self.in_hand = []
-        self.reached = 0
-        self._held.clear()
+    def forget(self, partition: Partition) -> None:
+        """Forget the fetched records of a partition, and that it was paused."""
+        self.drop(partition)
+        self._held.pop(partition, None)
 
 
 def partition_of(message: Message) -> Partition:

@@ -37,7 +37,9 @@ class Consumer:
       that ends with an exception does not commit the record it failed at.
     - `at_most_once`: they are lost. Committed before they are handed out.
     - `exactly_once`: they come again, and what was sent for them with `producer=` was never
-      visible. `commit()` ends a transaction of that producer, which has both.
+      visible. `commit()` ends a transaction of that producer, which has both. The next one begins
+      before the next record: in a loop over the consumer, each record may have a commit. After
+      `poll()` send for the whole batch before `commit()`, or use `commit(record)`.
 
     A handler may take its time: the consumer stays in its group meanwhile. Without a `group` it
     reads all partitions of its topics from `start` on, and commits nothing. The other keywords are
@@ -52,9 +54,20 @@ class Consumer:
         group: str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._core = ConsumerCore(
-            servers, group, topics_of(topics), ConsumerSettings.of(options), self
-        )
+        self._core = ConsumerCore(servers, group, topics_of(topics), ConsumerSettings.of(options))
+        self._core.owner = self
+        try:
+            self._core.start()
+        except BaseException:
+            self._core.close(is_failing=True)
+            raise
+
+    @classmethod
+    def over(cls, core: ConsumerCore) -> Self:
+        """A consumer over the core of an `AsyncConsumer`, for use inside its callbacks."""
+        made = cls.__new__(cls)
+        made._core = core  # noqa: SLF001
+        return made
 
     def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
         """Records as soon as there are some, at most `max_records`; none after `timeout_s`.
@@ -114,7 +127,7 @@ class Consumer:
 
     def group_metadata(self) -> Any:
         """What a transaction needs to commit offsets for this member; see `send_offsets`."""
-        return self._core.group_metadata()
+        return self._core.settled_group_metadata()
 
     def close(self) -> None:
         """Commit what was processed and leave the group. Twice is once."""

@@ -10,7 +10,6 @@ from typing import Any, Final
 from confluent_kafka import Consumer as Handle
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from millstream.client.buffer import partition_of
 from millstream.client.error import CommitFailed, UsageError, error_of, from_kafka
 from millstream.client.lane import LOGGER
 from millstream.client.record import Partition
@@ -22,7 +21,6 @@ ANSWER_S_MAX: Final = 30.0
 #: the group takes the member for dead.
 _SETTLING_S: Final = 5.0
 _SETTLED_S_MAX: Final = 240.0
-_SEEK_S_MAX: Final = 30.0
 #: Told by librdkafka as records; it goes on by itself.
 _PASSING: Final = frozenset(
     {
@@ -41,24 +39,6 @@ def open_handle(properties: dict[str, Any]) -> Handle:
         raise UsageError(f"The consumer's settings are wrong: {reason}.") from error
 
 
-def fetch(
-    handle: Handle, count_max: int, timeout_s: float, is_over: Callable[[], bool]
-) -> list[Message]:
-    """What is there, or else the first to come; errors are among it."""
-    messages = handle.consume(count_max, 0)
-    deadline = time.monotonic() + timeout_s
-    while not messages and not is_over():
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return []
-        first = handle.poll(min(left, SLICE_S))
-        if first is not None:
-            messages = [first]
-            if count_max > 1:
-                messages += handle.consume(count_max - 1, 0)
-    return messages
-
-
 def sorted_out(messages: Sequence[Message]) -> tuple[list[Message], KafkaError | None]:
     """The records among these, and the first error that does not pass by itself."""
     good = [message for message in messages if message.error() is None]
@@ -72,23 +52,16 @@ def sorted_out(messages: Sequence[Message]) -> tuple[list[Message], KafkaError |
     return good, None
 
 
-def seek(handle: Handle, partition: Partition, offset: int) -> list[Message]:
-    """Read on there; records of other partitions that came while that was not possible yet."""
-    strays: list[Message] = []
-    deadline = time.monotonic() + _SEEK_S_MAX
-    while True:
-        try:
-            handle.seek(TopicPartition(*partition, offset))
-        except KafkaException as error:
-            # It was assigned, but its first offset is still being asked for.
-            is_early = error_of(error).code() == KafkaError._STATE  # noqa: SLF001
-            if not is_early or time.monotonic() > deadline:
-                raise from_kafka(error, f"Seeking in {partition.topic}") from error
-        else:
-            return strays
-        stray = handle.poll(0.01)
-        if stray is not None and stray.error() is None and partition_of(stray) != partition:
-            strays.append(stray)
+def seek(handle: Handle, partition: Partition, offset: int) -> bool:
+    """Read on there; False if that is not possible yet: the partition was assigned, but librdkafka
+    still asks for its first offset."""
+    try:
+        handle.seek(TopicPartition(*partition, offset))
+    except KafkaException as error:
+        if error_of(error).code() == KafkaError._STATE:  # noqa: SLF001
+            return False
+        raise from_kafka(error, f"Seeking in {partition.topic}") from error
+    return True
 
 
 def partitions_of(handle: Handle, topics: Sequence[str]) -> list[Partition]:
@@ -156,6 +129,10 @@ def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
 
 def offsets_in(rows: Iterable[TopicPartition]) -> dict[Partition, int]:
     return {Partition(row.topic, row.partition): row.offset for row in rows}
+
+
+def partitions_in(rows: Iterable[TopicPartition]) -> list[Partition]:
+    return [Partition(row.topic, row.partition) for row in rows]
 
 
 def rows_of(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -118,6 +118,12 @@ class AsyncDelivery(Delivery):
     _loop: ClassVar[asyncio.AbstractEventLoop]
     _loop_thread: ClassVar[int]
 
+    def exception(self, timeout_s: float | None = None) -> BrokerError | None:
+        """None if the record was delivered. On the loop, only once the delivery is done."""
+        if not self._is_settled() and threading.get_ident() == self._loop_thread:
+            raise UsageError("The record is not delivered yet: await the delivery.")
+        return super().exception(timeout_s)
+
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self._is_settled():
             if asyncio.get_running_loop() is not self._loop:

@@ -162,12 +162,14 @@ class Lane:
 
         self.produce = produce
 
+    def begin_closing(self) -> None:
+        self.refuse(closed)
+
     def close(self, *, is_broken: bool = False) -> None:
-        """What is still on its way is given up, and its deliveries told so.
+        """What is still on its way is given up, and its deliveries told so. Waits for that.
 
         A handle that was fenced cannot be closed, only let go.
         """
-        self.refuse(closed)
         if len(self.handle):
             self.handle.purge()
             try:

@@ -19,6 +19,9 @@ from millstream.client.error import UsageError
 PartitionFunction: TypeAlias = Callable[[bytes | None, int], int]
 Partitioner: TypeAlias = Literal["key", "round_robin"] | PartitionFunction
 
+#: What librdkafka calls the rule of `by_key`.
+BY_KEY: Final = "murmur2_random"
+
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
@@ -78,18 +81,28 @@ def function_of(partitioner: Partitioner) -> PartitionFunction | None:
 
 
 class PartitionCounts:
-    """How many partitions topics have, asked again when the answer is old."""
+    """How many partitions topics have, asked again when the response is old."""
 
     def __init__(self, ask: Callable[[str], int]) -> None:
         self._ask = ask
         self._known: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
 
-    def of(self, topic: str) -> int:
+    def known(self, topic: str) -> int | None:
+        """The count, or None if it has to be asked for. Never waits."""
         known = self._known.get(topic)
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
+        return known[0] if known is not None and time.monotonic() < known[1] else None
+
+    def of(self, topic: str) -> int:
+        """The count; waits for the brokers if it has to be asked for."""
+        known = self.known(topic)
+        if known is not None:
+            return known
         with self._lock:
+            # Another thread may have asked meanwhile.
+            known = self.known(topic)
+            if known is not None:
+                return known
             count = self._ask(topic)
             self._known[topic] = (count, time.monotonic() + _COUNT_SECONDS_MAX)
         return count

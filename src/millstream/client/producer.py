@@ -70,7 +70,10 @@ class Producer:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         lane = self._lane
         if self._is_prepared or acks is not None:
-            lane, key, value, partition = self._core.prepare(topic, key, value, partition, acks)
+            count = self._core.counts.of(topic) if self._core.needs_count(partition) else None
+            lane, key, value, partition = self._core.prepare(
+                topic, key, value, partition, acks, count
+            )
         delivery = lane.delivery()
         number = -1 if partition is None else partition
         try:

@@ -40,7 +40,7 @@ class ProducerCore:
         self._acks = acks_text(settings.acks)
         self._lanes = {self._acks: self.lane}
         self._choose = function_of(settings.partitioner)
-        self._counts = PartitionCounts(self._count)
+        self.counts = PartitionCounts(self._count)
         self.is_closed = False
         #: Whether a record has to pass `prepare`.
         self.is_prepared = (
@@ -60,10 +60,21 @@ class ProducerCore:
     def settings(self) -> ProducerSettings:
         return self._settings
 
+    def needs_count(self, partition: int | None) -> bool:
+        """Whether `prepare` has to know how many partitions the topic has."""
+        return partition is None and self._choose is not None
+
     def prepare(
-        self, topic: str, key: Any, value: Any, partition: int | None, acks: Acks | None
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        partition: int | None,
+        acks: Acks | None,
+        count: int | None,
     ) -> tuple[Lane, Any, Any, int | None]:
-        """The lane, and key, value and partition as librdkafka takes them."""
+        """The lane, and key, value and partition as librdkafka takes them. Never waits: `count`,
+        the number of partitions, is there if `needs_count`."""
         lane = self.lane if acks is None else self._lane_of(acks)
         settings = self._settings
         if settings.key_serializer is not None:
@@ -71,7 +82,7 @@ class ProducerCore:
         if settings.value_serializer is not None:
             value = encoded(settings.value_serializer, value, "value", topic)
         if partition is None and self._choose is not None:
-            count = self._counts.of(topic)
+            assert count is not None
             key = key.encode() if isinstance(key, str) else key
             partition = checked(self._choose(key, count), topic, count)
         return lane, key, value, partition
@@ -99,7 +110,17 @@ class ProducerCore:
         return self.driver
 
     def close(self) -> None:
+        self.begin_closing()
+        self.finish_closing()
+
+    def begin_closing(self) -> None:
+        """Refuse to send more."""
         self.is_closed = True
+        for lane in self.lanes:
+            lane.begin_closing()
+
+    def finish_closing(self) -> None:
+        """Give up what was not delivered. Waits for librdkafka."""
         is_broken = self.driver is not None and self.driver.state is State.BROKEN
         for lane in self.lanes:
             lane.close(is_broken=is_broken)
@@ -132,4 +153,8 @@ class ProducerCore:
 
 
 def _outside() -> UsageError:
-    return UsageError("This producer is transactional: send inside `with producer.transaction():`.")
+    return UsageError(
+        "This producer is transactional and has no open transaction: send inside `with "
+        "producer.transaction():`. If it belongs to an exactly-once consumer, send before "
+        "commit(): the consumer's next record begins a transaction."
+    )

@@ -15,8 +15,13 @@ from millstream.client.record import Partition, Record
 
 
 class Progress:
-    """`processed` are next offsets; `bases` where each partition was at the last commit. `topic` is
-    that of all records, if there is but one."""
+    """All offsets are next offsets. `topic` is the topic of all records, if there is only one.
+
+    processed   behind the records that the application is done with
+    committed   the last commit of this consumer
+    bases       exactly once: the first record that was handed out and is not committed
+                at most once: the first record that was committed last
+    """
 
     def __init__(self, topic: str | None = None) -> None:
         self._topic = topic
@@ -29,25 +34,37 @@ class Progress:
         self._processed.update(ends_of(messages, self._topic))
 
     def hand_out(self, messages: Sequence[Message]) -> None:
-        """These are about to be processed; until the next commit they may have to come again."""
+        """Remember where these begin."""
         for partition, message in _last(messages[::-1], self._topic).items():
             self._bases.setdefault(partition, _offset(message))
 
     def uncommitted(self, in_hand: Sequence[Message] = ()) -> dict[Partition, int]:
         """What there is to commit, with what is in hand counted as processed."""
-        found = self._processed | ends_of(in_hand, self._topic)
+        return self._new(self._processed | ends_of(in_hand, self._topic))
+
+    def handed_out(self, in_hand: Sequence[Message]) -> dict[Partition, int]:
+        """The same, also for partitions of which nothing that was committed was handed out yet."""
+        return self._new(self._bases | self._processed | ends_of(in_hand, self._topic))
+
+    def _new(self, offsets: dict[Partition, int]) -> dict[Partition, int]:
         return {
             partition: offset
-            for partition, offset in found.items()
+            for partition, offset in offsets.items()
             if self._committed.get(partition) != offset
         }
 
-    def committed(self, offsets: Mapping[Partition, int]) -> None:
+    def committed(self, offsets: Mapping[Partition, int], in_hand: Sequence[Message] = ()) -> None:
+        """These offsets were committed while `in_hand` was handed out."""
+        handed_out = self._processed | ends_of(in_hand, self._topic)
         self._committed.update(offsets)
         for partition, offset in offsets.items():
             if self._processed.get(partition) == offset:
                 del self._processed[partition]
-        self._bases.clear()
+            if handed_out.get(partition, offset) > offset:
+                # Some records behind the commit are out: they would come again from there.
+                self._bases[partition] = offset
+            else:
+                self._bases.pop(partition, None)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """They were taken away, or are read from elsewhere."""
@@ -56,7 +73,7 @@ class Progress:
                 known.pop(partition, None)
 
     def rewind(self) -> dict[Partition, int]:
-        """Forget what was processed since the last commit; where to read on."""
+        """Forget what was handed out since the last commit; where to read on."""
         bases, self._bases = self._bases, {}
         self._processed.clear()
         return bases
@@ -70,7 +87,7 @@ def only_of(topics: Sequence[str]) -> str | None:
 def stated(records: Record | Iterable[Record] | Mapping[Partition, int]) -> dict[Partition, int]:
     """The offsets that somebody wants committed: after these records, or just these."""
     if isinstance(records, Mapping):
-        return dict(records)
+        return {Partition(*partition): offset for partition, offset in records.items()}
     listed = [records] if isinstance(records, Record) else list(records)
     return ends_of([record._message for record in listed])  # noqa: SLF001
 

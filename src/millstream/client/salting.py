@@ -9,7 +9,7 @@ partitions from its home on. The key itself stays as it is. A header tells the r
 producer wrote it, which number it has among that producer's records of the key, and over how many
 partitions they are spread. `merging` has the reader's side.
 
-Where no order is needed, a `Salting` with `home=by_key` is also a partitioner for `Producer`.
+Where no order is needed, a `Salting` is also a partitioner for `Producer`.
 
 Pure: it does no I/O and knows no client. Not for several threads at once.
 """
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import zlib
 from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from millstream.client.heavy_hitter import HeavyHitters
+from millstream.client.partitioner import by_key
 
 #: The partition of a key among so many.
 PartitionFunction: TypeAlias = Callable[[bytes, int], int]
@@ -31,11 +31,6 @@ Header: TypeAlias = tuple[str, bytes]
 HEADER: Final = "millstream-turn"
 SPREAD_MAX: Final = 1024
 _SESSION_BYTES: Final = 8
-
-
-def consistent(key: bytes, partitions: int) -> int:
-    """The partition that librdkafka gives a key unless it is told otherwise (CRC-32)."""
-    return zlib.crc32(key) % partitions
 
 
 class Place(NamedTuple):
@@ -116,15 +111,15 @@ class Salting:
     """Places the records of one producer in one topic: those of hot keys are numbered.
 
     `hot` are keys, or `HotKeys`. A key that has become hot stays so. `home` says where a key lives
-    that is not: by default where librdkafka would put it, so that other producers agree. When the
-    topic gets more partitions, keys get other homes, and the order of before and after is lost, as
-    it is for every key."""
+    that is not. The default is the rule of `Producer` and of Java's client, so that they agree;
+    bare librdkafka agrees with `partitioner=murmur2_random`. When the topic gets more partitions,
+    keys get other homes, and the order of before and after is lost, as it is for every key."""
 
     def __init__(
         self,
         hot: Container[bytes] | HotKeys,
         spread: int,
-        home: PartitionFunction = consistent,
+        home: PartitionFunction = by_key,
     ) -> None:
         if not 1 <= spread <= SPREAD_MAX:
             raise ValueError(f"a spread of {spread}; it must be from 1 to {SPREAD_MAX}")

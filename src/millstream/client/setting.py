@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 
 from millstream.client.error import UsageError
-from millstream.client.partitioner import Partitioner, function_of
+from millstream.client.partitioner import BY_KEY, Partitioner, function_of
 from millstream.client.serializer import Serializer
 
 SERVERS_VARIABLE: Final = "MILLSTREAM_BOOTSTRAP_SERVERS"
@@ -137,7 +137,7 @@ class ProducerSettings(Checked):
             "message.timeout.ms": int(self.delivery_timeout_s * 1000),
             "queue.buffering.max.messages": self.buffer_records,
             "queue.buffering.max.kbytes": max(1, self.buffer_bytes // _KIB),
-            "partitioner": "murmur2_random",
+            "partitioner": BY_KEY,
         }
         if self.transactional_id is not None:
             timeout_ms = int(self.transaction_timeout_s * 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import sqlite3
@@ -19,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.broker_process import BrokerProcess, wait_until
 from harness.seed import choose_seed
+from millstream.client import AsyncConsumer
 from millstream.client import Consumer as OwnConsumer
 from millstream.client.dedup import StaleMessageError, StoredOffsets
 from millstream.client.sql import DatabaseUseError
@@ -165,6 +167,39 @@ def test_our_own_consumer_resumes_there_too(
                     offsets.advance(connection, record)
                     connection.commit()
                 got.append(int(record.value))
+    assert sorted(got) == list(range(20))
+
+
+def test_our_asyncio_consumer_resumes_there_too(
+    offsets: StoredOffsets, connect: Callable[[], Any], broker: BrokerProcess, topic: str
+) -> None:
+    fill(broker.bootstrap, topic, range(20))
+    got: list[int] = []
+
+    async def read(count: int) -> None:
+        async with AsyncConsumer(
+            broker.bootstrap,
+            group=topic,
+            topics=[topic],
+            on_assign=offsets.on_assign,
+            commit_interval_s=0,
+        ) as consumer:
+            async for record in consumer:
+                # One that failed comes again.
+                await offsets.rewind_async(consumer, record)
+                break
+            done = 0
+            async for record in consumer:
+                with closing(connect()) as connection:
+                    offsets.advance(connection, record)
+                    connection.commit()
+                got.append(int(record.value))
+                done += 1
+                if done == count:
+                    break
+
+    for count in (8, 12):
+        asyncio.run(read(count))
     assert sorted(got) == list(range(20))
 
 

@@ -15,11 +15,15 @@ does not know it yet can't do harm: its transaction waits for the new owner's an
 A message whose transaction was rolled back has to be tried again (`rewind`): the next one's would
 pass over it.
 
+`on_assign` serves an `AsyncConsumer` as well: it runs on the consumer's thread, so the database does
+not hold up the event loop. There `rewind_async` takes the place of `rewind`.
+
 `<table>`: consumer_group, topic, partition, next_offset (-1: none was processed).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Final
@@ -27,6 +31,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer as BareConsumer
 from confluent_kafka import TopicPartition
 
+from millstream.client.async_consumer import AsyncConsumer
 from millstream.client.consumer import Consumer
 from millstream.client.dedup.message import place_of
 from millstream.client.record import Partition
@@ -80,7 +85,8 @@ class StoredOffsets:
     def on_assign(
         self, consumer: Consumer | BareConsumer, partitions: Sequence[Partition | TopicPartition]
     ) -> None:
-        """The callback: assigned partitions begin at their stored offsets."""
+        """The callback: assigned partitions begin at their stored offsets. An `AsyncConsumer` calls
+        it with a `Consumer`, too."""
         found = self.load(partitions)
         if isinstance(consumer, Consumer):
             for each in found:
@@ -134,13 +140,23 @@ class StoredOffsets:
 
     def rewind(self, consumer: Consumer | BareConsumer, message: Any) -> None:
         """Have the consumer go on at the stored offset of the message's partition."""
-        topic, partition, offset = place_of(message)
-        (stored,) = self.load([Partition(topic, partition)])
-        target = stored.offset if stored.offset >= 0 else offset
+        topic, partition, _ = place_of(message)
+        target = self._target(message)
         if isinstance(consumer, Consumer):
             consumer.seek(topic, partition, offset=target)
         else:
             consumer.seek(TopicPartition(topic, partition, target))
+
+    async def rewind_async(self, consumer: AsyncConsumer, message: Any) -> None:
+        """`rewind` for asyncio. The database is asked on a thread."""
+        topic, partition, _ = place_of(message)
+        target = await asyncio.to_thread(self._target, message)
+        await consumer.seek(topic, partition, offset=target)
+
+    def _target(self, message: Any) -> int:
+        topic, partition, offset = place_of(message)
+        (stored,) = self.load([Partition(topic, partition)])
+        return stored.offset if stored.offset >= 0 else offset
 
     def _place(self, topic: str, partition: int) -> dict[str, Any]:
         return {"consumer_group": self._group, "topic": topic, "partition": partition}

@@ -1,0 +1,694 @@
+"""The consumers against a simple model: any order of calls, rebalances, faults, cancels and ends.
+
+The model knows where each partition is: the next record that the application has to be given. From
+that follows what is checked at every step:
+
+    nothing is skipped     a record that is given is the next one of its partition
+    nothing comes twice    it comes again only from the last commit on, after an abort, a rebalance,
+                           a failure or a crash, or where somebody seeks
+    commits are behind     at least once commits nothing that is not processed, at most once gives
+                           nothing that is not committed, exactly once commits a record's offset
+                           with its output, once
+
+CONSUMER_STEPS sets the number of steps of the soak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from harness.memory_kafka import TOPIC, MemoryCluster, MemoryConsumer, MemoryProducer
+from millstream.client import (
+    AsyncConsumer,
+    ClientError,
+    Consumer,
+    OutcomeUnknown,
+    Partition,
+    Record,
+    TransactionAborted,
+)
+from millstream.client import (
+    async_consumer,
+    committer,
+    consumer_core,
+    consumer_handle,
+    transaction,
+)
+from millstream.client.transaction import State, TransactionDriver
+
+STEPS_EACH = 50
+PARTITIONS = range(3)
+partitions = st.sets(st.sampled_from(PARTITIONS), min_size=1)
+partition_numbers = st.sampled_from(PARTITIONS)
+COUNTS = st.sampled_from([1, 2, 3, 5, 20, 500])
+
+
+class CallbackError(Exception):
+    """Raised by a callback of the application."""
+
+
+class SyncFace:
+    """The consumer as plain calls."""
+
+    def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
+        self.consumer: Any = make()
+        self.core = self.consumer._core
+        self._walk: Iterator[Record] | None = None
+
+    def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+        return getattr(self.consumer, method)(*arguments, **keywords)
+
+    def next(self) -> Record:
+        """The next record of the loop that is under way."""
+        self._walk = self._walk or iter(self.consumer)
+        try:
+            return next(self._walk)
+        except BaseException:
+            self._walk = None
+            raise
+
+    def leave_loop(self) -> None:
+        self._walk = None
+
+    def close(self, error: Exception | None) -> None:
+        self.consumer.__exit__(None if error is None else type(error), error, None)
+
+    def dispose(self) -> None:
+        pass
+
+
+class AsyncFace:
+    """The same of an `AsyncConsumer`, on a loop that runs only during calls. Its thread is played
+    by an executor that runs a call at once, or when it is told."""
+
+    def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.thread = HeldExecutor()
+        self.consumer: Any = self._run(self._make(make))
+        self.core = self.consumer._core
+        self._walk: Any = None
+
+    async def _make(self, make: Callable[[], Any]) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(async_consumer, "ThreadPoolExecutor", lambda *_: self.thread)
+            return make()
+
+    def _run(self, coroutine: Any) -> Any:
+        return self._loop.run_until_complete(coroutine)
+
+    def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+        return self._run(getattr(self.consumer, method)(*arguments, **keywords))
+
+    def next(self) -> Record:
+        self._walk = self._walk or self.consumer.__aiter__()
+        try:
+            record: Record = self._run(anext(self._walk))
+        except BaseException:
+            self._walk = None
+            raise
+        return record
+
+    def leave_loop(self) -> None:
+        if self._walk is not None:
+            self._run(self._walk.aclose())
+            self._walk = None
+
+    def cancelled_poll(self, count: int, *, is_done_before: bool) -> Any:
+        """A poll that is cancelled before or after the thread was done; its records, if any."""
+
+        async def main() -> Any:
+            self.thread.is_held = True
+            task = asyncio.ensure_future(self.consumer.poll(count, 0))
+            try:
+                while not task.done() and not self.thread.jobs:
+                    await asyncio.sleep(0)
+            finally:
+                self.thread.is_held = False
+            if is_done_before:
+                self.thread.run()
+            task.cancel()
+            try:
+                return await task
+            except asyncio.CancelledError:
+                return []
+            finally:
+                self.thread.run()
+
+        return self._run(main())
+
+    def close(self, error: Exception | None) -> None:
+        self._run(self.consumer.__aexit__(None if error is None else type(error), error, None))
+
+    def dispose(self) -> None:
+        self.leave_loop()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+
+class HeldExecutor(Executor):
+    def __init__(self) -> None:
+        self.is_held = False
+        self.jobs: list[tuple[Future[Any], Callable[..., Any], Any, Any]] = []
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
+        made: Future[Any] = Future()
+        self.jobs.append((made, call, arguments, keywords))
+        if not self.is_held:
+            self.run()
+        return made
+
+    def run(self) -> None:
+        while self.jobs:
+            made, call, arguments, keywords = self.jobs.pop(0)
+            made.set_running_or_notify_cancel()
+            try:
+                made.set_result(call(*arguments, **keywords))
+            except BaseException as error:  # noqa: BLE001 -- it is the call's result
+                made.set_exception(error)
+
+
+class ConsumerMachine(RuleBasedStateMachine):
+    face_type: type[SyncFace] | type[AsyncFace] = SyncFace
+    steps_run = 0
+
+    @initialize(
+        delivery=st.sampled_from(["at_least_once", "at_most_once", "exactly_once"]),
+        interval_s=st.sampled_from([0.0, 5.0]),
+        chunk=st.integers(1, 3),
+        counts=st.lists(st.sampled_from([0, 5, 40]), min_size=3, max_size=3),
+    )
+    def begin(self, delivery: str, interval_s: float, chunk: int, counts: list[int]) -> None:
+        self.delivery, self.interval_s, self.chunk = delivery, interval_s, chunk
+        self.cluster = MemoryCluster(
+            logs={number: list(range(count)) for number, count in enumerate(counts)}
+        )
+        self.cluster.on_commit = self._on_commit
+        self.patch = pytest.MonkeyPatch()
+        for module in (consumer_core, committer, consumer_handle, transaction):
+            self.patch.setattr(module, "time", self.cluster.clock)
+        self.patch.setattr(async_consumer, "clock", self.cluster.clock)
+        self.patch.setattr(consumer_handle, "Handle", lambda *_, **__: self.handle)
+        self.patch.setattr(consumer_core, "Keeper", _NoKeeper)
+        self.visible: list[tuple[int, int]] = []
+        #: Partitions that somebody has sent elsewhere: their records may come twice or never.
+        self.moved: set[int] = set()
+        self.times_given: Counter[tuple[int, int]] = Counter()
+        self.join()
+
+    def join(self) -> None:
+        """A new member of the group."""
+        self.owned: dict[int, None] = {}
+        self.paused: set[int] = set()
+        #: By partition: the next offset to be given, where an abort goes back to, and where that
+        #: begins which the application is not done with.
+        self.position: dict[int, int] = {}
+        self.base: dict[int, int] = {}
+        self.in_hand: dict[int, int] = {}
+        self.context = ""
+        #: Records that were given, and not sent for.
+        self.unsent: list[Record] = []
+        self.last: Record | None = None
+        self.is_fragile = False
+        #: What the callbacks of the application do next.
+        self.starts: dict[int, int] = {}
+        self.is_callback_failing = False
+        self.joined_at = type(self).steps_run
+        self.handle = MemoryConsumer(self.cluster, self.chunk)
+        self.handle.on_rebalance = self._on_rebalance
+        self.handle.due.append(("assign", list(PARTITIONS)))
+        options: dict[str, Any] = {
+            "topics": [TOPIC],
+            "group": "g",
+            "delivery": self.delivery,
+            "commit_interval_s": self.interval_s,
+            "on_assign": self._on_assign,
+            "on_revoke": self._on_revoke,
+        }
+        if self.delivery == "exactly_once":
+            self.producer = MemoryProducer(self.cluster)
+            self.producer.visible = self.visible
+            self.producer.on_abort = self._on_abort
+            self.driver = TransactionDriver(self.producer, lambda _: None)  # type: ignore[arg-type]
+            options["producer"] = SimpleNamespace(transactions=self.driver)
+        kind = Consumer if self.face_type is SyncFace else AsyncConsumer
+        self.face: Any = self.face_type(lambda: kind("memory", **options))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "face"):
+            return
+        try:
+            self._drain()
+        finally:
+            self.face.dispose()
+            self.patch.undo()
+
+    # What the cluster and the consumer tell the model
+
+    def _on_assign(self, consumer: Consumer, came: list[Partition]) -> None:
+        assert isinstance(consumer, Consumer)
+        for each in came:
+            if each.partition in self.starts:
+                consumer.seek(*each, offset=self.starts[each.partition])
+        self._fail_callback()
+
+    def _on_revoke(self, consumer: Consumer, gone: list[Partition]) -> None:
+        self._fail_callback()
+
+    def _fail_callback(self) -> None:
+        if self.is_callback_failing:
+            self.is_callback_failing = False
+            raise CallbackError
+
+    def _on_rebalance(self, kind: str, served: list[int]) -> None:
+        for number in served:
+            if kind == "assign":
+                start = self.cluster.committed.get(number, 0)
+                if number in self.starts:
+                    start = self.starts.pop(number)
+                    self.moved.add(number)
+                self.owned[number] = None
+                self.position[number] = self.base[number] = start
+                continue
+            is_strict = number not in self.moved and not self.is_fragile
+            if kind == "revoke" and self.delivery == "at_most_once" and is_strict:
+                # Nobody else skips what was committed here and not given.
+                committed = self.cluster.committed.get(number, 0)
+                assert self._next(number, committed) == self._next(number, self.position[number])
+            del self.owned[number], self.position[number], self.base[number]
+            self.paused.discard(number)
+            self._part_with(number)
+
+    def _on_commit(self, offsets: dict[int, int]) -> None:
+        for number, offset in offsets.items():
+            assert number in self.owned, "a commit of another member's partition"
+            if self.delivery == "at_most_once" or self.context == "explicit":
+                continue
+            bound = self.position[number]
+            if self.context != "commit":
+                bound = self.in_hand.get(number, bound)
+            assert offset <= bound, f"{number}: {offset} is committed, {bound} is processed"
+        for number, offset in offsets.items():
+            if number in self.base:
+                self.base[number] = offset
+        if self.delivery == "exactly_once":
+            self._check_output(offsets)
+
+    def _check_output(self, offsets: dict[int, int]) -> None:
+        counts = Counter(self.visible)
+        for number in set(PARTITIONS) - self.moved:
+            end = offsets.get(number, self.cluster.committed.get(number, 0))
+            wanted = {(number, each) for each in self.cluster.logs[number] if each < end}
+            found = {place for place in counts if place[0] == number}
+            assert found == wanted, "output and offsets differ"
+            assert all(counts[place] == 1 for place in found), "output is there twice"
+        if self.context == "poll" and self.was_unknown:
+            self._go_back()
+
+    def _on_abort(self) -> None:
+        self._go_back()
+
+    def _go_back(self) -> None:
+        self.position |= self.base
+        self.in_hand.clear()
+        self.unsent.clear()
+        self.last = None
+
+    # What the application does
+
+    def _next(self, number: int, position: int) -> int | None:
+        return next((each for each in self.cluster.logs[number] if each >= position), None)
+
+    def _is_available(self) -> bool:
+        """Whether a record can be given now."""
+        return not self.handle.due and any(
+            number not in self.paused and self._next(number, self.position[number]) is not None
+            for number in self.owned
+        )
+
+    def _given(self, records: Any) -> None:
+        for record in records:
+            number = record.partition
+            assert number in self.owned, "a record of another member's partition"
+            assert number not in self.paused, "a record of a paused partition"
+            wanted = self._next(number, self.position[number])
+            assert record.offset == wanted, f"{number}: {record.offset} came, {wanted} is next"
+            if self.delivery == "at_most_once":
+                assert self.cluster.committed[number] > record.offset
+            if self.delivery == "exactly_once":
+                assert self.driver.state is State.OPEN, "a record without a transaction"
+            self.in_hand.setdefault(number, record.offset)
+            self.position[number] = record.offset + 1
+            self.times_given[number, record.offset] += 1
+            if self.delivery == "at_most_once" and number not in self.moved:
+                assert self.times_given[number, record.offset] == 1, "it came twice"
+            self.last = record
+            self.unsent.append(record)
+
+    def _send(self) -> None:
+        """Send for everything that was given, if a transaction is open."""
+        if self.delivery == "exactly_once" and self.driver.state is State.OPEN:
+            for record in self.unsent:
+                self.producer.send((record.partition, record.offset))
+            self.unsent.clear()
+
+    def _attempt(self, context: str, call: Callable[[], Any]) -> Any:
+        """Call the consumer; errors that were injected end the call, not the test."""
+        self.context = context
+        self.was_unknown = self.delivery == "exactly_once" and self.driver.state is State.UNKNOWN
+        if context == "poll":
+            # The application comes back: it is done with what it has.
+            self.in_hand = {}
+        try:
+            return call()
+        except (CallbackError, ClientError) as error:
+            self._explain(error)
+            return None
+        finally:
+            self.context = ""
+
+    def _explain(self, error: Exception) -> None:
+        if isinstance(error, TransactionAborted | OutcomeUnknown):
+            assert self.delivery == "exactly_once"
+
+    # Rules
+
+    @rule(number=partition_numbers, count=st.integers(1, 9), gap=st.sampled_from([0, 0, 1, 5]))
+    def append(self, number: int, count: int, gap: int) -> None:
+        for _ in range(count):
+            self.cluster.append(number, self.cluster.end(number) + gap)
+
+    @rule(count=COUNTS)
+    def work(self, count: int) -> None:
+        self.poll(count)
+        self.commit()
+
+    @rule(count=COUNTS)
+    def poll(self, count: int) -> None:
+        self.face.leave_loop()
+        records = self._attempt("poll", lambda: self.face.call("poll", count, 0))
+        self._given(records or [])
+        self._send()
+
+    @rule(count=st.integers(1, 4))
+    def iterate(self, count: int) -> None:
+        self._serve()
+        for _ in range(count):
+            if not self._is_available():
+                return
+            record = self._attempt("poll", self.face.next)
+            self._given([] if record is None else [record])
+            self._send()
+
+    @rule(count=st.integers(2, 4))
+    def commit_each_record_of_a_loop(self, count: int) -> None:
+        """`for record in consumer: send; commit()`."""
+        for _ in range(count):
+            self.iterate(1)
+            self.commit()
+
+    @rule()
+    def leave_the_loop(self) -> None:
+        self.face.leave_loop()
+
+    @rule(count=COUNTS, is_done_before=st.booleans())
+    def cancel_a_poll(self, count: int, is_done_before: bool) -> None:
+        if isinstance(self.face, AsyncFace):
+            self.face.leave_loop()
+            records = self._attempt(
+                "poll", lambda: self.face.cancelled_poll(count, is_done_before=is_done_before)
+            )
+            self._given(records or [])
+            self._send()
+
+    @rule()
+    def commit(self) -> None:
+        if self.unsent and self.delivery == "exactly_once":
+            # An application does not commit what it could not send for.
+            return
+        self._attempt("commit", lambda: self.face.call("commit"))
+
+    @rule(is_retried=st.booleans())
+    def commit_each_record_of_a_batch(self, is_retried: bool) -> None:
+        """`for record in consumer.poll(): send; commit(record)`."""
+        if self.delivery != "exactly_once":
+            return
+        self.poll_only()
+        while self.unsent and self.driver.state is State.OPEN:
+            record = self.unsent.pop(0)
+            self.producer.send((record.partition, record.offset))
+            self._attempt("commit", lambda record=record: self.face.call("commit", record))
+            while is_retried and self.driver.state is State.UNKNOWN:
+                self._attempt("commit", lambda record=record: self.face.call("commit", record))
+
+    def poll_only(self) -> None:
+        self.face.leave_loop()
+        # What was sent before has a commit of its own.
+        if not self.unsent:
+            self._attempt("commit", lambda: self.face.call("commit"))
+        if self.driver.state is State.OPEN or self.unsent:
+            return
+        records = self._attempt("poll", lambda: self.face.call("poll", 5, 0))
+        self._given(records or [])
+
+    @precondition(lambda self: self.last is not None and self.delivery != "exactly_once")
+    @rule()
+    def commit_up_to_the_last_record(self) -> None:
+        assert self.last is not None
+        self.moved.add(self.last.partition)
+        self.is_fragile = True
+        last = self.last
+        self._attempt("explicit", lambda: self.face.call("commit", last))
+
+    @rule(number=partition_numbers)
+    def pause(self, number: int) -> None:
+        self._serve()
+        if number in self.owned:
+            self._attempt("pause", lambda: self.face.call("pause", TOPIC, number))
+            self.paused.add(number)
+
+    @rule(number=partition_numbers)
+    def resume(self, number: int) -> None:
+        self._serve()
+        if number in self.owned:
+            self._attempt("resume", lambda: self.face.call("resume", TOPIC, number))
+            self.paused.discard(number)
+
+    @rule(number=partition_numbers | st.none(), offset=st.integers(0, 12) | st.just("earliest"))
+    def seek(self, number: int | None, offset: Any) -> None:
+        self._serve()
+        chosen = set(self.owned) if number is None else {number} & set(self.owned)
+        if not chosen:
+            return
+        self.moved |= chosen
+        for each in chosen:
+            self.position[each] = self.base[each] = 0 if offset == "earliest" else offset
+            self._part_with(each)
+        # Also if it fails: the consumer still has to get there.
+        self._attempt("seek", lambda: self.face.call("seek", TOPIC, number, offset=offset))
+
+    def _part_with(self, number: int) -> None:
+        self.in_hand.pop(number, None)
+        self.unsent = [each for each in self.unsent if each.partition != number]
+        if self.last is not None and self.last.partition == number:
+            self.last = None
+
+    @rule(chosen=partitions, settling=st.sampled_from([0, 0, 3]))
+    def assign(self, chosen: set[int], settling: int) -> None:
+        self.handle.settling = settling
+        came = sorted(chosen - self._expected())
+        if came:
+            self.handle.due.append(("assign", came))
+
+    @rule(chosen=partitions, kind=st.sampled_from(["revoke", "revoke", "lost"]))
+    def unassign(self, chosen: set[int], kind: str) -> None:
+        gone = sorted(chosen & self._expected())
+        if gone:
+            self.handle.due.append((kind, gone))
+
+    def _expected(self) -> set[int]:
+        """The partitions that are owned once all rebalances were served."""
+        found = set(self.owned)
+        for kind, chosen in self.handle.due:
+            found = found | set(chosen) if kind == "assign" else found - set(chosen)
+        return found
+
+    def _serve(self) -> None:
+        """Have the rebalances over that are due."""
+        while self.handle.due:
+            self.keep()
+
+    @rule()
+    def keep(self) -> None:
+        """The keeper polls while the application is busy."""
+        self.context = "keep"
+        self.face.core._keep()
+        self.context = ""
+
+    @rule(number=partition_numbers, offset=st.integers(0, 12))
+    def choose_a_start(self, number: int, offset: int) -> None:
+        if number not in self._expected():
+            self.starts[number] = offset
+
+    @rule(seconds=st.sampled_from([0.1, 6.0]))
+    def wait(self, seconds: float) -> None:
+        self.cluster.clock.now += seconds
+
+    @rule(
+        fault=st.sampled_from(
+            ["begin", "offsets", "commit", "unknown, then committed", "unknown, then aborted"]
+        )
+    )
+    def break_a_transaction(self, fault: str) -> None:
+        if self.delivery == "exactly_once":
+            self.producer.faults.add(fault)
+
+    @rule()
+    def abort_elsewhere(self) -> None:
+        if self.delivery == "exactly_once" and self.driver.state is State.OPEN:
+            self.face.leave_loop()
+            self.driver.abort()
+
+    @rule(method=st.sampled_from(["commit", "seek", "fetch"]))
+    def break_a_call(self, method: str) -> None:
+        if method == "commit":
+            self.is_fragile = True
+        code = KafkaError._FAIL if method != "commit" else KafkaError.REBALANCE_IN_PROGRESS
+        self.handle.faults[method] = deque([KafkaError(code, "broken")])
+
+    @rule()
+    def break_a_callback(self) -> None:
+        self.is_callback_failing = True
+
+    def has_worked(self) -> bool:
+        """Members come and go, but not all the time."""
+        return type(self).steps_run - self.joined_at > 12
+
+    @precondition(has_worked)
+    @rule(is_failing=st.booleans())
+    def close(self, is_failing: bool) -> None:
+        self._mend()
+        self.face.leave_loop()
+        if not is_failing or self.delivery == "at_most_once":
+            self.in_hand = {}
+        if self.unsent and self.delivery == "exactly_once":
+            is_failing = True
+        error = ZeroDivisionError() if is_failing else None
+        self._attempt("close", lambda: self.face.close(error))
+        if self.delivery == "exactly_once" and self.driver.state is State.OPEN:
+            # As the producer's end does.
+            self.driver.abort()
+        self.face.dispose()
+        self.join()
+
+    @precondition(has_worked)
+    @rule()
+    def crash(self) -> None:
+        """The process dies; at most once loses what it was not given yet."""
+        if self.delivery == "exactly_once" and self.driver.state is State.UNKNOWN:
+            self._mend()
+            self._attempt("commit", lambda: self.face.call("commit"))
+        self.face.dispose()
+        self.join()
+
+    def _mend(self) -> None:
+        self.handle.faults.clear()
+        self.is_callback_failing = False
+        if self.delivery == "exactly_once":
+            self.producer.faults.clear()
+
+    def _drain(self) -> None:
+        """In the end everything is given, and committed."""
+        self._mend()
+        self.starts.clear()
+        self.face.leave_loop()
+        missing = sorted(set(PARTITIONS) - self._expected())
+        if missing:
+            self.handle.due.append(("assign", missing))
+        for _ in range(50):
+            self.poll(500)
+            for number in sorted(self.paused):
+                self.resume(number)
+            if not self.handle.due and not self.paused and not self._is_available():
+                break
+        assert set(self.owned) == set(PARTITIONS)
+        for number in PARTITIONS:
+            assert self._next(number, self.position[number]) is None, "records were not given"
+        for _ in range(4):
+            self._attempt("commit", lambda: self.face.call("commit"))
+            self.poll(500)
+        if self.delivery == "exactly_once":
+            counts = Counter(self.visible)
+            for number in set(PARTITIONS) - self.moved:
+                for offset in self.cluster.logs[number]:
+                    assert counts[number, offset] == 1
+        if self.delivery == "at_least_once":
+            for number in set(PARTITIONS) - self.moved:
+                for offset in self.cluster.logs[number]:
+                    assert self.times_given[number, offset] >= 1
+        self.face.close(None)
+
+    def check_invariants(self, *arguments: Any, **keywords: Any) -> None:
+        super().check_invariants(*arguments, **keywords)
+        type(self).steps_run += 1
+
+
+class AsyncConsumerMachine(ConsumerMachine):
+    face_type = AsyncFace
+
+
+class _NoKeeper:
+    """The machine calls what the keeper would."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+def run(machine: type[ConsumerMachine], steps: int) -> None:
+    machine.steps_run = 0
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            # Some examples end early.
+            max_examples=steps * 3 // 2 // STEPS_EACH,
+            stateful_step_count=STEPS_EACH,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate, Phase.shrink],
+        ),
+    )
+    assert machine.steps_run >= steps
+
+
+@pytest.mark.parametrize("machine", [ConsumerMachine, AsyncConsumerMachine])
+def test_any_order_of_calls_is_as_the_model_says(machine: type[ConsumerMachine]) -> None:
+    run(machine, 10_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("machine", [ConsumerMachine, AsyncConsumerMachine])
+def test_a_million_steps(machine: type[ConsumerMachine]) -> None:
+    run(machine, int(os.environ.get("CONSUMER_STEPS", "1000000")) // 2)
