@@ -102,10 +102,15 @@ class Monitor:
                 # As long as the process before is registered, its leaders may take it back.
                 is_started = machine.starts > suspect.starts and not self._is_registered(machine)
                 suspect.has_left |= machine.node_id in before and is_started
-            elif machine.is_ready:
+            elif machine.is_ready or self._is_elected(machine, record):
                 del self._suspects[key, machine.node_id]
             elif suspect.has_left:
                 self._violated(f"{key}: {machine.host} joins the ISR again before it is back")
+
+    def _is_elected(self, machine: Machine, record: PartitionRecord) -> bool:
+        """Whether it leads. A broker that has registered can be elected before its start is over;
+        to join the ISR of another leader it must have fetched."""
+        return record.leader == machine.node_id and self._is_registered(machine)
 
     def _is_registered(self, machine: Machine) -> bool:
         return self._cluster.store.get(broker_key(machine.node_id)) is not None
