@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -217,3 +218,15 @@ def test_plain_data_has_the_same_limit() -> None:
     assert decompress(Codec.NONE, b"abc", 3) == b"abc"
     with pytest.raises(CorruptBatch):
         decompress(Codec.NONE, b"abc", 2)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 9, 12, 17])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", b"words and words " * 20_000, random.Random(1).randbytes(200_000)]
+)
+def test_lz4_of_every_level_is_read_by_others(level: int, data: bytes) -> None:
+    compressed = compress(Codec.LZ4, data, level)
+    assert lz4.frame.decompress(compressed) == data
+    assert bytes(decompress(Codec.LZ4, compressed, len(data) + 1)) == data
+    # Java's reader refuses blocks that refer to earlier ones.
+    assert compressed[4] & 0x20
