@@ -47,6 +47,11 @@ class Output(NamedTuple):
     headers: list[Header]
     timestamp: int | None = None
 
+    @property
+    def size(self) -> int:
+        """About as many bytes as it takes in memory."""
+        return len(self.key or "") + len(self.value or "")
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:

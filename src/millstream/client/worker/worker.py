@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -52,8 +55,9 @@ class Worker:
     after `attempts_max` attempts it is a dead letter in `<topic>.dlq`. Messages of one key are
     processed one after the other; with `order="none"` all at once, and those that failed wait in
     `<topic>.retry.N`. What is committed never goes past an unfinished message: after a crash
-    messages may come again, but none is lost. With `transactional=True` what handlers send comes
-    once. The keywords are those of `WorkerSettings`. A handler may be a coroutine function.
+    messages may come again, but none is lost. A message that kills its process again and again is a
+    dead letter too, and so is one whose output the brokers reject. With `transactional=True` what
+    handlers send comes once. The keywords are those of `WorkerSettings`. A handler may be a coroutine function.
     """
 
     def __init__(
@@ -73,7 +77,10 @@ class Worker:
         if handler is not None:
             self.handler(handler)
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._ended.set()
+        #: In notes beside committed offsets, for as long as this object lives.
+        self._id = uuid.uuid4().hex[:12]
         self._session: Session | None = None
         self._began_at: float | None = None
         self._failure: BaseException | None = None
@@ -86,21 +93,25 @@ class Worker:
         return function
 
     def run(self) -> None:
-        """Work until `stop()`, from any thread; then finish what runs, commit and leave."""
-        if self._handler is None:
-            raise UsageError("The worker has no handler: give handler=, or decorate one.")
-        self._began_at = time.monotonic()
-        while not self._stopping.is_set():
+        """Work until `stop()`, SIGTERM or Ctrl-C; then finish what runs, commit and leave.
+
+        In the main thread, SIGTERM calls `stop()` where the program has no handler for it. Ctrl-C,
+        and whatever else a signal handler raises, is raised once everything is committed; a second
+        one is raised at once. Afterwards `run` can be called again.
+        """
+        self._start()
+        with self._terminating():
             try:
-                self._work(self._handler)
-            except UsageError:
+                self._ended.wait()
+            except BaseException:
+                self.stop()
+                self._ended.wait()
                 raise
-            except ClientError as error:
-                LOGGER.warning("The worker begins anew: %s", error)
-                self._stopping.wait(_REST_S)
+        self._raise_failure()
 
     def stop(self) -> None:
-        """Have `run` end. Does not wait for it; may be called in a signal handler."""
+        """Have `run` end; without one, have the next one end at once. Does not wait for it; may be
+        called in a signal handler."""
         self._stopping.set()
 
     @property
@@ -123,10 +134,7 @@ class Worker:
 
     def __enter__(self) -> Self:
         """Work on a thread while the block runs."""
-        if self._handler is None:
-            raise UsageError("The worker has no handler: give handler=, or decorate one.")
-        self._thread = threading.Thread(target=self._run, name="millstream-worker", daemon=True)
-        self._thread.start()
+        self._start()
         return self
 
     def __exit__(
@@ -136,24 +144,80 @@ class Worker:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-        assert self._thread is not None
-        self._thread.join()
-        if self._failure is not None and error is None:
+        self._ended.wait()
+        # The block may have stopped the worker itself.
+        self._stopping.clear()
+        if error is None:
+            self._raise_failure()
+
+    def _start(self) -> None:
+        """Begin to work, on a thread: signals interrupt the main thread between any two steps, and
+        must not come between reading a message and noting what became of it."""
+        if self._handler is None:
+            raise UsageError("The worker has no handler: give handler=, or decorate one.")
+        if not self._ended.is_set():
+            raise UsageError("The worker is running: stop it before it is started again.")
+        self._ended.clear()
+        self._failure = None
+        arguments = (self._handler,)
+        threading.Thread(
+            target=self._run, args=arguments, name="millstream-worker", daemon=True
+        ).start()
+
+    def _run(self, handler: Handler) -> None:
+        self._began_at = time.monotonic()
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._work(handler)
+                except UsageError:
+                    raise
+                except ClientError as error:
+                    LOGGER.warning("The worker begins anew: %s", error)
+                    self._stopping.wait(_REST_S)
+        except BaseException as error:  # noqa: BLE001 -- raised where the worker is waited for
+            self._failure = error
+        finally:
+            self._session = None
+            self._stopping.clear()
+            self._ended.set()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
             raise self._failure
 
-    def _run(self) -> None:
+    @contextmanager
+    def _terminating(self) -> Iterator[None]:
+        """Have SIGTERM stop the worker, where it would end the process."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            yield
+            return
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
         try:
-            self.run()
-        except BaseException as error:  # noqa: BLE001 -- raised where the block ends
-            self._failure = error
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _work(self, handler: Handler) -> None:
         if self._settings.create_topics:
             self._make_topics()
         self._session = Session(
-            self._servers, self._group, self._topics, self._settings, handler, self.counts
+            self._servers,
+            self._group,
+            self._topics,
+            self._settings,
+            handler,
+            self.counts,
+            self._id,
+            self._repair,
         )
         self._session.run(self._stopping.is_set)
+
+    def _repair(self) -> None:
+        """Create the worker's topics anew that somebody has deleted."""
+        if self._settings.create_topics:
+            self._make_topics()
 
     def _make_topics(self) -> None:
         """Those beside each topic, with as many partitions."""
