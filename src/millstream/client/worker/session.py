@@ -80,6 +80,10 @@ class Session:
     def assignment(self) -> frozenset[Partition]:
         return self._consumer.assignment
 
+    @property
+    def is_full(self) -> bool:
+        return bool(self._paused)
+
     def run(self, is_stopping: Callable[[], bool]) -> None:
         self._runner.start()
         try:

@@ -55,9 +55,10 @@ class Worker:
     after `attempts_max` attempts it is a dead letter in `<topic>.dlq`. Messages of one key are
     processed one after the other; with `order="none"` all at once, and those that failed wait in
     `<topic>.retry.N`. What is committed never goes past an unfinished message: after a crash
-    messages may come again, but none is lost. A message that kills its process again and again is a
-    dead letter too, and so is one whose output the brokers reject. With `transactional=True` what
-    handlers send comes once. The keywords are those of `WorkerSettings`. A handler may be a coroutine function.
+    messages may come again, but none is lost. A message that kills its process each time is a dead
+    letter too, and so is one whose output the brokers reject. With `transactional=True` what
+    handlers send comes once. The keywords are those of `WorkerSettings`. A handler may be a
+    coroutine function.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Worker:
             except BaseException:
                 self.stop()
                 self._ended.wait()
+                self._stopping.clear()
                 raise
         self._raise_failure()
 
@@ -119,6 +121,12 @@ class Worker:
         """Messages that were read and are not finished and committed."""
         session = self._session
         return 0 if session is None else len(session.desk)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether reading rests, in a partition at least, until messages that are held are done."""
+        session = self._session
+        return session is not None and session.is_full
 
     def hint(self, catch_up_s: float = 60.0) -> Hint:
         """How many workers like this one would have the group caught up in that time."""
