@@ -1,7 +1,6 @@
 """A worker whose process some messages kill: `victim.py SERVERS TOPIC GROUP ORDER MODE`.
 
-Messages that are done go to TOPIC-out. The process ends by itself once all but the deadly ones are
-done and those are dead letters, as another process tells it with a message "end".
+Messages that are done go to TOPIC-out.
 """
 
 from __future__ import annotations

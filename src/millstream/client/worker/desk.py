@@ -54,8 +54,15 @@ class Counts:
 
 
 class Desk:
+    """`owner` is the worker's id in notes. Nothing starts once `is_stopping` says so."""
+
     def __init__(
-        self, settings: WorkerSettings, group: str, counts: Counts, owner: str = "desk"
+        self,
+        settings: WorkerSettings,
+        group: str,
+        counts: Counts,
+        owner: str,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
         self._group = group
@@ -69,6 +76,7 @@ class Desk:
         #: Decided, with records to be sent before they are finished.
         self._moves: list[Entry] = []
         self._is_closed = False
+        self._is_stopping = is_stopping
         #: Told when jobs may be there, for those who do not wait in `take`.
         self.on_ready: Callable[[], None] | None = None
 
@@ -258,6 +266,8 @@ class Desk:
             return True
 
     def _start(self) -> Job | None:
+        if self._is_stopping():
+            return None
         now = time.monotonic()
         breaker = self._settings.breaker
         limit = None if breaker is None else breaker.allowed(now)

@@ -46,10 +46,12 @@ class Session:
         handler: Handler,
         counts: Counts,
         owner: str,
+        is_stopping: Callable[[], bool],
         repair: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self.desk = Desk(settings, group, counts, owner)
+        self._is_stopping = is_stopping
+        self.desk = Desk(settings, group, counts, owner, is_stopping)
         #: Partitions whose messages may be added, and those whose first note is not committed.
         self._opened: set[Partition] = set()
         self._unmarked: set[Partition] = set()
@@ -84,10 +86,10 @@ class Session:
     def is_full(self) -> bool:
         return bool(self._paused)
 
-    def run(self, is_stopping: Callable[[], bool]) -> None:
+    def run(self) -> None:
         self._runner.start()
         try:
-            while not is_stopping():
+            while not self._is_stopping():
                 self._turn()
         except BaseException:
             self._abandon()

@@ -218,9 +218,10 @@ class Worker:
             handler,
             self.counts,
             self._id,
+            self._stopping.is_set,
             self._repair,
         )
-        self._session.run(self._stopping.is_set)
+        self._session.run()
 
     def _repair(self) -> None:
         """Create the worker's topics anew that somebody has deleted."""
