@@ -29,6 +29,7 @@ from millstream.client.error import (
     CommitFailed,
     OutcomeUnknown,
     SerializationError,
+    TimedOut,
     TransactionAborted,
     UsageError,
     is_of_batch,
@@ -45,6 +46,8 @@ from millstream.client.worker.letter import Output
 LOGGER: Final = logging.getLogger("millstream.client.worker")
 #: Before a dead letter that was rejected is sent again.
 _LETTER_REST_S: Final = 2.0
+#: How long records of a transaction are waited for before their topics are looked up.
+_DELIVERY_S: Final = 2.0
 
 
 class Mover(Protocol):
@@ -301,6 +304,7 @@ class TransactionMover:
                 self._send(entry, sent)
             offsets = {partition: parts[-1].offset for partition, parts in self._batch.items()}
             self._driver.add_offsets(offsets, metadata)
+            self._wait(sent)
             self._driver.commit(TIMEOUT_S)
         except ClientError as error:
             if self._driver.state is State.OPEN:
@@ -333,6 +337,20 @@ class TransactionMover:
             sent.append((entry, delivery))
             if is_suspect and (failure := delivery.exception()) is not None:
                 raise failure
+
+    def _wait(self, sent: list[tuple[Entry, Sent]]) -> None:
+        """Wait for the records for a while. What takes longer may be for a topic that was deleted:
+        librdkafka would ask the coordinator for it until the transaction is over."""
+        deadline = time.monotonic() + _DELIVERY_S
+        topics: dict[str, None] = {}
+        for entry, each in sent:
+            try:
+                if isinstance(each, Delivery):
+                    each.exception(max(0.0, deadline - time.monotonic()))
+            except TimedOut:
+                topics |= dict.fromkeys(output.topic for output in entry.outputs)
+        for topic in topics:
+            self._clients.producer.refresh(topic)
 
     def _has_changed(self, sent: list[tuple[Entry, Sent]]) -> bool:
         """Whether the next transaction finds out more, or sends a dead letter instead."""

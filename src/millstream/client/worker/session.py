@@ -32,7 +32,8 @@ _CAREFUL_POLL_S: Final = 0.002
 #: Before any message was seen, about the size of one.
 _MESSAGE_BYTES_GUESS: Final = 64 * 1024
 _MESSAGE_BYTES_MAX: Final = 1_000_000_000
-#: A transaction is short; one left by a killed worker holds up readers until it times out.
+#: A transaction is short; one left by a killed worker holds up readers until it times out. Records
+#: are given up well before, while the transaction can still be aborted in order.
 _TRANSACTION_S_MAX: Final = 20.0
 
 
@@ -236,6 +237,10 @@ class Session:
         options["config"] = limit | dict(options.get("config", {}))
         if self._settings.transactional:
             name = self._settings.name or uuid.uuid4().hex
-            options = {"transaction_timeout_s": _TRANSACTION_S_MAX} | options
+            limits = {
+                "transaction_timeout_s": _TRANSACTION_S_MAX,
+                "delivery_timeout_s": _TRANSACTION_S_MAX / 2,
+            }
+            options = limits | options
             options |= {"transactional_id": f"{group}-{name}"}
         return options
