@@ -14,11 +14,16 @@ from millstream.client import Job, Worker
 logging.basicConfig(level=logging.WARNING)
 
 
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     servers, topic, group, runs = sys.argv[1:]
 
     def handle(job: Job) -> None:
-        print("began", job.offset, flush=True)
+        say(f"began {job.offset}")
         sys.stdin.readline()
 
     worker = Worker(
@@ -28,8 +33,8 @@ def main() -> None:
         try:
             worker.run()
         except KeyboardInterrupt:
-            print("interrupted", flush=True)
-        print("ended", flush=True)
+            say("interrupted")
+        say("ended")
 
 
 if __name__ == "__main__":

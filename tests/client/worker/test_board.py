@@ -11,7 +11,6 @@ from millstream.client.worker.board import Board, Entry
 from millstream.client.worker.letter import Origin, Output
 from millstream.client.worker.note import Note
 
-
 HERE = Partition("t", 0)
 BYTES = 1 << 30
 
