@@ -330,6 +330,67 @@ def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
     assert {name for name, _, _ in seen} == {topic}
 
 
+def test_far_messages_do_not_hold_up_nearer_ones(bootstrap: str, topic: str, name: Name) -> None:
+    """There are more of them than the window has, and they come first."""
+    group, seen = name("group"), list[bytes]()
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=group,
+        handler=lambda job: seen.append(job.value),
+        window=20,
+        commit_interval_s=0.05,
+    )
+    with worker:
+        wait_until(lambda: f"{topic}.parked" in names(bootstrap), "the topics", SECONDS_MAX)
+        with Producer(bootstrap) as producer:
+            for number in range(200):
+                producer.send(topic, "far", str(number), delay=dt.timedelta(days=number % 40 + 1))
+            producer.flush()
+            producer.send(topic, "near", "near", delay=0.2)
+        wait_until(lambda: seen == [b"near"], "the nearer one", SECONDS_MAX)
+        wait_until(lambda: worker.counts.parked >= 180, "the rest to be parked", SECONDS_MAX)
+        with Admin(bootstrap) as admin:
+            wait_until(
+                lambda: sum(admin.offsets(f"{topic}.parked").values()) >= 180, "them to be there"
+            )
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+def test_a_long_delay_holds_up_only_its_key(
+    bootstrap: str, topic: str, name: Name, transactional: bool
+) -> None:
+    """More messages than the window has go on, though the first waits; so does what they send."""
+    output, group = name("output"), name("group")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(output, partitions=1)
+    with Producer(bootstrap) as producer:
+        for number in range(300):
+            key = "slow" if number % 10 == 0 else f"key-{number}"
+            producer.send(topic, key, str(number))
+
+    def handle(job: Job) -> None:
+        if job.key == b"slow":
+            job.nack(delay=3600)
+        else:
+            job.send(output, job.key, job.value)
+
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=group,
+        handler=handle,
+        window=20,
+        transactional=transactional,
+        commit_interval_s=0.05,
+    )
+    with worker:
+        found = {record.value for record in read(bootstrap, output, 270)}
+        wait_until(lambda: worker.held == 30, "the others to be finished", SECONDS_MAX)
+    assert found == {b"%d" % number for number in range(300) if number % 10}
+    assert committed(bootstrap, group, topic) == 0
+
+
 def test_the_largest_message_fits_into_the_dead_letters(
     bootstrap: str, topic: str, name: Name
 ) -> None:

@@ -48,7 +48,8 @@ class RejectedError(Exception):
     """Kafka rejects these events, by id, and will do so again. Nothing of the batch was sent."""
 
     def __init__(self, errors: Mapping[int, str]) -> None:
-        super().__init__(f"{len(errors)} events were rejected")
+        what = "1 event is" if len(errors) == 1 else f"{len(errors)} events are"
+        super().__init__(f"{what} rejected by Kafka and put aside")
         self.errors = dict(errors)
 
 
@@ -158,7 +159,8 @@ class Sink:
                 if self._rejected:
                     break
                 self._produce(event)
-            while self._producer.flush(_SLICE_S):
+            # The commit waits for them too, but ends as soon as one is rejected.
+            while self._careful and self._producer.flush(_SLICE_S) and not self._rejected:
                 self._check()
         except KafkaException as error:
             raise SinkError(f"producing: {_reason(error)}") from error

@@ -151,14 +151,14 @@ class SqliteDatabase:
             active = not lock.acquire()
         return [
             ShardStatus(
-                *counts,
+                *(shard, name, pending, oldest, sent, batch),
                 claimed=len(json.loads(claimed or "[]")),
                 active=active,
                 owner=owner,
                 error=error,
-                rejected=rejected,
+                rejected=aside,
             )
-            for *counts, claimed, owner, error, rejected in rows
+            for shard, name, pending, oldest, sent, batch, claimed, owner, error, aside in rows
         ]
 
     def settle(self, shard: int, batch: int, *, sent: bool) -> int:

@@ -39,6 +39,7 @@ class Entry:
         "is_careful",
         "is_dead",
         "is_gone",
+        "is_parked",
         "lane",
         "offset",
         "origin",
@@ -65,6 +66,8 @@ class Entry:
         self.is_dead = False
         #: Its partition was taken away.
         self.is_gone = False
+        #: It is due later than its wait on the board ends: then it is moved on.
+        self.is_parked = False
         self.outputs: list[Output] = []
         self.size = _ENTRY_BYTES + len(record.raw_key or b"") + len(record.raw_value or b"")
 
@@ -210,16 +213,24 @@ class Board:
         ledger.bytes += entry.size
         return ledger
 
-    def wake(self, now: float) -> int:
-        """Make ready what is due; how many that were."""
-        count = 0
+    def wake(self, now: float) -> list[Entry]:
+        """Make ready what is due. Returns parked messages whose wait has ended, which are not."""
+        parked = []
         while self._waiting and self._waiting[0][0] <= now:
             entry = heapq.heappop(self._waiting)[2]
-            if not entry.is_gone:
-                self._set_waiting(entry, is_waiting=False)
+            if entry.is_gone:
+                continue
+            self._set_waiting(entry, is_waiting=False)
+            if entry.is_parked:
+                parked.append(entry)
+            else:
                 self._enqueue(entry)
-                count += 1
-        return count
+        return parked
+
+    def is_crowded(self, partition: Partition) -> bool:
+        """Whether so many messages of it wait that others should wait elsewhere."""
+        ledger = self._ledgers[partition]
+        return ledger.idle >= self._window or ledger.bytes * 2 >= self._share
 
     def make_ready(self, entry: Entry) -> None:
         """The note names it now."""
@@ -296,7 +307,7 @@ class Board:
 
     def full(self) -> set[Partition]:
         """Partitions of which no more should be read."""
-        share = self._window_bytes / max(1, len(self._ledgers))
+        share = self._share
         return {
             partition
             for partition, ledger in self._ledgers.items()
@@ -305,13 +316,18 @@ class Board:
 
     def roomy(self) -> set[Partition]:
         """Partitions of which more can be read, if they were full before."""
-        share = self._window_bytes / max(1, len(self._ledgers))
+        share = self._share
         return {
             partition
             for partition, ledger in self._ledgers.items()
             if (len(ledger.unfinished) - ledger.idle) * 2 <= self._window
             and ledger.bytes * 2 <= share
         }
+
+    @property
+    def _share(self) -> float:
+        """Bytes that a partition may hold."""
+        return self._window_bytes / max(1, len(self._ledgers))
 
     def _start_alone(self) -> Entry | None:
         entry = self.alone

@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 
 from millstream.client.error import ClientError
 from millstream.client.record import NotedOffset, Partition, Record
+from millstream.client.schedule import parking
 from millstream.client.worker.board import Board, Entry
 from millstream.client.worker.caution import Caution
 from millstream.client.worker.job import Job
-from millstream.client.worker.letter import Origin, Output, buried, retried
+from millstream.client.worker.letter import Origin, Output, buried, parked, retried
 from millstream.client.worker.note import Note
 from millstream.client.worker.policy import Next, Verdict, WorkerSettings, next_of
 
@@ -51,6 +52,7 @@ class Counts:
     retried: int = 0
     dead: int = 0
     expired: int = 0
+    parked: int = 0
 
 
 class Desk:
@@ -119,21 +121,53 @@ class Desk:
             )
             self._bury(entry, error)
             self._moved(entry)
+        elif self._is_to_park(entry) or (entry.is_parked and entry.due <= now):
+            self._board.add_released(entry)
+            self._park(entry, now)
         else:
             self._board.add(entry, now)
 
+    def _is_to_park(self, entry: Entry) -> bool:
+        """Whether to have it wait elsewhere: others wait here, and nothing waits for it."""
+        return (
+            self._settings.create_topics
+            and entry.lane is None
+            and not entry.is_parked
+            and entry.origin.due_ms is not None
+            and self._board.is_crowded(entry.partition)
+            and parking(entry.due - time.monotonic()) is not None
+        )
+
+    def _park(self, entry: Entry, now: float) -> None:
+        """Move it to a partition where it waits for a part of its time, or keep it if it is due
+        soon."""
+        now_ms = int(time.time() * 1000)
+        wait_s = ((entry.origin.due_ms or 0) - now_ms) / 1000
+        level = parking(wait_s)
+        entry.is_parked = False
+        if level is None:
+            self._board.postpone(entry, now + wait_s, now)
+            return
+        self._counts.parked += 1
+        entry.outputs = [parked(entry.record, entry.origin, self._group, level, now_ms)]
+        self._moved(entry)
+
     def _entry(self, record: Record, origin: Origin, now: float, now_ms: float) -> Entry:
-        due = 0.0 if origin.due_ms is None else now + (origin.due_ms - now_ms) / 1000
+        due_ms = origin.due_ms if origin.parked_ms is None else origin.parked_ms
+        due = 0.0 if due_ms is None else now + (due_ms - now_ms) / 1000
         is_ordered = self._settings.order == "key" and origin.due_ms is None
         key = record.raw_key
         lane = (record.topic, record.partition, key) if is_ordered and key is not None else None
-        return Entry(record, origin, lane, due)
+        entry = Entry(record, origin, lane, due)
+        entry.is_parked = origin.parked_ms is not None
+        return entry
 
     def tick(self) -> list[Job]:
         """Make ready what is due; the jobs whose time is over, which were settled as failed."""
         now = time.monotonic()
         with self._lock:
-            self._board.wake(now)
+            for entry in self._board.wake(now):
+                self._park(entry, now)
             self._wake(self._board.ready_count)
             late = [job for job in self._jobs.values() if job.deadline < now]
         for job in late:

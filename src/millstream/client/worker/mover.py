@@ -79,8 +79,10 @@ class Clients:
         self._repair = repair
 
     def send(self, output: Output) -> Delivery:
-        topic, key, value, headers, timestamp = output
-        return self.producer.send(topic, key, value, headers=headers, timestamp=timestamp)
+        topic, key, value, headers, timestamp, partition = output
+        return self.producer.send(
+            topic, key, value, headers=headers, partition=partition, timestamp=timestamp
+        )
 
     def reject(self, entry: Entry, error: ClientError) -> bool:
         """Have its dead letter sent instead; False if it was the dead letter that was rejected."""

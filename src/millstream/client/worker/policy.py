@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from millstream.client.error import SerializationError, UsageError
-from millstream.client.schedule import TOPIC_CONFIG, scheduled_topic
+from millstream.client.schedule import TOPIC_CONFIG, parked_topic, scheduled_topic
 from millstream.client.serializer import Serializer
 from millstream.client.setting import (
     Checked,
@@ -131,13 +131,15 @@ class WorkerSettings(Checked):
     def topics_beside(self, topic: str) -> list[str]:
         """What a worker reads beside a topic."""
         levels = range(1, self.levels + 1)
-        return [*(retry_topic(topic, level) for level in levels), scheduled_topic(topic)]
+        retries = (retry_topic(topic, level) for level in levels)
+        return [*retries, scheduled_topic(topic), parked_topic(topic)]
 
     def topic_config(self, made: str) -> dict[str, str]:
         """Of a topic that the worker makes. Dead letters are kept for good."""
         if made.endswith(dead_letter_topic("")):
             return {"retention.ms": "-1"}
-        return dict(TOPIC_CONFIG) if made.endswith(scheduled_topic("")) else {}
+        is_later = made.endswith((scheduled_topic(""), parked_topic("")))
+        return dict(TOPIC_CONFIG) if is_later else {}
 
     def topics_made(self, topics: Sequence[str]) -> dict[str, str]:
         """The topics that have to be there, each with the one whose partitions it takes after."""

@@ -16,7 +16,7 @@ from millstream.client.admin import Admin
 from millstream.client.consumer import topics_of
 from millstream.client.error import ClientError, UsageError
 from millstream.client.record import Partition
-from millstream.client.schedule import scheduled_topic
+from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
 from millstream.client.worker.desk import Counts
 from millstream.client.worker.hint import Hint, hint_of, lag_of
 from millstream.client.worker.letter import HEADERS_BYTES_MAX
@@ -229,13 +229,15 @@ class Worker:
             self._make_topics()
 
     def _make_topics(self) -> None:
-        """Those beside each topic, with as many partitions."""
+        """Those beside each topic, with as many partitions; a parked one has its own number."""
         with Admin(self._servers, config=self._settings.consumer.get("config")) as admin:
             there = set(admin.topics())
             for made, topic in self._settings.topics_made(self._topics).items():
                 config = self._settings.topic_config(made)
                 if made not in there:
                     partitions = admin.topic(topic).partitions
+                    if made == parked_topic(topic):
+                        partitions = len(PARKED_S)
                     # The largest message of the topic fits with the headers that it gets.
                     size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
                     config |= {"max.message.bytes": str(size)}
