@@ -217,10 +217,6 @@ class Desk:
 
     # Careful messages, which start only after a note names them
 
-    @property
-    def has_unnoted(self) -> bool:
-        return bool(self._board.unnoted)
-
     def plan_notes(self) -> set[Partition]:
         """The partitions whose notes have to be committed now; then call `noted`."""
         with self._lock:

@@ -20,14 +20,16 @@ from millstream.client.error import ClientError, UsageError
 from millstream.client.producer import Producer
 from millstream.client.record import Partition, Record
 from millstream.client.worker.desk import Counts, Desk
-from millstream.client.worker.mover import Clients, Mover, PlainMover, TransactionMover
+from millstream.client.worker.mover import Clients, Mover
 from millstream.client.worker.note import Note
+from millstream.client.worker.plain_mover import PlainMover
 from millstream.client.worker.policy import WorkerSettings
 from millstream.client.worker.runner import Handler, runner_for
+from millstream.client.worker.transaction_mover import TransactionMover
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")
 _POLL_S: Final = 0.05
-#: While messages wait for a note.
+#: While messages start that notes name: the next may have to be named soon.
 _CAREFUL_POLL_S: Final = 0.002
 #: Before any message was seen, about the size of one.
 _MESSAGE_BYTES_GUESS: Final = 64 * 1024
@@ -56,6 +58,8 @@ class Session:
         #: Partitions whose messages may be added, and those whose first note is not committed.
         self._opened: set[Partition] = set()
         self._unmarked: set[Partition] = set()
+        #: Whether the last turn wrote notes that careful messages waited for.
+        self._is_noting = False
         self._message_bytes = float(_MESSAGE_BYTES_GUESS)
         self._paused: set[Partition] = set()
         #: Whether partitions went since the last poll began.
@@ -99,7 +103,7 @@ class Session:
 
     def _turn(self) -> None:
         self._has_changed = False
-        wait_s = _CAREFUL_POLL_S if self.desk.has_unnoted else _POLL_S
+        wait_s = _CAREFUL_POLL_S if self._is_noting else _POLL_S
         records: Sequence[Record] = self._consumer.poll(self._count(), timeout_s=wait_s)
         if records:
             self._open(records)
@@ -138,12 +142,13 @@ class Session:
 
     def _mark(self) -> None:
         """Commit notes with this worker's id, before the first handler of a partition starts."""
-        if self._unmarked and self._mover.note(self._unmarked):
+        if self._unmarked and self._mover.note(set(self._unmarked)):
             self._unmarked.clear()
 
     def _take_notes(self) -> None:
         """Commit the notes that careful messages wait for."""
         partitions = self.desk.plan_notes()
+        self._is_noting = bool(partitions)
         if partitions:
             self.desk.noted(is_committed=self._mover.note(partitions))
 
