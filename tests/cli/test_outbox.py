@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -66,6 +67,49 @@ def test_a_person_settles_what_kafka_forgot(
     assert ask("outbox", "relay", "--drain").code == 0
     consumed = ask("consume", topic, "--from-beginning", "--no-follow").out.split()
     assert sorted(consumed) == (["0"] if sent else ["0", "0", "1"])
+
+
+def test_rejected_events_are_shown_sent_again_and_discarded(
+    ask: Run, database: Path, topic: str
+) -> None:
+    ask("outbox", "init")
+    ask("topic", "alter", topic, "--config", "max.message.bytes=2000")
+    with closing(sqlite3.connect(database)) as connection:
+        # It is compressed on the way.
+        noise = random.Random(1).randbytes(3000).hex()
+        for value in ("small", f"x{noise}", f"y{noise}"):
+            Outbox().write(connection, topic, key="k", value=value)
+        connection.commit()
+    relayed = ask("outbox", "relay", "--drain")
+    assert relayed.code == 0
+    assert "2 events rejected" in relayed.error
+    (shown,) = json.loads(ask("outbox", "status", "--json").out)
+    assert (shown["pending"], shown["rejected"]) == (0, 2)
+    listed = json.loads(ask("outbox", "rejected", "--json").out)
+    assert [(each["id"], each["topic"], each["value"][0]) for each in listed] == [
+        (2, topic, "x"),
+        (3, topic, "y"),
+    ]
+    assert "too large" in listed[0]["error"]
+    assert "MSG_SIZE_TOO_LARGE" in ask("outbox", "rejected").out
+    assert ask("outbox", "retry").code == 2
+    assert ask("outbox", "retry", "--event", "7").code == 3
+    assert ask("outbox", "discard", "--event", "3", "--yes").out == "1 event deleted\n"
+    ask("topic", "alter", topic, "--config", "max.message.bytes=10000")
+    assert ask("outbox", "retry", "--all").out == "1 event pending again\n"
+    assert ask("outbox", "relay", "--drain").code == 0
+    consumed = ask("consume", topic, "--from-beginning", "--no-follow").out.split()
+    assert sorted(each[:1] for each in consumed) == ["s", "x"]
+    assert json.loads(ask("outbox", "rejected", "--json").out) == []
+
+
+def test_an_outbox_of_an_older_version_gets_what_it_lacks(
+    ask: Run, database: Path, topic: str
+) -> None:
+    ask("outbox", "init")
+    change(database, "DROP TABLE millstream_outbox_rejected")
+    assert ask("outbox", "status").code == 0
+    assert json.loads(ask("outbox", "rejected", "--json").out) == []
 
 
 def test_the_sql_is_printed(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""`millstream outbox`: init, relay, status, settle."""
+"""`millstream outbox`: init, relay, status, settle, rejected, retry, discard."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from millstream.cli.connection import (
     parse_pairs,
 )
 from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.message import put_bytes
 from millstream.cli.terminal import (
     JsonOption,
     counted,
     format_duration,
+    format_time,
     note,
     print_json,
     print_table,
 )
 
 if TYPE_CHECKING:
-    from millstream.client.outbox.source import Database
+    from millstream.client.outbox.source import Database, RejectedEvent
 
 app = typer.Typer(
     no_args_is_help=True, help="Send events from a database's outbox table, exactly once."
@@ -47,6 +49,11 @@ _DatabaseOption = Annotated[
     ),
 ]
 _TableOption = Annotated[str, typer.Option("--table", help="The outbox table.")]
+_EventsOption = Annotated[
+    list[int] | None,
+    typer.Option("--event", "-e", metavar="ID", help="Only this event. Repeatable."),
+]
+_AllOption = Annotated[bool, typer.Option("--all", help="All rejected events.")]
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -126,6 +133,8 @@ def relay(
         with _stopping(worker.stop):
             worker.run()
     note(f"{counted(worker.sent, 'event')} sent")
+    if worker.rejected:
+        note(f"{counted(worker.rejected, 'event')} rejected: see `millstream outbox rejected`.")
     if worker.left_alone:
         raise CommandError(ExitCode.FAILED, "some shards need a decision; see above.")
 
@@ -137,7 +146,7 @@ def status(
 ) -> None:
     """Show what is pending, who relays it, and what went wrong."""
     with _explained():
-        found = _database(database, table).status()
+        found = _outbox(database, table).status()
     if as_json:
         print_json([asdict(each) for each in found])
         return
@@ -150,13 +159,14 @@ def status(
             each.sent,
             each.batch,
             each.claimed,
+            each.rejected,
             (each.owner or "-") if each.active else "nobody",
             each.error or "",
         )
         for each in found
     ]
-    headings = ["SHARD", "PENDING", "OLDEST", "SENT", "BATCH", "CLAIMED", "RELAY", "ERROR"]
-    print_table(headings, rows, right=headings[:6])
+    numbers = ["SHARD", "PENDING", "OLDEST", "SENT", "BATCH", "CLAIMED", "REJECTED"]
+    print_table([*numbers, "RELAY", "ERROR"], rows, right=numbers)
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -190,6 +200,104 @@ def settle(
         except (SinkError, InterruptedSinkError) as error:
             raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None
     typer.echo(f"shard {shard}: {counted(rows, 'event')} taken as {'sent' if sent else 'unsent'}")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def rejected(
+    database: _DatabaseOption,
+    events: _EventsOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The most to show.")] = 100,
+    table: _TableOption = _TABLE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """List events that Kafka rejects: too large, no such topic. With --json, their values too."""
+    with _explained():
+        found = _outbox(database, table).rejected(limit + 1, events)
+    shown = found[:limit]
+    if as_json:
+        print_json([_rejected_row(each) for each in shown])
+        return
+    print_table(
+        ["EVENT", "SHARD", "REJECTED", "TOPIC", "KEY", "BYTES", "ERROR"],
+        [
+            (
+                each.id,
+                each.shard,
+                format_time(each.rejected_ms),
+                each.topic,
+                (each.key or b"").decode(errors="backslashreplace"),
+                len(each.value or b""),
+                each.error,
+            )
+            for each in shown
+        ],
+        right=("EVENT", "SHARD", "BYTES"),
+    )
+    if len(found) > limit:
+        note(f"More than {limit}: the rest with --limit.")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def retry(
+    database: _DatabaseOption,
+    events: _EventsOption = None,
+    everything: _AllOption = False,
+    table: _TableOption = _TABLE_DEFAULT,
+) -> None:
+    """Have rejected events sent again, after what was wrong is mended."""
+    chosen = _chosen(events, everything)
+    with _explained():
+        count = _outbox(database, table).retry(chosen)
+    _report(count, chosen, "pending again")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def discard(
+    database: _DatabaseOption,
+    events: _EventsOption = None,
+    everything: _AllOption = False,
+    table: _TableOption = _TABLE_DEFAULT,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete rejected events for good."""
+    chosen = _chosen(events, everything)
+    with _explained():
+        place = _outbox(database, table)
+        if not yes:
+            which = "all rejected events" if chosen is None else counted(len(chosen), "event")
+            typer.confirm(f"Delete {which} of {table}?", abort=True)
+        count = place.discard(chosen)
+    _report(count, chosen, "deleted")
+
+
+def _chosen(events: list[int] | None, everything: bool) -> list[int] | None:
+    """None for all."""
+    if bool(events) == everything:
+        raise CommandError(ExitCode.USAGE, "say which: --event ID, or --all.")
+    return events or None
+
+
+def _report(count: int, chosen: list[int] | None, what: str) -> None:
+    if chosen is not None and not count:
+        raise CommandError(ExitCode.NOT_FOUND, "no such rejected event.")
+    typer.echo(f"{counted(count, 'event')} {what}")
+
+
+def _rejected_row(event: RejectedEvent) -> dict[str, Any]:
+    row = event._asdict()
+    for name in ("key", "value"):
+        put_bytes(row, name, row.pop(name))
+    return row
+
+
+def _outbox(address: str, table: str) -> Database:
+    """The outbox there, with all its tables."""
+    found = _database(address, table)
+    found.upgrade()
+    return found
 
 
 def _database(address: str, table: str) -> Database:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millstream.client.error import CommitFailed, UsageError, error_of, from_kafka
 from millstream.client.lane import LOGGER
-from millstream.client.record import Partition
+from millstream.client.record import NotedOffset, Partition, row_of
 
 #: A wait is cut in slices, so that whoever closes the consumer need not wait for all of it.
 SLICE_S: Final = 0.2
@@ -86,10 +86,13 @@ def offsets_at(
 
 
 def committed(handle: Handle, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """What the group has committed, where it has."""
+    """What the group has committed, where it has; each offset with its metadata."""
     ask = functools.partial(handle.committed, rows_of(partitions), timeout=ANSWER_S_MAX)
-    found = offsets_in(answered(ask, "Asking for offsets"))
-    return {partition: offset for partition, offset in found.items() if offset >= 0}
+    return {
+        Partition(row.topic, row.partition): NotedOffset(row.offset, row.metadata or "")
+        for row in answered(ask, "Asking for offsets")
+        if row.offset >= 0
+    }
 
 
 def placed(
@@ -117,7 +120,7 @@ def placed(
 
 
 def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
-    rows = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+    rows = [row_of(partition, offset) for partition, offset in offsets.items()]
     try:
         done = handle.commit(offsets=rows, asynchronous=False)
     except KafkaException as error:

@@ -83,6 +83,27 @@ _TIMEOUTS: Final = frozenset(
 _FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 )
+#: Brokers say this of a whole batch. One of its records is to blame; the others can be sent again.
+_REJECTED_BATCHES: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+#: There is no such topic or partition. librdkafka has looked for it for a while.
+_REJECTED_TOPICS: Final = frozenset(
+    {
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
 
 
 def error_of(exception: KafkaException) -> KafkaError:
@@ -99,6 +120,24 @@ def is_timeout(error: KafkaError) -> bool:
 
 def is_fenced(error: KafkaError) -> bool:
     return error.code() in _FENCED
+
+
+def is_rejection(code: int) -> bool:
+    """Whether the record will be rejected again, however often it is sent.
+
+    A missing permission is not among it: it is mended without the records, and concerns them all.
+    """
+    return code in _REJECTED_BATCHES or code in _REJECTED_TOPICS
+
+
+def is_of_batch(code: int) -> bool:
+    """Whether a rejection may be another record's, one that was in the same batch."""
+    return code in _REJECTED_BATCHES
+
+
+def is_of_topic(code: int) -> bool:
+    """Whether a rejection ends once the topic is created."""
+    return code in _REJECTED_TOPICS
 
 
 def from_kafka(

@@ -99,6 +99,10 @@ class Producer:
         for lane in self._core.lanes:
             lane.flush(timeout_s)
 
+    def refresh(self, topic: str) -> None:
+        """Ask the brokers for a topic now. If it was deleted, records that wait for it fail."""
+        self._core.refresh(topic)
+
     def transaction(self) -> Transaction:
         """Begin a transaction; needs a producer with a `transactional_id`.
 

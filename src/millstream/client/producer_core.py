@@ -142,6 +142,13 @@ class ProducerCore:
         else:
             self.lane.refuse(_outside)
 
+    def refresh(self, topic: str) -> None:
+        """librdkafka takes what the brokers say of the topic into account, for all its records."""
+        try:
+            self.lane.handle.list_topics(topic, timeout=_METADATA_S_MAX)
+        except KafkaException as error:
+            raise from_kafka(error, f"Asking for topic {topic!r}") from error
+
     def _count(self, topic: str) -> int:
         try:
             found = self.lane.handle.list_topics(topic, timeout=_METADATA_S_MAX).topics[topic]

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from millstream.client.kernel import Decode, Header, Record, Records, record_type, timestamp_of
 
 __all__ = [
     "Decode",
     "Header",
+    "NotedOffset",
     "Partition",
     "Record",
     "RecordMetadata",
     "Records",
     "metadata_of",
     "record_type",
+    "row_of",
     "timestamp_of",
 ]
 
@@ -26,6 +28,17 @@ class Partition(NamedTuple):
 
     topic: str
     partition: int
+
+
+class NotedOffset(int):
+    """A committed offset with `metadata`, the text that Kafka keeps beside it."""
+
+    metadata: str
+
+    def __new__(cls, offset: int, metadata: str = "") -> Self:
+        made = super().__new__(cls, offset)
+        made.metadata = metadata
+        return made
 
 
 class RecordMetadata(NamedTuple):
@@ -45,3 +58,11 @@ def metadata_of(message: Message) -> RecordMetadata:
         -1 if offset is None or offset < 0 else offset,
         timestamp_of(message),
     )
+
+
+def row_of(partition: Partition, offset: int) -> TopicPartition:
+    """The offset as librdkafka takes it, with its metadata if it has any."""
+    metadata = getattr(offset, "metadata", "")
+    if not metadata:
+        return TopicPartition(*partition, int(offset))
+    return TopicPartition(*partition, int(offset), metadata)

@@ -15,7 +15,7 @@ from enum import StrEnum, auto
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Handle
 
 from millstream.client.delivery import Delivery
@@ -29,7 +29,7 @@ from millstream.client.error import (
     from_kafka,
     is_timeout,
 )
-from millstream.client.record import Partition
+from millstream.client.record import Partition, row_of
 
 TIMEOUT_S: Final = 60.0
 _ARRIVAL_S_MAX: Final = 1.0
@@ -85,7 +85,7 @@ class TransactionDriver:
     def add_offsets(self, offsets: Mapping[Partition, int], metadata: Any) -> None:
         if self.state is not State.OPEN:
             raise UsageError(f"The transaction is {self.state}: offsets belong into an open one.")
-        rows = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+        rows = [row_of(partition, offset) for partition, offset in offsets.items()]
         if rows:
             self._insist(
                 lambda left: self._handle.send_offsets_to_transaction(rows, metadata, left),

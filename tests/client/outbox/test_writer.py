@@ -118,7 +118,7 @@ def test_the_tables_of_sqlalchemy_are_those_of_the_sql(
             if column["name"] not in ("id", "shard", "headers")
         }
 
-    for suffix in ("", "_shard"):
+    for suffix in ("", "_shard", "_rejected"):
         assert described(f"second{suffix}") == described(f"millstream_outbox{suffix}")
     assert len(look.get_indexes("second")) == len(look.get_indexes("millstream_outbox")) == 2
     with Session(engine) as session, session.begin():

@@ -16,7 +16,7 @@ def test_failed_messages_pass_through_the_retry_topics() -> None:
     topics = [next_of(settings, "t", attempts, FAILED).topic for attempts in range(1, 9)]
     assert topics == [f"t.retry.{level}" for level in (1, 2, 3, 4, 5, 5, 5, 5)]
     assert next_of(settings, "t", 9, FAILED).kind == "bury"
-    assert settings.topics_beside("t") == [*dict.fromkeys(topics), "t.scheduled"]
+    assert settings.topics_beside("t") == [*dict.fromkeys(topics), "t.scheduled", "t.parked"]
 
 
 def test_where_order_is_kept_they_wait_in_place() -> None:
@@ -24,7 +24,7 @@ def test_where_order_is_kept_they_wait_in_place() -> None:
     following = next_of(settings, "t", 1, Verdict("nack", 7.5, "later"))
     assert (following.kind, following.delay_s) == ("wait", 7.5)
     assert next_of(settings, "t", 2, FAILED).kind == "bury"
-    assert settings.topics_beside("t") == ["t.scheduled"]
+    assert settings.topics_beside("t") == ["t.scheduled", "t.parked"]
 
 
 def test_some_failures_are_final() -> None:

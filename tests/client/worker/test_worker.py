@@ -178,7 +178,8 @@ def test_many_keys_at_once_each_in_order(bootstrap: str, topic: str, name: Name,
 def test_a_stuck_key_holds_up_only_itself_and_little_memory(
     bootstrap: str, topic: str, name: Name
 ) -> None:
-    """Nothing after the stuck message is committed, and no more is read than the window has."""
+    """The offset waits for the stuck message; others go on, more than the window has, and what
+    they have finished is known to the worker that comes next."""
     with Producer(bootstrap) as producer:
         producer.send(topic, "stuck", "0")
         for number in range(1, 3000):
@@ -190,24 +191,48 @@ def test_a_stuck_key_holds_up_only_itself_and_little_memory(
             assert gate.wait(SECONDS_MAX)
         seen.append(int(job.value))
 
-    worker = Worker(
-        bootstrap,
-        topics=[topic],
-        group=group,
-        handler=handle,
-        window=400,
-        commit_interval_s=0.01,
-    )
-    with worker:
-        wait_until(lambda: worker.held >= 400 and len(seen) == worker.held - 1, "a full window")
-        held = worker.held
-        # A poll brings up to 500 at a time.
-        assert held < 400 + 500
+    def worker() -> Worker:
+        return Worker(
+            bootstrap,
+            topics=[topic],
+            group=group,
+            handler=handle,
+            window=400,
+            drain_s=0,
+            commit_interval_s=0.01,
+        )
+
+    with worker() as first:
+        wait_until(lambda: len(seen) == 2999 and first.held == 1, "the others", SECONDS_MAX)
         assert committed(bootstrap, group, topic) == 0
+    with worker():
         gate.set()
-        wait_until(lambda: len(seen) == 3000, "all messages", SECONDS_MAX)
-    assert committed(bootstrap, group, topic) == 3000
-    assert sorted(seen) == list(range(3000))
+        wait_until(lambda: committed(bootstrap, group, topic) == 3000, "the rest", SECONDS_MAX)
+    # The stuck handler of the first worker has come back too.
+    assert sorted(seen) == [0, 0, *range(1, 3000)]
+
+
+@pytest.mark.parametrize("limit", [{"window": 100}, {"window_bytes": 100_000}])
+def test_the_window_limits_what_is_held(
+    bootstrap: str, topic: str, name: Name, limit: dict[str, Any]
+) -> None:
+    """Both limits hold at 100 messages, and more is read only once those are done."""
+    with Producer(bootstrap) as producer:
+        for _ in range(1000):
+            producer.send(topic, None, b"x" * 1000)
+    gate, done = threading.Event(), list[int]()
+
+    def handle(job: Job) -> None:
+        assert gate.wait(SECONDS_MAX)
+        done.append(job.offset)
+
+    worker = Worker(bootstrap, topics=[topic], group=name("group"), handler=handle, **limit)
+    with worker:
+        wait_until(lambda: worker.is_full, "a full window", SECONDS_MAX)
+        # The poll that filled it may have brought more: of messages 500, of bytes as many again.
+        assert worker.held < (600 if "window" in limit else 200)
+        gate.set()
+        wait_until(lambda: len(done) == 1000, "all messages", SECONDS_MAX)
 
 
 def test_a_handler_that_is_late_has_failed_unless_it_asks_for_time(
@@ -303,6 +328,67 @@ def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
     assert at[b"async"] >= 0.099
     assert at.keys() == {b"zeroth", b"first", b"second", b"third", b"async"}
     assert {name for name, _, _ in seen} == {topic}
+
+
+def test_far_messages_do_not_hold_up_nearer_ones(bootstrap: str, topic: str, name: Name) -> None:
+    """There are more of them than the window has, and they come first."""
+    group, seen = name("group"), list[bytes]()
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=group,
+        handler=lambda job: seen.append(job.value),
+        window=20,
+        commit_interval_s=0.05,
+    )
+    with worker:
+        wait_until(lambda: f"{topic}.parked" in names(bootstrap), "the topics", SECONDS_MAX)
+        with Producer(bootstrap) as producer:
+            for number in range(200):
+                producer.send(topic, "far", str(number), delay=dt.timedelta(days=number % 40 + 1))
+            producer.flush()
+            producer.send(topic, "near", "near", delay=0.2)
+        wait_until(lambda: seen == [b"near"], "the nearer one", SECONDS_MAX)
+        wait_until(lambda: worker.counts.parked >= 180, "the rest to be parked", SECONDS_MAX)
+        with Admin(bootstrap) as admin:
+            wait_until(
+                lambda: sum(admin.offsets(f"{topic}.parked").values()) >= 180, "them to be there"
+            )
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
+def test_a_long_delay_holds_up_only_its_key(
+    bootstrap: str, topic: str, name: Name, transactional: bool
+) -> None:
+    """More messages than the window has go on, though the first waits; so does what they send."""
+    output, group = name("output"), name("group")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(output, partitions=1)
+    with Producer(bootstrap) as producer:
+        for number in range(300):
+            key = "slow" if number % 10 == 0 else f"key-{number}"
+            producer.send(topic, key, str(number))
+
+    def handle(job: Job) -> None:
+        if job.key == b"slow":
+            job.nack(delay=3600)
+        else:
+            job.send(output, job.key, job.value)
+
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group=group,
+        handler=handle,
+        window=20,
+        transactional=transactional,
+        commit_interval_s=0.05,
+    )
+    with worker:
+        found = {record.value for record in read(bootstrap, output, 270)}
+        wait_until(lambda: worker.held == 30, "the others to be finished", SECONDS_MAX)
+    assert found == {b"%d" % number for number in range(300) if number % 10}
+    assert committed(bootstrap, group, topic) == 0
 
 
 def test_the_largest_message_fits_into_the_dead_letters(

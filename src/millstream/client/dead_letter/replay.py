@@ -144,7 +144,7 @@ class Replay:
         driver.begin()
         try:
             for letter, target in batch:
-                topic, key, value, headers, _ = letter.again(target, self._shelf.topic)
+                topic, key, value, headers, *_ = letter.again(target, self._shelf.topic)
                 producer.send(topic, key, value, headers=headers)
             for record in ledger.records(letter.place for letter, _ in batch):
                 producer.send(ledger_topic(self._shelf.topic), None, record)

@@ -8,7 +8,7 @@ that does not hold what it promises (a pooler between) costs time, never order o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from millstream.client.outbox.schema import SHARDS_DEFAULT, TABLE_DEFAULT, Outbo
 from millstream.client.outbox.source import (
     BatchLimit,
     Event,
+    RejectedEvent,
     ShardStatus,
     ShardTakenError,
     SourceError,
@@ -45,7 +46,9 @@ def _translated() -> Iterator[None]:
 
 def _fitted(statement: str, table: str) -> str:
     """A statement on the outbox's tables, whose name was checked."""
-    return statement.replace("{events}", table).replace("{shards}", f"{table}_shard")
+    for name, suffix in (("{events}", ""), ("{shards}", "_shard"), ("{rejected}", "_rejected")):
+        statement = statement.replace(name, f"{table}{suffix}")
+    return statement
 
 
 class PostgresDatabase:
@@ -74,6 +77,14 @@ class PostgresDatabase:
             for statement in schema.statements("postgresql"):
                 connection.execute(statement)
         return True
+
+    def upgrade(self) -> None:
+        schema = OutboxSchema(self.table)
+        with _translated(), self.connect() as connection:
+            query = "SELECT to_regclass(%s), to_regclass(%s)"
+            found = connection.execute(query, [self.table, schema.rejected_table]).fetchone()
+            if found is not None and found[0] is not None and found[1] is None:
+                connection.execute(schema.quarantine("postgresql"))
 
     def shards(self) -> list[int]:
         return [row[0] for row in self._read("SELECT shard FROM {shards} ORDER BY shard")]
@@ -128,7 +139,10 @@ class PostgresDatabase:
             "  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             "  AND classid = (hashtext(name)::bigint & 4294967295)::oid"
             "  AND objid = shard::oid AND objsubid = 2) AS active,"
-            " owner, error FROM {shards} LEFT JOIN {events} USING (shard)"
+            " owner, error,"
+            " (SELECT count(*) FROM {rejected} AS aside WHERE aside.shard = {shards}.shard)"
+            "  AS rejected"
+            " FROM {shards} LEFT JOIN {events} USING (shard)"
             " GROUP BY shard ORDER BY shard",
             self.table,
         )
@@ -144,6 +158,45 @@ class PostgresDatabase:
             return source.settle(batch, sent=sent)
         finally:
             source.close()
+
+    def rejected(self, limit: int, ids: Sequence[int] | None = None) -> list[RejectedEvent]:
+        statement = _fitted(
+            "SELECT id, shard, topic, partition, key, value, headers::text, created_ms,"
+            " rejected_ms, error FROM {rejected}"
+            " WHERE %(all)s OR id = ANY (%(ids)s::bigint[]) ORDER BY id LIMIT %(limit)s",
+            self.table,
+        )
+        with _translated(), self.connect() as connection:
+            cursor = connection.cursor(row_factory=tuple_row)
+            cursor.execute(statement, {"limit": limit, **_chosen(ids)})
+            return list(map(RejectedEvent._make, cursor.fetchall()))
+
+    def retry(self, ids: Sequence[int] | None) -> int:
+        columns = "id, topic, partition, key, value, headers, created_ms"
+        return self._take_out(
+            f"INSERT INTO {{events}} ({columns}) OVERRIDING SYSTEM VALUE"
+            f" SELECT {columns} FROM gone",
+            ids,
+        )
+
+    def discard(self, ids: Sequence[int] | None) -> int:
+        return self._take_out("SELECT count(*) FROM gone", ids)
+
+    def _take_out(self, following: str, ids: Sequence[int] | None) -> int:
+        """Delete rejected events, and do that with them; how many they were."""
+        chosen = "%(all)s OR id = ANY (%(ids)s::bigint[])"
+        with _translated(), self.connect() as connection:
+            row = connection.execute(
+                _fitted("SELECT count(*) FROM {rejected} WHERE " + chosen, self.table),
+                _chosen(ids),
+            ).fetchone()
+            deleting = "WITH gone AS (DELETE FROM {rejected} WHERE " + chosen + " RETURNING *) "
+            connection.execute(_fitted(deleting + following, self.table), _chosen(ids))
+        return 0 if row is None else int(row[0])
+
+
+def _chosen(ids: Sequence[int] | None) -> dict[str, Any]:
+    return {"all": ids is None, "ids": list(ids or ())}
 
 
 class PostgresShard:
@@ -204,6 +257,21 @@ class PostgresShard:
 
     def release(self) -> None:
         with _translated(), self._connection.transaction():
+            self._update("claimed = NULL, batch = batch - 1")
+        self._claimed = False
+
+    def quarantine(self, rejected: Mapping[int, str]) -> None:
+        columns = "id, shard, topic, partition, key, value, headers, created_ms"
+        with _translated(), self._connection.transaction():
+            for number, error in rejected.items():
+                self._run(
+                    "WITH gone AS (DELETE FROM {events} WHERE id = %(id)s RETURNING *)"
+                    f" INSERT INTO {{rejected}} ({columns}, rejected_ms, error)"
+                    f" SELECT {columns}, (extract(epoch FROM now()) * 1000)::bigint, %(error)s"
+                    " FROM gone",
+                    id=number,
+                    error=error,
+                )
             self._update("claimed = NULL, batch = batch - 1")
         self._claimed = False
 

@@ -6,7 +6,9 @@ A shard's life, over and over (0010-outbox.md says why it is right):
     batch that was claimed last; then: claim a batch, send it, claim the next (which marks the one
     before as sent), ...
 
-Every failure ends the tenure and begins the next one, the way a crash would.
+Every failure ends the tenure and begins the next one, the way a crash would. After a batch that
+could not be sent, the next tenures are careful for a while: they find out which events Kafka
+rejects for good, and put those aside in the table of rejected events, so that the others go on.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.client.outbox.progress import ProgressLostError, Tenure, Verdict, judge
-from millstream.client.outbox.sink import InterruptedSinkError, Sink, SinkError, prepare
+from millstream.client.outbox.sink import (
+    InterruptedSinkError,
+    RejectedError,
+    Sink,
+    SinkError,
+    prepare,
+)
 from millstream.client.outbox.source import (
     BatchLimit,
     Database,
@@ -39,6 +47,8 @@ _BASELINE_EVERY_S: Final = 3600.0
 _BACKOFF_S_MIN: Final = 0.1
 _BACKOFF_S_MAX: Final = 10.0
 _PREPARE_RETRY_S: Final = 2.0
+#: After a batch that failed.
+_CAREFUL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +105,18 @@ class Relay:
         #: Shards that need a person's decision.
         self.left_alone: list[int] = []
         self._sent = 0
-        self._sent_lock = threading.Lock()
+        self._rejected = 0
+        self._counts_lock = threading.Lock()
 
     @property
     def sent(self) -> int:
         """Events that this relay has sent."""
         return self._sent
+
+    @property
+    def rejected(self) -> int:
+        """Events that this relay has put aside."""
+        return self._rejected
 
     def stop(self) -> None:
         """End after the batches that are on their way. Safe in a signal handler."""
@@ -108,6 +124,7 @@ class Relay:
 
     def run(self) -> None:
         """Relay until told to stop, or until nothing is pending where `drain` is set."""
+        self._database.upgrade()
         shards = self._database.shards()
         self._prepare(len(shards))
         with (
@@ -139,13 +156,20 @@ class Relay:
 
     def _relay_shard(self, shard: int) -> None:
         backoff_s = _BACKOFF_S_MIN
+        careful_until = 0.0
         while not self._stop.is_set():
             if self._places is not None and not self._places.acquire(timeout=0.2):
                 continue
             try:
-                done = self._try_tenure(shard)
+                done = self._try_tenure(shard, careful_until)
+            except RejectedError as error:
+                done = False
+                careful_until = time.monotonic() + _CAREFUL_S
+                self._say(f"shard {shard}: {error}, see `millstream outbox rejected`")
             except (SourceError, SinkError, ShardTakenError) as error:
                 done = False
+                if isinstance(error, SinkError):
+                    careful_until = time.monotonic() + _CAREFUL_S
                 self._say(f"shard {shard}: {error}")
                 self._stop.wait(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
@@ -163,12 +187,12 @@ class Relay:
             if done:
                 return
 
-    def _try_tenure(self, shard: int) -> bool:
+    def _try_tenure(self, shard: int, careful_until: float) -> bool:
         """Relay the shard if nobody else does; True when there is nothing more to do."""
         source = self._database.open(shard)
         try:
             if source.acquire():
-                return self._tenure(shard, source)
+                return self._tenure(shard, source, careful_until)
             if self._settings.drain and not source.has_pending():
                 return True
         finally:
@@ -176,15 +200,23 @@ class Relay:
         self._stop.wait(self._settings.standby_s)
         return False
 
-    def _tenure(self, shard: int, source: ShardSource) -> bool:
+    def _tenure(self, shard: int, source: ShardSource, careful_until: float) -> bool:
+        """Relay until told to stop; of a careful tenure, until its time is over."""
         tenure = source.take_over(f"{socket.gethostname()}:{os.getpid()}")
-        sink = Sink(self._properties, tenure.name, shard, self._stop.is_set)
+        careful = time.monotonic() < careful_until
+        sink = Sink(self._properties, tenure.name, shard, self._stop.is_set, careful=careful)
         try:
             sink.open()
             batch = self._settle(tenure, source, sink)
             source.note_error(None)
             self._say(f"shard {shard}: relaying, {batch} batches before")
-            return self._send_all(source, sink, batch)
+            return self._send_all(source, sink, batch, careful_until if careful else None)
+        except RejectedError as error:
+            # Nothing was committed, and nobody else could: the claim is free.
+            source.quarantine(error.errors)
+            with self._counts_lock:
+                self._rejected += len(error.errors)
+            raise
         except (SinkError, ProgressLostError) as error:
             source.note_error(str(error))
             raise
@@ -209,10 +241,13 @@ class Relay:
     def _keeps(self) -> bool:
         return self._settings.keep_s > 0
 
-    def _send_all(self, source: ShardSource, sink: Sink, batch: int) -> bool:
+    def _send_all(self, source: ShardSource, sink: Sink, batch: int, ends_at: float | None) -> bool:
         purge_at = time.monotonic()
         baseline_at = time.monotonic() + _BASELINE_EVERY_S
         while not self._stop.is_set():
+            if ends_at is not None and time.monotonic() > ends_at:
+                source.finish(keep=self._keeps)
+                return False
             seen = self._wake.seen()
             if time.monotonic() > baseline_at:
                 source.finish(keep=self._keeps)
@@ -234,7 +269,7 @@ class Relay:
 
     def _send(self, sink: Sink, events: Sequence[Event], batch: int) -> None:
         sink.send(events, batch)
-        with self._sent_lock:
+        with self._counts_lock:
             self._sent += len(events)
 
     def _purge(self, source: ShardSource) -> bool:

@@ -20,6 +20,13 @@
     owner, error
                 for people: who took it last, and what went wrong since
 
+`<table>_rejected`, a row per event that Kafka rejects for good, moved there by relays:
+
+    id, shard, topic, partition, key, value, headers, created_ms
+                as they were
+    rejected_ms, error
+                when, and what Kafka said
+
 The number of shards is part of the definition: it can be changed only on an empty outbox.
 """
 
@@ -51,6 +58,10 @@ class OutboxSchema:
     @property
     def shard_table(self) -> str:
         return f"{self.table}_shard"
+
+    @property
+    def rejected_table(self) -> str:
+        return f"{self.table}_rejected"
 
     @property
     def _plain(self) -> str:
@@ -93,6 +104,24 @@ FOR EACH STATEMENT EXECUTE FUNCTION {self.table}_notify()""",
             f" generate_series(0, {self.shards - 1}) AS shard"
         )
 
+    def quarantine(self, dialect: Dialect) -> str:
+        """What makes the table of rejected events."""
+        number, binary, text = (
+            ("INTEGER", "BLOB", "TEXT") if dialect == "sqlite" else ("bigint", "bytea", "text")
+        )
+        return f"""CREATE TABLE {self.rejected_table} (
+    id {number} PRIMARY KEY,
+    shard integer NOT NULL,
+    topic {text} NOT NULL,
+    partition integer,
+    key {binary},
+    value {binary},
+    headers {"TEXT" if dialect == "sqlite" else "json"},
+    created_ms {number} NOT NULL,
+    rejected_ms {number} NOT NULL,
+    error {text} NOT NULL
+)"""
+
     def _indexes(self) -> list[str]:
         return [
             f"CREATE INDEX {self._plain}_pending ON {self.table} (shard, id) WHERE sent_ms IS NULL",
@@ -123,6 +152,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION {self.table}_notify()""",
     error text
 )""",
             self.first_rows("postgresql"),
+            self.quarantine("postgresql"),
             *(self.notifying() if self.notify else ()),
         ]
 
@@ -152,4 +182,5 @@ FOR EACH STATEMENT EXECUTE FUNCTION {self.table}_notify()""",
     error TEXT
 )""",
             self.first_rows("sqlite"),
+            self.quarantine("sqlite"),
         ]

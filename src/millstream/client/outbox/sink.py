@@ -3,6 +3,9 @@
 The transactional id is the shard's, so whoever opens a sink fences the one before and ends its
 transaction. The number of the batch is committed, in the same transaction, as the position of the
 outbox's group in partition `shard` of the topic `PROGRESS_TOPIC`, which holds no records.
+
+A careful sink finds out which events Kafka rejects: it puts each into a batch of its own, and hears
+of each what became of it. That is slower, so it is used only after a failure.
 """
 
 from __future__ import annotations
@@ -11,9 +14,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from millstream.client.error import is_rejection
 from millstream.client.outbox.source import Event
 
 PROGRESS_TOPIC: Final = "millstream-outbox"
@@ -23,10 +34,23 @@ _SLICE_S: Final = 1.0
 _ADMIN_TIMEOUT_S: Final = 15.0
 #: librdkafka takes "by key" as this number.
 _BY_KEY: Final = -1
+#: How large an event may be is for its topic to say.
+_EVENT_BYTES_MAX: Final = 1_000_000_000
+#: How long a careful sink looks for a topic. The one before has looked for it too.
+_TOPIC_MS_MAX: Final = 5_000
 
 
 class SinkError(Exception):
-    """Kafka can't be reached, refused an event, or gave the shard to another relay."""
+    """Kafka can't be reached, rejected an event, or gave the shard to another relay."""
+
+
+class RejectedError(Exception):
+    """Kafka rejects these events, by id, and will do so again. Nothing of the batch was sent."""
+
+    def __init__(self, errors: Mapping[int, str]) -> None:
+        what = "1 event is" if len(errors) == 1 else f"{len(errors)} events are"
+        super().__init__(f"{what} rejected by Kafka and put aside")
+        self.errors = dict(errors)
 
 
 class InterruptedSinkError(Exception):
@@ -60,7 +84,8 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
 
 
 class Sink:
-    """See the module's text. `stopping` is asked while Kafka does not answer."""
+    """Sends batches of one shard. `stopping` is asked while Kafka does not respond; `careful` as
+    the module says."""
 
     def __init__(
         self,
@@ -68,10 +93,15 @@ class Sink:
         name: str,
         shard: int,
         stopping: Callable[[], bool],
+        *,
+        careful: bool = False,
     ) -> None:
         self._shard = shard
         self._stopping = stopping
+        self._careful = careful
         self._refused: list[str] = []
+        #: Of a careful sink: events that Kafka rejects, and why.
+        self._rejected: dict[int, str] = {}
         common = {
             # librdkafka 2.16 may lose its only broker for good where it looks for others.
             "metadata.recovery.strategy": "none",
@@ -84,7 +114,10 @@ class Sink:
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1 << 20,
             "linger.ms": 5,
+            "message.max.bytes": _EVENT_BYTES_MAX,
+            **({"topic.metadata.propagation.max.ms": _TOPIC_MS_MAX} if careful else {}),
             **common,
+            **({"batch.num.messages": 1} if careful else {}),
             "transactional.id": f"{name}-{shard}",
             "error_cb": self._on_error,
         }
@@ -115,17 +148,24 @@ class Sink:
     def send(self, events: Sequence[Event], batch: int) -> None:
         """Commit all of them and the batch's number, or fail.
 
-        After a failure only a new sink's `committed` tells whether they are in the topic.
+        After a SinkError only a new sink's `committed` tells whether they are in the topic. After a
+        RejectedError, which only a careful sink raises, they are not: nothing was committed.
         """
         self._refused.clear()
+        self._rejected.clear()
         try:
             self._producer.begin_transaction()
             for event in events:
+                if self._rejected:
+                    break
                 self._produce(event)
-            while self._producer.flush(_SLICE_S):
+            # The commit waits for them too, but ends as soon as one is rejected.
+            while self._careful and self._producer.flush(_SLICE_S) and not self._rejected:
                 self._check()
         except KafkaException as error:
             raise SinkError(f"producing: {_reason(error)}") from error
+        if self._rejected:
+            raise RejectedError(self._rejected)
         place = [TopicPartition(PROGRESS_TOPIC, self._shard, batch)]
         metadata = self._group.consumer_group_metadata()
         self._patiently(
@@ -151,16 +191,33 @@ class Sink:
                     _BY_KEY if event.partition is None else event.partition,
                     timestamp=event.created_ms,
                     headers=None if event.headers is None else decode_headers(event.headers),
+                    on_delivery=self._reporter(event) if self._careful else None,
                 )
             except BufferError:
                 self._producer.poll(_SLICE_S)
                 self._check()
             except KafkaException as error:
-                raise SinkError(f"event {event.id}: {_reason(error)}") from error
-            except (TypeError, ValueError) as error:
-                raise SinkError(f"event {event.id}: {error}") from error
+                self._not_taken(event, _reason(error), _is_final(error.args[0]), error)
+                return
+            except (TypeError, ValueError, AttributeError) as error:
+                self._not_taken(event, str(error), True, error)
+                return
             else:
                 return
+
+    def _not_taken(self, event: Event, reason: str, final: bool, error: Exception) -> None:
+        """librdkafka did not take the event at all."""
+        if not self._careful or not (final or self._rejected):
+            raise SinkError(f"event {event.id}: {reason}") from error
+        if final:
+            self._rejected[event.id] = reason
+
+    def _reporter(self, event: Event) -> Callable[[KafkaError | None, Message], None]:
+        def report(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and _is_final(error):
+                self._rejected[event.id] = f"{error.str()} ({error.name()})"
+
+        return report
 
     def _patiently(self, what: str, call: Callable[[float], Any]) -> None:
         while True:
@@ -190,6 +247,11 @@ def decode_headers(column: str) -> list[tuple[str, str | bytes | None]]:
     found = json.loads(column)
     pairs = found.items() if isinstance(found, dict) else found
     return [(name, None if value is None else str(value).encode()) for name, value in pairs]
+
+
+def _is_final(error: KafkaError) -> bool:
+    """Whether Kafka will reject the event again, however often it is sent."""
+    return is_rejection(error.code()) or error.code() == KafkaError._INVALID_ARG  # noqa: SLF001
 
 
 def _is_worth_a_wait(error: KafkaError) -> bool:

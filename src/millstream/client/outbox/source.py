@@ -7,7 +7,7 @@ another relay has taken the shard since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -35,6 +35,21 @@ class Event(NamedTuple):
     created_ms: int
 
 
+class RejectedEvent(NamedTuple):
+    """An event that Kafka rejects for good, and why."""
+
+    id: int
+    shard: int
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: str | None
+    created_ms: int
+    rejected_ms: int
+    error: str
+
+
 @dataclass(frozen=True, slots=True)
 class BatchLimit:
     """A batch ends before the row that would exceed either; it has at least one row."""
@@ -45,7 +60,8 @@ class BatchLimit:
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """For people. `claimed`: rows of a batch that is on its way. `active`: a relay has it now."""
+    """For people. `claimed`: rows of a batch that is on its way. `active`: a relay has it now.
+    `rejected`: events put aside."""
 
     shard: int
     name: str
@@ -57,6 +73,7 @@ class ShardStatus:
     active: bool
     owner: str | None
     error: str | None
+    rejected: int = 0
 
 
 class ShardSource(Protocol):
@@ -82,6 +99,9 @@ class ShardSource(Protocol):
     def release(self) -> None:
         """The claimed batch is not in the topic: its rows and its number are free again."""
 
+    def quarantine(self, rejected: Mapping[int, str]) -> None:
+        """As `release`, but these events, by id, are put aside, each with Kafka's reason."""
+
     def purge(self, before_ms: int, rows_max: int) -> int:
         """Delete rows that were sent before that time; how many."""
 
@@ -98,6 +118,9 @@ class Database(Protocol):
 
     def init(self, shards: int | None, *, notify: bool) -> bool:
         """Make the tables; False if they are there."""
+
+    def upgrade(self) -> None:
+        """Make the tables that an older Millstream did not make yet."""
 
     def shards(self) -> list[int]: ...
 
@@ -116,3 +139,14 @@ class Database(Protocol):
 
         Returns the number of rows in question.
         """
+
+    # Events that Kafka rejects; `ids` None: all of them
+
+    def rejected(self, limit: int, ids: Sequence[int] | None = None) -> list[RejectedEvent]:
+        """The first of them, by id."""
+
+    def retry(self, ids: Sequence[int] | None) -> int:
+        """Have them sent again; how many."""
+
+    def discard(self, ids: Sequence[int] | None) -> int:
+        """Delete them for good; how many."""

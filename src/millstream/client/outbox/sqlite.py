@@ -12,7 +12,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
@@ -21,6 +21,7 @@ from millstream.client.outbox.schema import TABLE_DEFAULT, OutboxSchema
 from millstream.client.outbox.source import (
     BatchLimit,
     Event,
+    RejectedEvent,
     ShardStatus,
     ShardTakenError,
     SourceError,
@@ -59,16 +60,21 @@ class SqliteDatabase:
     def init(self, shards: int | None, *, notify: bool) -> bool:
         if shards not in (None, 1):
             raise SourceError("SQLite has one writer at a time: its outbox has one shard.")
-        with self._connected() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._writing() as connection:
             query = "SELECT 1 FROM sqlite_master WHERE name = ?"
             if connection.execute(query, [self.table]).fetchone():
-                connection.execute("ROLLBACK")
                 return False
             for statement in OutboxSchema(self.table, 1).statements("sqlite"):
                 connection.execute(statement)
-            connection.execute("COMMIT")
         return True
+
+    def upgrade(self) -> None:
+        schema = OutboxSchema(self.table, 1)
+        with self._writing() as connection:
+            query = "SELECT count(*) FROM sqlite_master WHERE name IN (?, ?)"
+            found = connection.execute(query, [self.table, schema.rejected_table]).fetchone()
+            if found[0] == 1:
+                connection.execute(schema.quarantine("sqlite"))
 
     def shards(self) -> list[int]:
         with self._connected() as connection:
@@ -88,6 +94,14 @@ class SqliteDatabase:
                 yield connection
             finally:
                 connection.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; what raises in it is rolled back when the connection ends."""
+        with self._connected() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
 
     def open(self, shard: int) -> SqliteShard:
         with _translated():
@@ -127,7 +141,8 @@ class SqliteDatabase:
         statement = (
             "SELECT shard, name, count(id) FILTER (WHERE sent_ms IS NULL),"
             " min(created_ms) FILTER (WHERE sent_ms IS NULL),"
-            " count(id) FILTER (WHERE sent_ms IS NOT NULL), batch, claimed, owner, error"
+            " count(id) FILTER (WHERE sent_ms IS NOT NULL), batch, claimed, owner, error,"
+            f" (SELECT count(*) FROM {self.table}_rejected)"
             f" FROM {self.table}_shard LEFT JOIN {self.table} USING (shard) GROUP BY shard"
         )
         with self._connected() as connection:
@@ -136,13 +151,14 @@ class SqliteDatabase:
             active = not lock.acquire()
         return [
             ShardStatus(
-                *(shard, name, pending, oldest_ms, sent, batch),
+                *(shard, name, pending, oldest, sent, batch),
                 claimed=len(json.loads(claimed or "[]")),
                 active=active,
                 owner=owner,
                 error=error,
+                rejected=aside,
             )
-            for shard, name, pending, oldest_ms, sent, batch, claimed, owner, error in rows
+            for shard, name, pending, oldest, sent, batch, claimed, owner, error, aside in rows
         ]
 
     def settle(self, shard: int, batch: int, *, sent: bool) -> int:
@@ -153,6 +169,41 @@ class SqliteDatabase:
             return source.settle(batch, sent=sent)
         finally:
             source.close()
+
+    def rejected(self, limit: int, ids: Sequence[int] | None = None) -> list[RejectedEvent]:
+        chosen, parameters = self._chosen(ids)
+        with self._connected() as connection:
+            rows = connection.execute(
+                f"SELECT * FROM {self.table}_rejected WHERE {chosen} ORDER BY id LIMIT ?",
+                [*parameters, limit],
+            )
+            return list(map(RejectedEvent._make, rows))
+
+    def retry(self, ids: Sequence[int] | None) -> int:
+        columns = "id, topic, partition, key, value, headers, created_ms"
+        chosen, parameters = self._chosen(ids)
+        with self._writing() as connection:
+            connection.execute(
+                f"INSERT INTO {self.table} ({columns})"
+                f" SELECT {columns} FROM {self.table}_rejected WHERE {chosen}",
+                parameters,
+            )
+            return self._delete(connection, ids)
+
+    def discard(self, ids: Sequence[int] | None) -> int:
+        with self._writing() as connection:
+            return self._delete(connection, ids)
+
+    def _delete(self, connection: sqlite3.Connection, ids: Sequence[int] | None) -> int:
+        chosen, parameters = self._chosen(ids)
+        statement = f"DELETE FROM {self.table}_rejected WHERE {chosen}"
+        return connection.execute(statement, parameters).rowcount
+
+    def _chosen(self, ids: Sequence[int] | None) -> tuple[str, list[str]]:
+        """A condition, and its parameters."""
+        if ids is None:
+            return "TRUE", []
+        return "id IN (SELECT value FROM json_each(?))", [json.dumps(list(ids))]
 
 
 class _FileLock:
@@ -237,6 +288,22 @@ class SqliteShard:
             self._update("claimed = NULL, batch = batch - 1")
         self._claimed = False
 
+    def quarantine(self, rejected: Mapping[int, str]) -> None:
+        columns = "id, shard, topic, partition, key, value, headers, created_ms"
+        now_ms = time.time_ns() // 1_000_000
+        with self._transaction():
+            for number, error in rejected.items():
+                self._run(
+                    f"INSERT INTO {{rejected}} ({columns}, rejected_ms, error)"
+                    f" SELECT {columns}, :now_ms, :error FROM {{events}} WHERE id = :id",
+                    id=number,
+                    error=error,
+                    now_ms=now_ms,
+                )
+                self._run("DELETE FROM {events} WHERE id = :id", id=number)
+            self._update("claimed = NULL, batch = batch - 1")
+        self._claimed = False
+
     def purge(self, before_ms: int, rows_max: int) -> int:
         with self._transaction():
             return self._run(
@@ -316,4 +383,5 @@ class SqliteShard:
     def _run(self, statement: str, **parameters: Any) -> sqlite3.Cursor:
         fitted = statement.replace("{events}", self._table)
         fitted = fitted.replace("{shards}", f"{self._table}_shard")
+        fitted = fitted.replace("{rejected}", f"{self._table}_rejected")
         return self._connection.execute(fitted, {"shard": self._shard, **parameters})

@@ -52,7 +52,7 @@ def _spell(element: _ByDialect, compiler: Any, **_: Any) -> str:
 
 
 def outbox_tables(metadata: MetaData, schema: OutboxSchema | None = None) -> Table:
-    """Add the outbox's two tables to `metadata`; returns the one that holds events."""
+    """Add the outbox's three tables to `metadata`; returns the one that holds events."""
     schema = schema or OutboxSchema()
     prefix, _, name = schema.table.rpartition(".")
     big = BigInteger().with_variant(Integer(), "sqlite")
@@ -97,6 +97,21 @@ def outbox_tables(metadata: MetaData, schema: OutboxSchema | None = None) -> Tab
         Column("claimed", ARRAY(BigInteger).with_variant(Text(), "sqlite")),
         Column("owner", Text),
         Column("error", Text),
+        schema=prefix or None,
+    )
+    Table(
+        f"{name}_rejected",
+        metadata,
+        Column("id", big, primary_key=True, autoincrement=False),
+        Column("shard", Integer, nullable=False),
+        Column("topic", Text, nullable=False),
+        Column("partition", Integer),
+        Column("key", LargeBinary),
+        Column("value", LargeBinary),
+        Column("headers", JSON),
+        Column("created_ms", big, nullable=False),
+        Column("rejected_ms", big, nullable=False),
+        Column("error", Text, nullable=False),
         schema=prefix or None,
     )
     if schema.notify:

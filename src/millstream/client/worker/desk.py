@@ -2,6 +2,8 @@
 
 The reading thread adds messages, takes finished ones and ticks; handlers take jobs and settle them.
 Nothing here waits for brokers, and no lock of a client is taken while this one is held.
+
+A partition is opened with the note of its committed offset before its first messages are added.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.client.error import ClientError
-from millstream.client.record import Partition, Record
-from millstream.client.worker.board import Board, Entry, Taken
+from millstream.client.record import NotedOffset, Partition, Record
+from millstream.client.schedule import parking
+from millstream.client.worker.board import Board, Entry
+from millstream.client.worker.caution import Caution
 from millstream.client.worker.job import Job
-from millstream.client.worker.letter import Origin, Output, buried, retried
+from millstream.client.worker.letter import Origin, Output, buried, parked, retried
+from millstream.client.worker.note import Note
 from millstream.client.worker.policy import Next, Verdict, WorkerSettings, next_of
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")
@@ -25,6 +30,17 @@ LOGGER: Final = logging.getLogger("millstream.client.worker")
 
 class DeadlinePassed(ClientError, TimeoutError):  # noqa: N818
     """A handler did not come back before its visibility deadline."""
+
+
+class ProcessDied(ClientError):  # noqa: N818
+    """A message was in progress each time that a process of the worker died."""
+
+
+class Finished(NamedTuple):
+    """Messages of a partition that were finished, and the offset to commit with its note."""
+
+    entries: list[Entry]
+    offset: NotedOffset
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,14 +52,25 @@ class Counts:
     retried: int = 0
     dead: int = 0
     expired: int = 0
+    parked: int = 0
 
 
 class Desk:
-    def __init__(self, settings: WorkerSettings, group: str, counts: Counts) -> None:
+    """`owner` is the worker's id in notes. Nothing starts once `is_stopping` says so."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        group: str,
+        counts: Counts,
+        owner: str,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._settings = settings
         self._group = group
         self._counts = counts
-        self._board = Board(settings.window)
+        self._board = Board(settings.window, settings.window_bytes)
+        self._caution = Caution(owner, settings.attempts_max, settings.window)
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._idle = threading.Condition(self._lock)
@@ -51,39 +78,96 @@ class Desk:
         #: Decided, with records to be sent before they are finished.
         self._moves: list[Entry] = []
         self._is_closed = False
+        self._is_stopping = is_stopping
         #: Told when jobs may be there, for those who do not wait in `take`.
         self.on_ready: Callable[[], None] | None = None
 
     # Reading
+
+    def open(self, partition: Partition, offset: int, note: Note) -> None:
+        """Messages of the partition come next; `note` is what its former worker has left at its
+        committed offset."""
+        with self._lock:
+            self._board.open(partition, offset, note)
+            self._caution.open(partition, note, time.monotonic())
 
     def add(self, records: Iterable[Record]) -> None:
         now, now_ms = time.monotonic(), time.time() * 1000
         with self._lock:
             count = 0
             for record in records:
+                partition = Partition(record.topic, record.partition)
+                if not self._board.is_open(partition):
+                    # It was taken away this very moment.
+                    continue
+                if self._board.is_finished(partition, record.offset):
+                    self._board.skip(partition, record.offset)
+                    continue
                 origin = Origin.of(record)
                 if origin.group not in (None, self._group):
                     # Another group's retry.
-                    entry = Entry(record, origin, None)
-                    entry.is_finished = True
-                else:
-                    entry = self._entry(record, origin, now, now_ms)
-                    count += 1
-                self._board.add(entry, now)
+                    self._board.skip(partition, record.offset)
+                    continue
+                self._add(self._entry(record, origin, now, now_ms), now)
+                count += 1
             self._wake(count)
 
+    def _add(self, entry: Entry, now: float) -> None:
+        if self._caution.look_at(entry, now):
+            self._board.add_released(entry)
+            error = ProcessDied(
+                f"The worker's process died {entry.deaths} times while this message was in "
+                "progress, at last with nothing else in progress."
+            )
+            self._bury(entry, error)
+            self._moved(entry)
+        elif self._is_to_park(entry) or (entry.is_parked and entry.due <= now):
+            self._board.add_released(entry)
+            self._park(entry, now)
+        else:
+            self._board.add(entry, now)
+
+    def _is_to_park(self, entry: Entry) -> bool:
+        """Whether to have it wait elsewhere: others wait here, and nothing waits for it."""
+        return (
+            self._settings.create_topics
+            and entry.lane is None
+            and not entry.is_parked
+            and entry.origin.due_ms is not None
+            and self._board.is_crowded(entry.partition)
+            and parking(entry.due - time.monotonic()) is not None
+        )
+
+    def _park(self, entry: Entry, now: float) -> None:
+        """Move it to a partition where it waits for a part of its time, or keep it if it is due
+        soon."""
+        now_ms = int(time.time() * 1000)
+        wait_s = ((entry.origin.due_ms or 0) - now_ms) / 1000
+        level = parking(wait_s)
+        entry.is_parked = False
+        if level is None:
+            self._board.postpone(entry, now + wait_s, now)
+            return
+        self._counts.parked += 1
+        entry.outputs = [parked(entry.record, entry.origin, self._group, level, now_ms)]
+        self._moved(entry)
+
     def _entry(self, record: Record, origin: Origin, now: float, now_ms: float) -> Entry:
-        due = 0.0 if origin.due_ms is None else now + (origin.due_ms - now_ms) / 1000
+        due_ms = origin.due_ms if origin.parked_ms is None else origin.parked_ms
+        due = 0.0 if due_ms is None else now + (due_ms - now_ms) / 1000
         is_ordered = self._settings.order == "key" and origin.due_ms is None
         key = record.raw_key
         lane = (record.topic, record.partition, key) if is_ordered and key is not None else None
-        return Entry(record, origin, lane, due)
+        entry = Entry(record, origin, lane, due)
+        entry.is_parked = origin.parked_ms is not None
+        return entry
 
     def tick(self) -> list[Job]:
         """Make ready what is due; the jobs whose time is over, which were settled as failed."""
         now = time.monotonic()
         with self._lock:
-            self._board.wake(now)
+            for entry in self._board.wake(now):
+                self._park(entry, now)
             self._wake(self._board.ready_count)
             late = [job for job in self._jobs.values() if job.deadline < now]
         for job in late:
@@ -102,11 +186,24 @@ class Desk:
         """What they had to send is delivered."""
         with self._lock:
             for entry in entries:
-                entry.is_finished = True
+                self._finish(entry, keep=False)
 
-    def take_finished(self) -> dict[Partition, Taken]:
+    def reject(self, entry: Entry, error: ClientError) -> None:
+        """The brokers reject what the message sends: its dead letter is sent instead."""
         with self._lock:
-            return self._board.take()
+            self._bury(entry, error)
+
+    def take_finished(self, also: Iterable[Partition] = ()) -> dict[Partition, Finished]:
+        """What has changed since the last time, by partition; and `also` these partitions."""
+        now = time.monotonic()
+        with self._lock:
+            return {
+                partition: Finished(
+                    taken.entries,
+                    self._caution.note(partition, taken, self._board, now).at(taken.offset),
+                )
+                for partition, taken in self._board.take(also).items()
+            }
 
     def pressure(self) -> tuple[set[Partition], set[Partition]]:
         """The partitions that are full, and those that have room."""
@@ -117,6 +214,18 @@ class Desk:
         """Messages held."""
         with self._lock:
             return len(self._board)
+
+    # Careful messages, which start only after a note names them
+
+    def plan_notes(self) -> set[Partition]:
+        """The partitions whose notes have to be committed now; then call `noted`."""
+        with self._lock:
+            return self._caution.plan(self._board)
+
+    def noted(self, *, is_committed: bool) -> None:
+        with self._lock:
+            self._caution.noted(self._board, is_committed=is_committed)
+            self._wake(self._board.ready_count)
 
     # Partitions that go
 
@@ -134,11 +243,17 @@ class Desk:
         chosen = set(partitions)
         with self._lock:
             self._board.drop(chosen)
+            self._caution.drop(chosen, self._board)
             self._moves = [each for each in self._moves if not each.is_gone]
+
+    def leave(self, partitions: Iterable[Partition]) -> None:
+        """Their notes say from now on that this worker has given them up."""
+        with self._lock:
+            self._caution.leave(partitions)
 
     def partitions(self) -> set[Partition]:
         with self._lock:
-            return self._board.partitions()
+            return set(self._board.partitions())
 
     def close(self) -> None:
         """Nobody gets a job any more."""
@@ -171,6 +286,7 @@ class Desk:
             job.is_over = True
             entry = job.entry
             del self._jobs[entry]
+            self._caution.settled(entry, self._board)
             if not entry.is_gone:
                 self._decide(job, entry, verdict, now)
             else:
@@ -180,6 +296,8 @@ class Desk:
             return True
 
     def _start(self) -> Job | None:
+        if self._is_stopping():
+            return None
         now = time.monotonic()
         breaker = self._settings.breaker
         limit = None if breaker is None else breaker.allowed(now)
@@ -189,7 +307,8 @@ class Desk:
         if entry is None:
             return None
         entry.attempts += 1
-        job = self._jobs[entry] = Job(entry, now + self._settings.visibility_s)
+        deadline = now + self._settings.visibility_s
+        job = self._jobs[entry] = Job(entry, deadline, self._settings.serializers)
         return job
 
     def _decide(self, job: Job, entry: Entry, verdict: Verdict, now: float) -> None:
@@ -209,26 +328,41 @@ class Desk:
             self._counts.retried += 1
             self._board.postpone(entry, now + following.delay_s, now)
             return
+        self._board.release(entry, now)
         if following.kind == "done":
             entry.outputs = job.outputs
+        elif following.kind == "move":
+            entry.outputs = [self._retried(entry, following)]
         else:
-            entry.outputs = [self._moved(entry, following, verdict)]
-        self._board.release(entry, now)
-        if entry.outputs and not self._settings.transactional:
+            self._bury(entry, verdict.error or "")
+        self._moved(entry)
+
+    def _moved(self, entry: Entry) -> None:
+        """It will not run again; what it sends comes first."""
+        if self._settings.transactional:
+            self._finish(entry, keep=True)
+        elif entry.outputs:
             self._moves.append(entry)
         else:
-            entry.is_finished = True
+            self._finish(entry, keep=False)
 
-    def _moved(self, entry: Entry, following: Next, verdict: Verdict) -> Output:
+    def _finish(self, entry: Entry, *, keep: bool) -> None:
+        self._caution.finished(entry)
+        self._board.finish(entry, keep=keep)
+
+    def _retried(self, entry: Entry, following: Next) -> Output:
         origin = dataclasses.replace(entry.origin, attempts=entry.attempts)
-        now_ms = int(time.time() * 1000)
-        if following.kind == "move":
-            self._counts.retried += 1
-            due_ms = now_ms + int(following.delay_s * 1000)
-            return retried(entry.record, origin, self._group, following.topic, due_ms)
+        self._counts.retried += 1
+        due_ms = int((time.time() + following.delay_s) * 1000)
+        return retried(entry.record, origin, self._group, following.topic, due_ms)
+
+    def _bury(self, entry: Entry, error: BaseException | str) -> None:
+        origin = dataclasses.replace(entry.origin, attempts=entry.attempts)
         self._counts.dead += 1
-        LOGGER.warning("%r is a dead letter: %s", entry.record, verdict.error)
-        return buried(entry.record, origin, self._group, verdict.error or "", now_ms)
+        LOGGER.warning("%r is a dead letter: %s", entry.record, error)
+        now_ms = int(time.time() * 1000)
+        entry.outputs = [buried(entry.record, origin, self._group, error, now_ms)]
+        entry.is_dead = True
 
     def _wake(self, count: int) -> None:
         """With the lock held."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from millstream.client.error import UsageError
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
+from millstream.client.serializer import encoded
 from millstream.client.worker.board import Entry
 from millstream.client.worker.letter import Output, foreign, scheduled
-from millstream.client.worker.policy import Verdict
+from millstream.client.worker.policy import Serializers, Verdict
+
+Part: TypeAlias = Literal["key", "value"]
 
 
 class Job:
@@ -22,11 +25,15 @@ class Job:
     word counts, and takes effect when the handler ends.
     """
 
-    __slots__ = ("_deadline", "entry", "is_over", "outputs", "verdict")
+    __slots__ = ("_deadline", "_serializers", "entry", "is_over", "outputs", "verdict")
 
-    def __init__(self, entry: Entry, deadline: float) -> None:
+    def __init__(
+        self, entry: Entry, deadline: float, serializers: Serializers = (None, None)
+    ) -> None:
         self.entry = entry
         self._deadline = deadline
+        #: Of keys and values that the handler sends.
+        self._serializers = serializers
         self.outputs: list[Output] = []
         self.verdict: Verdict | None = None
         #: The attempt has ended, for its handler or without it.
@@ -111,10 +118,10 @@ class Job:
         """Send a record once the message is done; nothing is sent if the attempt fails.
 
         It is sent before the message counts as processed; with `transactional=True` both are one.
+        Key and value are bytes, strings or None, or what the serializers in `producer=` take.
         """
-        for part in (key, value):
-            if not isinstance(part, str | bytes | None):
-                raise UsageError(f"job.send takes bytes, strings or None, not {part!r}.")
+        key = self._encoded("key", key, topic)
+        value = self._encoded("value", value, topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
         if deliver_at is not None or delay is not None:
@@ -122,3 +129,14 @@ class Job:
             self.outputs.append(scheduled(topic, key, value, listed, due))
         else:
             self.outputs.append(Output(topic, key, value, listed))
+
+    def _encoded(self, part: Part, given: Any, topic: str) -> Any:
+        serializer = self._serializers[part == "value"]
+        if serializer is not None:
+            return encoded(serializer, given, part, topic)
+        if not isinstance(given, str | bytes | None):
+            raise UsageError(
+                f"job.send takes bytes, strings or None as the {part}, not {given!r}. Other values "
+                f"need Worker(producer={{'{part}_serializer': ...}})."
+            )
+        return given

@@ -3,7 +3,8 @@
     millstream.original.topic, .partition, .offset, .timestamp   where the record was first
     millstream.group        whose worker moved it: workers of other groups leave it alone
     millstream.attempts     how often it was tried
-    millstream.due          in retry and scheduled topics: not before, in ms since 1970
+    millstream.due          in retry, scheduled and parked topics: not before, in ms since 1970
+    millstream.parked       in parked topics: it is moved on then, in ms since 1970
     millstream.error.type, .message, .stack, millstream.dead.timestamp   of dead letters
 
 All values are text. What the application has put into a record's headers stays.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from millstream.client.record import Header, Record
-from millstream.client.schedule import DUE, scheduled_topic
+from millstream.client.schedule import DUE, PARKED, PARKED_S, parked_topic, scheduled_topic
 
 PREFIX: Final = "millstream."
 TOPIC: Final = "millstream.original.topic"
@@ -46,6 +47,12 @@ class Output(NamedTuple):
     value: Any
     headers: list[Header]
     timestamp: int | None = None
+    partition: int | None = None
+
+    @property
+    def size(self) -> int:
+        """About as many bytes as it takes in memory."""
+        return len(self.key or "") + len(self.value or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class Origin:
     group: str | None
     attempts: int
     due_ms: int | None
+    parked_ms: int | None = None
 
     @classmethod
     def of(cls, record: Record) -> Origin:
@@ -75,6 +83,7 @@ class Origin:
             known.get(GROUP),
             number_in(known, ATTEMPTS) or 0,
             number_in(known, DUE),
+            number_in(known, PARKED),
         )
 
 
@@ -100,6 +109,24 @@ def retried(record: Record, origin: Origin, group: str, topic: str, due_ms: int)
     """The record on its way to another attempt."""
     extra = [*_trail(origin, group), (DUE, _text(due_ms))]
     return Output(topic, record.raw_key, record.raw_value, foreign(record.headers) + extra)
+
+
+def parked(record: Record, origin: Origin, group: str, level: int, now_ms: int) -> Output:
+    """The record on its way to a partition where it waits for a part of its time."""
+    until_ms = now_ms + PARKED_S[level] * 1000
+    extra = [
+        *_trail(origin, group),
+        (DUE, _text(origin.due_ms or 0)),
+        (PARKED, _text(until_ms)),
+    ]
+    return Output(
+        parked_topic(origin.topic),
+        record.raw_key,
+        record.raw_value,
+        foreign(record.headers) + extra,
+        origin.due_ms,
+        level,
+    )
 
 
 def buried(

@@ -14,13 +14,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from millstream.client.error import SerializationError, UsageError
-from millstream.client.schedule import TOPIC_CONFIG, scheduled_topic
-from millstream.client.setting import Checked, at_least, one_of
+from millstream.client.schedule import TOPIC_CONFIG, parked_topic, scheduled_topic
+from millstream.client.serializer import Serializer
+from millstream.client.setting import (
+    Checked,
+    ConsumerSettings,
+    ProducerSettings,
+    at_least,
+    one_of,
+)
 from millstream.client.worker.breaker import Breaker
 from millstream.client.worker.letter import dead_letter_topic, retry_topic
 
 Order: TypeAlias = Literal["key", "none"]
+Serializers: TypeAlias = tuple[Serializer | None, Serializer | None]
 _LEVELS_MAX: Final = 5
+#: Options of the clients that the worker sets itself.
+_CONSUMER_OWN: Final = ("delivery", "producer", "commit_interval_s", "on_revoke", "on_lost")
+_PRODUCER_OWN: Final = ("transactional_id",)
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -36,6 +47,7 @@ class WorkerOptions(TypedDict, total=False):
     transactional: bool
     name: str | None
     window: int
+    window_bytes: int
     commit_interval_s: float | None
     drain_s: float
     breaker: Breaker | None
@@ -64,27 +76,45 @@ class WorkerSettings(Checked):
     #: Tells workers of a group apart. One that comes back under its name ends the transaction that
     #: it left at once, and not after a timeout.
     name: str | None = None
-    #: Messages of a partition that are held at once. A crash repeats no more than that and what was
-    #: done since the last commit.
+    #: Messages of a partition that are held at once, those that wait for a time not counted.
     window: int = 10_000
+    #: Bytes of messages that are held at once, divided evenly among the partitions. The consumer
+    #: fetches up to its `buffer_bytes` beyond that.
+    window_bytes: int = 256 * 1024 * 1024
     commit_interval_s: float | None = None
     #: How long running handlers are waited for at the end, and when partitions are given away.
     drain_s: float = 30.0
     breaker: Breaker | None = None
     create_topics: bool = True
-    #: Further options of the consumer and the producer.
+    #: Further options of the consumer and the producer. The producer's serializers are for what
+    #: handlers send; messages that are retried, and dead letters, keep their bytes.
     consumer: dict[str, Any] = field(default_factory=dict)
     producer: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         one_of("order", self.order, ("key", "none"))
-        for name in ("concurrency", "attempts_max", "window"):
+        for name in ("concurrency", "attempts_max", "window", "window_bytes"):
             at_least(name, getattr(self, name), 1)
         for name in ("backoff_s", "backoff_s_max", "drain_s"):
             at_least(name, getattr(self, name), 0)
         at_least("visibility_s", self.visibility_s, 0.001)
         if self.breaker is not None and not isinstance(self.breaker, Breaker):
             raise UsageError(f"breaker={self.breaker!r}: give a Breaker(...).")
+        _refuse("consumer", self.consumer, _CONSUMER_OWN)
+        _refuse("producer", self.producer, _PRODUCER_OWN)
+        ConsumerSettings.of(self.consumer)
+        ProducerSettings.of(self.producer)
+
+    @property
+    def serializers(self) -> Serializers:
+        """Of the keys and values that handlers send."""
+        return self.producer.get("key_serializer"), self.producer.get("value_serializer")
+
+    @property
+    def producer_options(self) -> dict[str, Any]:
+        """Without serializers: `Job.send` applies them, and moved messages are bytes already."""
+        taken = ("key_serializer", "value_serializer")
+        return {name: option for name, option in self.producer.items() if name not in taken}
 
     @property
     def interval_s(self) -> float:
@@ -101,13 +131,15 @@ class WorkerSettings(Checked):
     def topics_beside(self, topic: str) -> list[str]:
         """What a worker reads beside a topic."""
         levels = range(1, self.levels + 1)
-        return [*(retry_topic(topic, level) for level in levels), scheduled_topic(topic)]
+        retries = (retry_topic(topic, level) for level in levels)
+        return [*retries, scheduled_topic(topic), parked_topic(topic)]
 
     def topic_config(self, made: str) -> dict[str, str]:
         """Of a topic that the worker makes. Dead letters are kept for good."""
         if made.endswith(dead_letter_topic("")):
             return {"retention.ms": "-1"}
-        return dict(TOPIC_CONFIG) if made.endswith(scheduled_topic("")) else {}
+        is_later = made.endswith((scheduled_topic(""), parked_topic("")))
+        return dict(TOPIC_CONFIG) if is_later else {}
 
     def topics_made(self, topics: Sequence[str]) -> dict[str, str]:
         """The topics that have to be there, each with the one whose partitions it takes after."""
@@ -155,3 +187,9 @@ def backoff_s(settings: WorkerSettings, attempts: int) -> float:
     """Full jitter: anywhere up to a bound that doubles, so that what failed together parts."""
     bound = min(settings.backoff_s_max, settings.backoff_s * 2.0 ** min(attempts - 1, 60))
     return random.uniform(0.0, bound)
+
+
+def _refuse(name: str, options: dict[str, Any], own: Sequence[str]) -> None:
+    for each in own:
+        if each in options:
+            raise UsageError(f"{name}={{{each!r}: ...}}: the worker sets {each!r} itself.")

@@ -80,7 +80,7 @@ class ThreadRunner:
             error: BaseException | None = None
             try:
                 self._handler(job)
-            except Exception as failure:  # noqa: BLE001 -- the handler's own; told in its verdict
+            except BaseException as failure:  # noqa: BLE001 -- sys.exit() too ends only the attempt
                 error = failure
             if not self._desk.settle(job, verdict_of(job, error)):
                 # Its time was over, and another thread has its place.

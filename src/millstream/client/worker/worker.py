@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -13,7 +16,7 @@ from millstream.client.admin import Admin
 from millstream.client.consumer import topics_of
 from millstream.client.error import ClientError, UsageError
 from millstream.client.record import Partition
-from millstream.client.schedule import scheduled_topic
+from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
 from millstream.client.worker.desk import Counts
 from millstream.client.worker.hint import Hint, hint_of, lag_of
 from millstream.client.worker.letter import HEADERS_BYTES_MAX
@@ -52,8 +55,10 @@ class Worker:
     after `attempts_max` attempts it is a dead letter in `<topic>.dlq`. Messages of one key are
     processed one after the other; with `order="none"` all at once, and those that failed wait in
     `<topic>.retry.N`. What is committed never goes past an unfinished message: after a crash
-    messages may come again, but none is lost. With `transactional=True` what handlers send comes
-    once. The keywords are those of `WorkerSettings`. A handler may be a coroutine function.
+    messages may come again, but none is lost. A message that kills its process each time is a dead
+    letter too, and so is one whose output the brokers reject. With `transactional=True` what
+    handlers send comes once. The keywords are those of `WorkerSettings`. A handler may be a
+    coroutine function.
     """
 
     def __init__(
@@ -73,7 +78,10 @@ class Worker:
         if handler is not None:
             self.handler(handler)
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._ended.set()
+        #: In notes beside committed offsets, for as long as this object lives.
+        self._id = uuid.uuid4().hex[:12]
         self._session: Session | None = None
         self._began_at: float | None = None
         self._failure: BaseException | None = None
@@ -86,21 +94,26 @@ class Worker:
         return function
 
     def run(self) -> None:
-        """Work until `stop()`, from any thread; then finish what runs, commit and leave."""
-        if self._handler is None:
-            raise UsageError("The worker has no handler: give handler=, or decorate one.")
-        self._began_at = time.monotonic()
-        while not self._stopping.is_set():
+        """Work until `stop()`, SIGTERM or Ctrl-C; then finish what runs, commit and leave.
+
+        In the main thread, SIGTERM calls `stop()` where the program has no handler for it. Ctrl-C,
+        and whatever else a signal handler raises, is raised once everything is committed; a second
+        one is raised at once. Afterwards `run` can be called again.
+        """
+        self._start()
+        with self._terminating():
             try:
-                self._work(self._handler)
-            except UsageError:
+                self._ended.wait()
+            except BaseException:
+                self.stop()
+                self._ended.wait()
+                self._stopping.clear()
                 raise
-            except ClientError as error:
-                LOGGER.warning("The worker begins anew: %s", error)
-                self._stopping.wait(_REST_S)
+        self._raise_failure()
 
     def stop(self) -> None:
-        """Have `run` end. Does not wait for it; may be called in a signal handler."""
+        """Have `run` end; without one, have the next one end at once. Does not wait for it; may be
+        called in a signal handler."""
         self._stopping.set()
 
     @property
@@ -108,6 +121,12 @@ class Worker:
         """Messages that were read and are not finished and committed."""
         session = self._session
         return 0 if session is None else len(session.desk)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether reading rests, in a partition at least, until messages that are held are done."""
+        session = self._session
+        return session is not None and session.is_full
 
     def hint(self, catch_up_s: float = 60.0) -> Hint:
         """How many workers like this one would have the group caught up in that time."""
@@ -123,10 +142,7 @@ class Worker:
 
     def __enter__(self) -> Self:
         """Work on a thread while the block runs."""
-        if self._handler is None:
-            raise UsageError("The worker has no handler: give handler=, or decorate one.")
-        self._thread = threading.Thread(target=self._run, name="millstream-worker", daemon=True)
-        self._thread.start()
+        self._start()
         return self
 
     def __exit__(
@@ -136,33 +152,92 @@ class Worker:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-        assert self._thread is not None
-        self._thread.join()
-        if self._failure is not None and error is None:
+        self._ended.wait()
+        # The block may have stopped the worker itself.
+        self._stopping.clear()
+        if error is None:
+            self._raise_failure()
+
+    def _start(self) -> None:
+        """Begin to work, on a thread: signals interrupt the main thread between any two steps, and
+        must not come between reading a message and noting what became of it."""
+        if self._handler is None:
+            raise UsageError("The worker has no handler: give handler=, or decorate one.")
+        if not self._ended.is_set():
+            raise UsageError("The worker is running: stop it before it is started again.")
+        self._ended.clear()
+        self._failure = None
+        arguments = (self._handler,)
+        threading.Thread(
+            target=self._run, args=arguments, name="millstream-worker", daemon=True
+        ).start()
+
+    def _run(self, handler: Handler) -> None:
+        self._began_at = time.monotonic()
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._work(handler)
+                except UsageError:
+                    raise
+                except ClientError as error:
+                    LOGGER.warning("The worker begins anew: %s", error)
+                    self._stopping.wait(_REST_S)
+        except BaseException as error:  # noqa: BLE001 -- raised where the worker is waited for
+            self._failure = error
+        finally:
+            self._session = None
+            self._stopping.clear()
+            self._ended.set()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
             raise self._failure
 
-    def _run(self) -> None:
+    @contextmanager
+    def _terminating(self) -> Iterator[None]:
+        """Have SIGTERM stop the worker, where it would end the process."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            yield
+            return
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
         try:
-            self.run()
-        except BaseException as error:  # noqa: BLE001 -- raised where the block ends
-            self._failure = error
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _work(self, handler: Handler) -> None:
         if self._settings.create_topics:
             self._make_topics()
         self._session = Session(
-            self._servers, self._group, self._topics, self._settings, handler, self.counts
+            self._servers,
+            self._group,
+            self._topics,
+            self._settings,
+            handler,
+            self.counts,
+            self._id,
+            self._stopping.is_set,
+            self._repair,
         )
-        self._session.run(self._stopping.is_set)
+        self._session.run()
+
+    def _repair(self) -> None:
+        """Create the worker's topics anew that somebody has deleted."""
+        if self._settings.create_topics:
+            self._make_topics()
 
     def _make_topics(self) -> None:
-        """Those beside each topic, with as many partitions."""
+        """Those beside each topic, with as many partitions; a parked one has its own number."""
         with Admin(self._servers, config=self._settings.consumer.get("config")) as admin:
             there = set(admin.topics())
             for made, topic in self._settings.topics_made(self._topics).items():
                 config = self._settings.topic_config(made)
                 if made not in there:
                     partitions = admin.topic(topic).partitions
+                    if made == parked_topic(topic):
+                        partitions = len(PARKED_S)
                     # The largest message of the topic fits with the headers that it gets.
                     size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
                     config |= {"max.message.bytes": str(size)}
