@@ -88,6 +88,12 @@ CASES: Final[Mapping[str, tuple[tuple[Change, ...], ...]]] = {
     "MillstreamConnectionsRefused": (
         (_new("connections_refused_total", "0+1", reason="max.connections"),),
     ),
+    "MillstreamTaskFailures": (
+        (_one("task_failures_total", "0|1", task="controller"),),
+        (_new("task_failures_total", "_|1", task="broker-expulsion-of-old"),),
+    ),
+    "MillstreamCallbackFailures": ((_one("callback_failures_total", "0|1", kind="fetch"),),),
+    "MillstreamRequestsRejected": ((_one("requests_rejected_total", "0+60"),),),
     "MillstreamRequestMemoryShort": ((_one("throttled_reads_total", "0+120"),),),
     "MillstreamFilesRunOut": (
         (Change("process_open_fds", "950"), Change("process_max_fds", "1000")),
