@@ -1,7 +1,8 @@
 """The brokers under test and the clients that talk to them.
 
 Every test runs on one broker and on three with three replicas of each topic, both started for the
-session. `make test` runs those on three brokers that `ON_THREE` names, the soak runs the others.
+session. `make test` runs each test on one broker or, where `ON_THREE` names it, on three. The soak
+runs it on the others.
 MILLSTREAM_CONFORMANCE_BOOTSTRAP names other brokers (host:port, with commas in between), so that
 the same tests can be put to Apache Kafka. What needs Maven Central or npm is skipped, with the
 reason that scripts/setup-test-tools wrote down; everything else fails when it is missing.
@@ -37,7 +38,7 @@ from harness.brokers import ONE, THREE, started
 MAY_BE_MISSING = {"jars", "kafkajs"}
 NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kcat",)}
 ELSEWHERE = os.environ.get("MILLSTREAM_CONFORMANCE_BOOTSTRAP")
-#: Tests that `make test` runs on three brokers too. Every client writes and reads every kind of
+#: Tests that `make test` runs on three brokers, and the soak on one. Every client writes and reads every kind of
 #: record in every codec in the first of them; the admin clients do all that they can.
 ON_THREE = {
     "test_written_by_one_read_by_another",
@@ -59,8 +60,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_on_three = isinstance(item, pytest.Function) and _broker_count(item) == 3
         group = "conformance-cluster" if is_on_three else "conformance"
         item.add_marker(pytest.mark.xdist_group(group))
-        if is_on_three and item.originalname not in ON_THREE and item.path != ADMIN_FILE:
-            item.add_marker(pytest.mark.soak)
+        if isinstance(item, pytest.Function) and _broker_count(item) in (1, 3):
+            is_wanted_on_three = item.originalname in ON_THREE or item.path == ADMIN_FILE
+            if is_on_three is not is_wanted_on_three:
+                item.add_marker(pytest.mark.soak)
 
 
 def _broker_count(item: pytest.Function) -> int | None:
