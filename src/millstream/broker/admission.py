@@ -138,11 +138,16 @@ class Admission:
 
         reply: Reply[Any] = Reply(ReplyKind.ADMISSION, self._failures, refused, decided)
         transactional_id = self._transactional_id
-        if adds:
-            desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, reply)
-        else:
-            desk.verify_partitions(transactional_id, producer, names, reply)
-        desk.flush(transactional_id)
+
+        def begin() -> None:
+            if adds:
+                desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, reply)
+            else:
+                desk.verify_partitions(transactional_id, producer, names, reply)
+            desk.flush(transactional_id)
+
+        # Also called by a timer, where a failure would reach nobody.
+        reply.run(begin)
 
     def _has_time(self) -> bool:
         """Whether to wait (on) for the end of the transaction before."""
