@@ -20,7 +20,10 @@ from harness.raw_client import values_batch
 from harness.replica_home import ReplicaHome, picture
 from millstream.broker import link as link_module
 from millstream.broker.link import Link
+from millstream.coordination import shards as shards_module
+from millstream.coordination.shard import ShardState
 from millstream.env.supervisor import Supervisor
+from millstream.groups.shard import Shard as GroupShard
 from millstream.log.log import PartitionLog
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
@@ -186,6 +189,22 @@ async def shard(path: Path, patch: Patch) -> CallbackFailures:
     return home.replicas.failures
 
 
+async def shard_opening(path: Path, patch: Patch) -> CallbackFailures:
+    """A partition that could not be opened is opened later; the others serve at once."""
+    patch.setattr(shards_module, "_LOAD_RETRY_S", 0.001)
+    home = GroupHome(path)
+    opened = Once(GroupShard.open)
+    patch.setattr(GroupShard, "open", lambda *each: opened(*each))
+    home.open()
+    states = [each.state for each in home.shards._shards.values()]
+    assert states.count(ShardState.ACTIVE) == len(states) - 1
+    await until(
+        lambda: all(each.state is ShardState.ACTIVE for each in home.shards._shards.values())
+    )
+    await home.close()
+    return home.replicas.failures
+
+
 async def transaction_end(path: Path, patch: Patch) -> CallbackFailures:
     from transactions.coordinator_home import CoordinatorHome
 
@@ -228,7 +247,14 @@ async def connection(path: Path, patch: Patch) -> CallbackFailures:
     return failures
 
 
-SCENARIOS: dict[CallbackKind, Callable[[Path, Patch], Awaitable[CallbackFailures]]] = {
+Scenario = Callable[[Path, Patch], Awaitable[CallbackFailures]]
+
+
+async def _counts(scenario: Scenario, path: Path, patch: Patch) -> Counter[str]:
+    return (await scenario(path, patch)).counts
+
+
+SCENARIOS: dict[CallbackKind, Scenario] = {
     CallbackKind.OFFSET_WAITER: offset_waiter,
     CallbackKind.FETCH_WAKE_UP: fetch_wake_up,
     CallbackKind.FOLLOWER_SESSION: follower_session,
@@ -243,6 +269,13 @@ SCENARIOS: dict[CallbackKind, Callable[[Path, Patch], Awaitable[CallbackFailures
 }
 
 
+def test_a_coordinators_partition_that_can_t_be_opened_is_tried_again(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    failures = asyncio.run(_counts(shard_opening, tmp_path, monkeypatch))
+    assert failures == {CallbackKind.SHARD: 1}
+
+
 def test_every_kind_has_a_scenario() -> None:
     # Handlers fail in `test_fault_injection.py`.
     assert SCENARIOS.keys() | {CallbackKind.HANDLER} == set(CallbackKind)
@@ -252,9 +285,5 @@ def test_every_kind_has_a_scenario() -> None:
 def test_a_callback_that_raises_keeps_no_other_from_being_called(
     kind: CallbackKind, tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> Counter[str]:
-        failures = await SCENARIOS[kind](tmp_path, monkeypatch)
-        return failures.counts
-
-    assert asyncio.run(main()) == {kind: 1}
+    assert asyncio.run(_counts(SCENARIOS[kind], tmp_path, monkeypatch)) == {kind: 1}
     assert "a fault that the test asked for" in caplog.text

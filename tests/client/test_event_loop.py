@@ -78,7 +78,9 @@ def gated(gate: Gate, kind: type[Any]) -> type[Any]:
 
         return call
 
-    names = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    names = {
+        name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))
+    }
     wrapped = {name: wrap(name) for name in names - NEVER_WAIT[kind.__name__]}
     return type(kind.__name__, (kind,), wrapped)
 

@@ -141,15 +141,20 @@ class Admission:
 
         reply: Reply[Any] = Reply(ReplyKind.ADMISSION, self._failures, refused, decided)
         transactional_id = self._transactional_id
-        if adds and self._wait_until is not None:
-            desk.add_partitions_after_end(
-                transactional_id, producer, names, BUMPING_VERSION, reply, self._time_left_s
-            )
-        elif adds:
-            desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, reply)
-        else:
-            desk.verify_partitions(transactional_id, producer, names, reply)
-        desk.flush(transactional_id)
+
+        def begin() -> None:
+            if adds and self._wait_until is not None:
+                desk.add_partitions_after_end(
+                    transactional_id, producer, names, BUMPING_VERSION, reply, self._time_left_s
+                )
+            elif adds:
+                desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, reply)
+            else:
+                desk.verify_partitions(transactional_id, producer, names, reply)
+            desk.flush(transactional_id)
+
+        # Also called by a timer, where a failure would reach nobody.
+        reply.run(begin)
 
     def _has_time(self) -> bool:
         """Whether to wait (on) for the end of the transaction before."""

@@ -162,9 +162,11 @@ class Shards(ABC, Generic[S]):
         for index, shard in list(self._shards.items()):
             if index not in led or led[index].leader_epoch != shard.leader_epoch:
                 self._close(index, ErrorCode.NOT_COORDINATOR)
+        failures = self._replicas.failures
         for index, partition in led.items():
             if index not in self._shards:
-                self._open(index, partition)
+                about = f"partition {index} of {self.topic} opens"
+                failures.run(CallbackKind.SHARD, about, self._open, index, partition)
 
     def _open(self, index: int, partition: Partition, rest_s: float = 0.0) -> None:
         journal = Journal(
@@ -194,7 +196,12 @@ class Shards(ABC, Generic[S]):
                 acks_all=True,
             )
         elif partition.log.log_start_offset == end_offset:
-            shard.open(self.now_ms)
+            try:
+                shard.open(self.now_ms)
+            except Exception as error:  # noqa: BLE001  # logged and counted; tried again
+                about = f"partition {shard.index} of {self.topic} opens"
+                self._replicas.failures.note(CallbackKind.SHARD, error, about)
+                asyncio.get_running_loop().call_later(_LOAD_RETRY_S, self._retry, shard)
         else:
             self._loads.put_nowait(shard)
 

@@ -25,6 +25,7 @@ from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.groups.shard import GroupSettings, Shard
 from millstream.groups.topic_view import ImageTopicView, TopicView
 from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta
+from millstream.model.failure import CallbackKind
 from millstream.replication.replica import Replicas
 
 _log = logging.getLogger(__name__)
@@ -86,10 +87,12 @@ class Shards(shards.Shards[Shard]):
         if self._is_stopped:
             return
         self.topics = ImageTopicView(image)
+        failures = self._replicas.failures
         for topic in delta.deleted:
             for shard in self._shards.values():
                 if shard.state is ShardState.ACTIVE:
-                    shard.forget_topic(topic.name)
+                    about = f"partition {shard.index} forgets {topic.name}"
+                    failures.run(CallbackKind.SHARD, about, shard.forget_topic, topic.name)
         super().follow(image, delta)
 
     def configure(self, changes: Mapping[str, ConsumerSettings | None]) -> None:
