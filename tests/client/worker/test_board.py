@@ -30,7 +30,8 @@ def entry(
 ) -> Entry:
     record = cast("Any", FakeRecord(offset, key or b"", partition, value))
     origin = Origin("t", partition, offset, None, None, 0, None)
-    return Entry(cast("Record", record), origin, None if key is None else (partition, key), due)
+    lane = None if key is None else (partition, key)
+    return Entry(Partition("t", partition), cast("Record", record), origin, lane, due)
 
 
 def opened(window: int, partitions: int = 1, *, window_bytes: int = BYTES) -> Board:
@@ -69,12 +70,14 @@ def test_the_offset_stays_at_the_lowest_unfinished_and_the_rest_is_told() -> Non
 def test_what_a_former_worker_finished_is_kept_until_it_is_read_past() -> None:
     board = Board(10, BYTES)
     board.open(HERE, 3, Note(end=10, unfinished=(3, 6, 8)))
-    assert [offset for offset in range(3, 12) if board.is_finished(HERE, offset)] == [4, 5, 7, 9]
+    ledger = board.ledger(HERE)
+    assert ledger is not None
+    assert [offset for offset in range(3, 12) if ledger.is_finished(offset)] == [4, 5, 7, 9]
     taken = board.take([HERE])[HERE]
     assert (taken.offset, taken.unfinished, taken.end) == (3, (3, 6, 8), 10)
     first = entry(3)
     board.add(first, 0.0)
-    board.skip(HERE, 4)
+    ledger.read_to(4)
     taken = board.take()[HERE]
     assert (taken.offset, taken.unfinished, taken.end) == (3, (3, 6, 8), 10)
     finish(board, first)

@@ -342,7 +342,7 @@ def test_far_messages_do_not_hold_up_nearer_ones(bootstrap: str, topic: str, nam
         commit_interval_s=0.05,
     )
     with worker:
-        wait_until(lambda: f"{topic}.parked" in names(bootstrap), "the topics", SECONDS_MAX)
+        wait_until(lambda: f"{topic}.scheduled" in names(bootstrap), "the topic", SECONDS_MAX)
         with Producer(bootstrap) as producer:
             for number in range(200):
                 producer.send(topic, "far", str(number), delay=dt.timedelta(days=number % 40 + 1))

@@ -49,10 +49,12 @@ class Entry:
         "size",
     )
 
-    def __init__(self, record: Record, origin: Origin, lane: object, due: float = 0.0) -> None:
+    def __init__(
+        self, partition: Partition, record: Record, origin: Origin, lane: object, due: float = 0.0
+    ) -> None:
         self.record = record
         self.origin = origin
-        self.partition = Partition(record.topic, record.partition)
+        self.partition = partition
         self.offset = record.offset
         #: None for one that is in nobody's order.
         self.lane = lane
@@ -122,6 +124,7 @@ class Ledger:
         self.has_changed = False
 
     def read_to(self, offset: int) -> None:
+        """The message there was read; if it is not added, nothing is to be done about it."""
         self.end = offset + 1
         self.has_changed = True
 
@@ -183,16 +186,9 @@ class Board:
         """Messages of it from this offset on may be added from now on."""
         self._ledgers[partition] = Ledger(offset, note or Note())
 
-    def is_open(self, partition: Partition) -> bool:
-        return partition in self._ledgers
-
-    def is_finished(self, partition: Partition, offset: int) -> bool:
-        """Whether the former worker of the partition has finished it."""
-        return self._ledgers[partition].is_finished(offset)
-
-    def skip(self, partition: Partition, offset: int) -> None:
-        """Read, and nothing to be done about it."""
-        self._ledgers[partition].read_to(offset)
+    def ledger(self, partition: Partition) -> Ledger | None:
+        """The partition's, if it is open."""
+        return self._ledgers.get(partition)
 
     def add(self, entry: Entry, now: float) -> None:
         """Read, in the order of offsets."""

@@ -80,6 +80,8 @@ class Caution:
     def look_at(self, entry: Entry, now: float) -> bool:
         """Decide how to treat a message that was read; whether it is a dead letter at once."""
         watch = self._watches[entry.partition]
+        if not watch.left and not watch.deaths:
+            return False
         entry.deaths = watch.deaths.get(entry.offset, 0)
         entry.attempts += entry.deaths
         if entry.deaths or (watch.left and now < watch.until):
@@ -90,6 +92,8 @@ class Caution:
 
     def settled(self, entry: Entry, board: Board) -> None:
         """An attempt at it has ended."""
+        if not entry.is_careful:
+            return
         watch = self._watches.get(entry.partition)
         if watch is not None:
             watch.running.pop(entry.offset, None)
@@ -98,8 +102,10 @@ class Caution:
             board.alone, self._past = None, entry
 
     def finished(self, entry: Entry) -> None:
+        if not entry.is_careful:
+            return
         watch = self._watches.get(entry.partition)
-        if entry.is_careful and watch is not None:
+        if watch is not None:
             watch.held -= 1
             watch.deaths.pop(entry.offset, None)
 

@@ -97,18 +97,16 @@ class Desk:
             count = 0
             for record in records:
                 partition = Partition(record.topic, record.partition)
-                if not self._board.is_open(partition):
+                ledger = self._board.ledger(partition)
+                if ledger is None:
                     # It was taken away this very moment.
                     continue
-                if self._board.is_finished(partition, record.offset):
-                    self._board.skip(partition, record.offset)
-                    continue
                 origin = Origin.of(record)
-                if origin.group not in (None, self._group):
-                    # Another group's retry.
-                    self._board.skip(partition, record.offset)
+                is_others = origin.group not in (None, self._group)
+                if is_others or ledger.is_finished(record.offset):
+                    ledger.read_to(record.offset)
                     continue
-                self._add(self._entry(record, origin, now, now_ms), now)
+                self._add(self._entry(partition, record, origin, now, now_ms), now)
                 count += 1
             self._wake(count)
 
@@ -152,13 +150,15 @@ class Desk:
         entry.outputs = [parked(entry.record, entry.origin, self._group, level, now_ms)]
         self._moved(entry)
 
-    def _entry(self, record: Record, origin: Origin, now: float, now_ms: float) -> Entry:
+    def _entry(
+        self, partition: Partition, record: Record, origin: Origin, now: float, now_ms: float
+    ) -> Entry:
         due_ms = origin.due_ms if origin.parked_ms is None else origin.parked_ms
         due = 0.0 if due_ms is None else now + (due_ms - now_ms) / 1000
         is_ordered = self._settings.order == "key" and origin.due_ms is None
         key = record.raw_key
-        lane = (record.topic, record.partition, key) if is_ordered and key is not None else None
-        entry = Entry(record, origin, lane, due)
+        lane = (partition, key) if is_ordered and key is not None else None
+        entry = Entry(partition, record, origin, lane, due)
         entry.is_parked = origin.parked_ms is not None
         return entry
 

@@ -45,20 +45,19 @@ class PlainMover:
             self._look()
             if self._suspects and not self._sent:
                 self._send_alone(self._suspects.popleft())
-            self._take()
         if time.monotonic() - self._committed_at >= self._interval_s:
             self._commit()
 
     def settle(self, also: Iterable[Partition] = ()) -> bool:
         with self._lock:
             self._send_all()
-            while self._sent:
-                self._wait()
-                suspects, self._suspects = self._suspects, deque()
-                for entry in suspects:
-                    self._send_alone(entry)
-                if not suspects:
-                    break
+            self._wait()
+            for _ in range(len(self._suspects)):
+                if not self._sent:
+                    self._send_alone(self._suspects.popleft())
+                    self._wait()
+            self._send(self._desk.take_moves())
+            self._wait()
         return self._commit(also)
 
     def note(self, partitions: Iterable[Partition]) -> bool:
@@ -88,6 +87,7 @@ class PlainMover:
                 self._sent.append((entry, deliveries))
 
     def _wait(self) -> None:
+        """Wait for what was sent; what failed is sent again, and not waited for."""
         for _entry, deliveries in self._sent:
             for delivery in deliveries:
                 # `_look` says what follows.
@@ -143,15 +143,11 @@ class PlainMover:
         else:
             self._letters.append((time.monotonic() + LETTER_REST_S, entry))
 
-    def _take(self, also: Iterable[Partition] = ()) -> None:
-        """Room for others is made before the commit."""
-        for partition, finished in self._desk.take_finished(also).items():
-            self._offsets[partition] = finished.offset
-
     def _commit(self, also: Iterable[Partition] = ()) -> bool:
         self._committed_at = time.monotonic()
         with self._lock:
-            self._take(also)
+            for partition, finished in self._desk.take_finished(also).items():
+                self._offsets[partition] = finished.offset
             offsets = dict(self._offsets)
         if not offsets:
             return True
