@@ -123,6 +123,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             self.producer = MemoryProducer(self.cluster)
             self.producer.visible = self.visible
             self.producer.on_abort = self._on_abort
+            self.producer.on_late_commit = self._on_late_commit
             self.driver = TransactionDriver(self.producer, lambda _: None)  # type: ignore[arg-type]
             options["producer"] = SimpleNamespace(transactions=self.driver)
         kind = Consumer if self.face_type is SyncFace else AsyncConsumer
@@ -196,7 +197,10 @@ class ConsumerMachine(RuleBasedStateMachine):
             found = {place for place in counts if place[0] == number}
             assert found == wanted, "output and offsets differ"
             assert all(counts[place] == 1 for place in found), "output is there twice"
-        if self.context == "poll" and self.was_unknown:
+
+    def _on_late_commit(self) -> None:
+        if self.context == "poll":
+            # What was given behind that commit could not be sent for.
             self._go_back()
 
     def _on_abort(self) -> None:
@@ -249,7 +253,6 @@ class ConsumerMachine(RuleBasedStateMachine):
     def _attempt(self, context: str, call: Callable[[], Any]) -> Any:
         """Call the consumer; errors that were injected end the call, not the test."""
         self.context = context
-        self.was_unknown = self.delivery == "exactly_once" and self.driver.state is State.UNKNOWN
         if context == "poll":
             # The application comes back: it is done with what it has.
             self.in_hand = {}
@@ -479,9 +482,6 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """The process dies; at most once loses what it was not given yet."""
-        if self.delivery == "exactly_once" and self.driver.state is State.UNKNOWN:
-            self._mend()
-            self._attempt("commit", lambda: self.face.call("commit"))
         self.face.dispose()
         self.join()
 
