@@ -129,6 +129,61 @@ def test_at_most_once_commits_first(bootstrap: str, topic: str, name: Callable[[
         assert committed(bootstrap, group) == {(topic, 0): last.offset + 1}
 
 
+def test_at_most_once_does_not_repeat_what_failed(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
+    fill(bootstrap, topic, 10)
+    group = name("group")
+
+    def fail_at(offset: int) -> None:
+        with Consumer(bootstrap, group=group, topics=[topic], delivery="at_most_once") as consumer:
+            for record in consumer:
+                if record.offset == offset:
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at(3)
+    # The rest of the batch reached nobody: the next member gets it.
+    assert committed(bootstrap, group) == {(topic, 0): 4}
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "seek"])
+def test_what_is_in_hand_is_not_processed_by_another_call(
+    bootstrap: str, wide_topic: str, name: Callable[[str], str], call: str
+) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(5):
+            producer.send(wide_topic, None, str(number), partition=0)
+    group = name("group")
+
+    def fail_after_the_call() -> None:
+        with Consumer(bootstrap, group=group, topics=[wide_topic]) as consumer:
+            drain(consumer, 1, max_records=5)
+            if call == "seek":
+                consumer.seek(wide_topic, 1, offset=0)
+            else:
+                getattr(consumer, call)(wide_topic, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_the_call()
+    assert committed(bootstrap, group) == {}
+
+
+def test_a_callback_that_raises_costs_no_records(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
+    fill(bootstrap, topic, 20)
+
+    def assigned(_: Consumer, partitions: list[Partition]) -> None:
+        raise ZeroDivisionError
+
+    with Consumer(bootstrap, group=name("group"), topics=[topic], on_assign=assigned) as consumer:
+        with pytest.raises(ZeroDivisionError):
+            drain(consumer, 1)
+        assert values(drain(consumer, 20)) == list(range(20))
+
+
 def test_commits_at_intervals(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
     fill(bootstrap, topic, 10)
     group = name("group")
@@ -311,6 +366,9 @@ def test_use_after_close_is_refused(bootstrap: str, topic: str, name: Callable[[
             use()
 
 
+async def coroutine_function(*_: object) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -322,6 +380,7 @@ def test_use_after_close_is_refused(bootstrap: str, topic: str, name: Callable[[
         ({"delivery": "exactly_once", "producer": 7}, "needs a Millstream producer with a trans"),
         ({"producer": 7}, "is for delivery='exactly_once' only"),
         ({"on_assign": 7}, "on_assign=7 is not callable"),
+        ({"on_revoke": coroutine_function}, "is a coroutine function: give a plain one"),
         ({"start": "middle"}, "start='middle' is unknown"),
         ({"topics": "orders"}, r"give a list of names, for example \['orders'\]"),
         ({"topics": []}, "give a list of names"),

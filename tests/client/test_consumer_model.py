@@ -15,11 +15,9 @@ CONSUMER_STEPS sets the number of steps of the soak.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +33,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from harness.consumer_face import AsyncFace, SyncFace
 from harness.memory_kafka import TOPIC, MemoryCluster, MemoryConsumer, MemoryProducer
 from millstream.client import (
     AsyncConsumer,
@@ -44,8 +43,6 @@ from millstream.client import (
     Partition,
     Record,
     TransactionAborted,
-)
-from millstream.client import (
     async_consumer,
     committer,
     consumer_core,
@@ -65,128 +62,8 @@ class CallbackError(Exception):
     """Raised by a callback of the application."""
 
 
-class SyncFace:
-    """The consumer as plain calls."""
-
-    def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
-        self.consumer: Any = make()
-        self.core = self.consumer._core
-        self._walk: Iterator[Record] | None = None
-
-    def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
-        return getattr(self.consumer, method)(*arguments, **keywords)
-
-    def next(self) -> Record:
-        """The next record of the loop that is under way."""
-        self._walk = self._walk or iter(self.consumer)
-        try:
-            return next(self._walk)
-        except BaseException:
-            self._walk = None
-            raise
-
-    def leave_loop(self) -> None:
-        self._walk = None
-
-    def close(self, error: Exception | None) -> None:
-        self.consumer.__exit__(None if error is None else type(error), error, None)
-
-    def dispose(self) -> None:
-        pass
-
-
-class AsyncFace:
-    """The same of an `AsyncConsumer`, on a loop that runs only during calls. Its thread is played
-    by an executor that runs a call at once, or when it is told."""
-
-    def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.thread = HeldExecutor()
-        self.consumer: Any = self._run(self._make(make))
-        self.core = self.consumer._core
-        self._walk: Any = None
-
-    async def _make(self, make: Callable[[], Any]) -> Any:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(async_consumer, "ThreadPoolExecutor", lambda *_: self.thread)
-            return make()
-
-    def _run(self, coroutine: Any) -> Any:
-        return self._loop.run_until_complete(coroutine)
-
-    def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
-        return self._run(getattr(self.consumer, method)(*arguments, **keywords))
-
-    def next(self) -> Record:
-        self._walk = self._walk or self.consumer.__aiter__()
-        try:
-            record: Record = self._run(anext(self._walk))
-        except BaseException:
-            self._walk = None
-            raise
-        return record
-
-    def leave_loop(self) -> None:
-        if self._walk is not None:
-            self._run(self._walk.aclose())
-            self._walk = None
-
-    def cancelled_poll(self, count: int, *, is_done_before: bool) -> Any:
-        """A poll that is cancelled before or after the thread was done; its records, if any."""
-
-        async def main() -> Any:
-            self.thread.is_held = True
-            task = asyncio.ensure_future(self.consumer.poll(count, 0))
-            try:
-                while not task.done() and not self.thread.jobs:
-                    await asyncio.sleep(0)
-            finally:
-                self.thread.is_held = False
-            if is_done_before:
-                self.thread.run()
-            task.cancel()
-            try:
-                return await task
-            except asyncio.CancelledError:
-                return []
-            finally:
-                self.thread.run()
-
-        return self._run(main())
-
-    def close(self, error: Exception | None) -> None:
-        self._run(self.consumer.__aexit__(None if error is None else type(error), error, None))
-
-    def dispose(self) -> None:
-        self.leave_loop()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
-
-
-class HeldExecutor(Executor):
-    def __init__(self) -> None:
-        self.is_held = False
-        self.jobs: list[tuple[Future[Any], Callable[..., Any], Any, Any]] = []
-
-    def submit(self, call: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
-        made: Future[Any] = Future()
-        self.jobs.append((made, call, arguments, keywords))
-        if not self.is_held:
-            self.run()
-        return made
-
-    def run(self) -> None:
-        while self.jobs:
-            made, call, arguments, keywords = self.jobs.pop(0)
-            made.set_running_or_notify_cancel()
-            try:
-                made.set_result(call(*arguments, **keywords))
-            except BaseException as error:  # noqa: BLE001 -- it is the call's result
-                made.set_exception(error)
-
-
 class ConsumerMachine(RuleBasedStateMachine):
-    face_type: type[SyncFace] | type[AsyncFace] = SyncFace
+    face_type: type[SyncFace | AsyncFace] = SyncFace
     steps_run = 0
 
     @initialize(
@@ -246,6 +123,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             self.producer = MemoryProducer(self.cluster)
             self.producer.visible = self.visible
             self.producer.on_abort = self._on_abort
+            self.producer.on_late_commit = self._on_late_commit
             self.driver = TransactionDriver(self.producer, lambda _: None)  # type: ignore[arg-type]
             options["producer"] = SimpleNamespace(transactions=self.driver)
         kind = Consumer if self.face_type is SyncFace else AsyncConsumer
@@ -319,7 +197,10 @@ class ConsumerMachine(RuleBasedStateMachine):
             found = {place for place in counts if place[0] == number}
             assert found == wanted, "output and offsets differ"
             assert all(counts[place] == 1 for place in found), "output is there twice"
-        if self.context == "poll" and self.was_unknown:
+
+    def _on_late_commit(self) -> None:
+        if self.context == "poll":
+            # What was given behind that commit could not be sent for.
             self._go_back()
 
     def _on_abort(self) -> None:
@@ -372,7 +253,6 @@ class ConsumerMachine(RuleBasedStateMachine):
     def _attempt(self, context: str, call: Callable[[], Any]) -> Any:
         """Call the consumer; errors that were injected end the call, not the test."""
         self.context = context
-        self.was_unknown = self.delivery == "exactly_once" and self.driver.state is State.UNKNOWN
         if context == "poll":
             # The application comes back: it is done with what it has.
             self.in_hand = {}
@@ -602,9 +482,6 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """The process dies; at most once loses what it was not given yet."""
-        if self.delivery == "exactly_once" and self.driver.state is State.UNKNOWN:
-            self._mend()
-            self._attempt("commit", lambda: self.face.call("commit"))
         self.face.dispose()
         self.join()
 
@@ -634,16 +511,17 @@ class ConsumerMachine(RuleBasedStateMachine):
         for _ in range(4):
             self._attempt("commit", lambda: self.face.call("commit"))
             self.poll(500)
-        if self.delivery == "exactly_once":
-            counts = Counter(self.visible)
-            for number in set(PARTITIONS) - self.moved:
-                for offset in self.cluster.logs[number]:
-                    assert counts[number, offset] == 1
-        if self.delivery == "at_least_once":
-            for number in set(PARTITIONS) - self.moved:
-                for offset in self.cluster.logs[number]:
-                    assert self.times_given[number, offset] >= 1
+        self._check_all()
         self.face.close(None)
+
+    def _check_all(self) -> None:
+        output = Counter(self.visible)
+        for number in set(PARTITIONS) - self.moved:
+            for offset in self.cluster.logs[number]:
+                if self.delivery == "exactly_once":
+                    assert output[number, offset] == 1
+                if self.delivery == "at_least_once":
+                    assert self.times_given[number, offset] >= 1
 
     def check_invariants(self, *arguments: Any, **keywords: Any) -> None:
         super().check_invariants(*arguments, **keywords)

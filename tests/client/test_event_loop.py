@@ -109,14 +109,18 @@ async def turn(count: int = TURNS) -> None:
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while not condition():
+            await turn(1)
+
+
 async def watched(gate: Gate, call: Coroutine[Any, Any, Any], *, waits: bool = True) -> Any:
     """Run a call while librdkafka does not get on; the loop turns meanwhile."""
     gate.shut()
     task = asyncio.ensure_future(call)
     try:
-        async with asyncio.timeout(SECONDS_MAX):
-            while not task.done() and not gate.held:
-                await asyncio.sleep(0)
+        await until(lambda: task.done() or gate.held)
         await turn()
         assert bool(gate.held) == waits, f"held: {gate.held}"
         assert not task.done() or not waits
@@ -209,8 +213,7 @@ def test_state_is_there_while_a_call_waits(gate: Gate, broker: BrokerProcess, fi
             await consumer.seek(filled, offset="latest")
             gate.shut()
             poll = asyncio.ensure_future(consumer.poll())
-            while not gate.held:
-                await asyncio.sleep(0)
+            await until(lambda: gate.held)
             assert isinstance(consumer.offsets(), dict)
             assert consumer.group_metadata() is not None
             assert consumer.assignment
@@ -301,15 +304,14 @@ def test_a_transaction_waits_on_threads(gate: Gate, broker: BrokerProcess, fille
             txn = producer.transaction()
             gate.shut()
             begun = asyncio.ensure_future(txn.__aenter__())
-            while not gate.held:
-                await asyncio.sleep(0)
+            await until(lambda: gate.held)
             begun.cancel()
             await turn()
             gate.open()
             # Nobody waits for that transaction: it is aborted, and another one can begin.
-            async with asyncio.timeout(SECONDS_MAX):
-                while producer.transactions.state != "aborted" or not begun.done():  # type: ignore[union-attr]
-                    await asyncio.sleep(0.01)
+            driver = producer.transactions
+            assert driver is not None
+            await until(lambda: begun.done() and driver.state == "aborted")
             async with producer.transaction() as last:
                 await last.send(filled, None, "v")
             await producer.transaction().__aenter__()

@@ -95,15 +95,18 @@ def read(consumer: Any, count: int) -> dict[int, list[int]]:
 def sought(consumer: Any, row: TopicPartition) -> None:
     """Seek as soon as that is possible; it is not while the first offset is asked for."""
     deadline = time.monotonic() + SECONDS_MAX
-    while True:
-        try:
-            consumer.seek(row)
-        except KafkaException as error:
-            assert error.args[0].code() == KafkaError._STATE
-            assert time.monotonic() < deadline
-            assert consumer.poll(0.01) is None
-        else:
-            return
+    while (code := seek_error(consumer, row)) is not None:
+        assert code == KafkaError._STATE
+        assert time.monotonic() < deadline
+        assert consumer.poll(0.01) is None
+
+
+def seek_error(consumer: Any, row: TopicPartition) -> int | None:
+    try:
+        consumer.seek(row)
+    except KafkaException as error:
+        return int(error.args[0].code())
+    return None
 
 
 ALL = list(range(RECORDS))

@@ -246,9 +246,11 @@ class MemoryProducer:
         #: Places of records for which something was sent and committed.
         self.visible: list[tuple[int, int]] = []
         self.on_abort: Callable[[], None] = lambda: None
-        #: begin, offsets, abort: what fails once. commit: a timeout, after which the outcome is the
-        #: given one.
+        #: Called when the outcome of a commit is told whose response was lost.
+        self.on_late_commit: Callable[[], None] = lambda: None
+        #: What fails once: begin, offsets, commit, or "unknown, then" and the outcome.
         self.faults: set[str] = set()
+        #: The outcome of a commit whose response was lost.
         self._late: str | None = None
 
     def __len__(self) -> int:
@@ -278,26 +280,42 @@ class MemoryProducer:
 
     def commit_transaction(self, timeout: float) -> None:
         assert self._is_open
+        if self._late is not None:
+            self._tell_outcome()
+            return
         for outcome in ("committed", "aborted"):
             if self._takes(f"unknown, then {outcome}"):
+                # It happens now, but the response is lost.
                 self._late = outcome
+                if outcome == "committed":
+                    self._commit()
                 self._pass(timeout + 1)
                 raise KafkaException(TIMEOUT)
-        if self._takes("commit") or self._late == "aborted":
-            self._late = None
+        if self._takes("commit"):
             raise KafkaException(ABORTABLE)
-        self._late = None
+        self._commit()
+        self._end()
+
+    def _tell_outcome(self) -> None:
+        if self._late == "aborted":
+            raise KafkaException(ABORTABLE)
+        self._end()
+        self.on_late_commit()
+
+    def _commit(self) -> None:
         self.visible += self._sent
         self._cluster.commit(self._offsets)
-        self._end()
 
     def abort_transaction(self, timeout: float) -> None:
         assert self._is_open
+        was_committed = self._late == "committed"
         self._end()
-        self.on_abort()
+        if not was_committed:
+            self.on_abort()
 
     def _end(self) -> None:
         self._is_open = False
+        self._late = None
         self._sent = []
         self._offsets = []
 

@@ -157,6 +157,37 @@ def test_latest_stream_with_a_listener(
     assert [bytes(row.value) for row in rows] == [b"after"]
 
 
+def test_each_source_of_a_query_has_its_own_group(
+    spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
+) -> None:
+    frames, options = [], {}
+    for number in range(2):
+        topic = f"{topic_name}-{number}"
+        broker.create_topic(topic, 2)
+        produce_values(broker, topic, ["value"] * (3 + number), partition=number)
+        options[topic] = options_for(
+            broker, topic, startingOffsets="earliest", kafka__group__id=f"group-{topic}"
+        )
+        frames.append(spark.readStream.format("millstream").options(**options[topic]).load())
+    query = (
+        frames[0]
+        .union(frames[1])
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    for each in options.values():
+        commit_progress(query, each)
+    first, second = options
+    unset = Assignment(first, 0).offset
+    assert _committed(broker, f"group-{first}", first) == [3, 0]
+    assert _committed(broker, f"group-{first}", second) == [unset, unset]
+    assert _committed(broker, f"group-{second}", second) == [0, 4]
+    assert _committed(broker, f"group-{second}", first) == [unset, unset]
+
+
 def _committed(broker: LocalBroker, group: str, topic: str) -> list[int]:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     try:

@@ -315,7 +315,10 @@ class ConsumerCore:
 
     def failed(self, error: BaseException) -> None:
         """Keep an error for the application's next call that can raise it."""
-        self._kept_error = self._kept_error or error
+        if self._kept_error is None:
+            self._kept_error = error
+        else:
+            LOGGER.warning("another error before the application has seen the first: %s", error)
 
     def _keep(self) -> None:
         """Stay in the group while the application is busy; see the keeper."""

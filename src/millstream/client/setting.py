@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -163,7 +164,8 @@ class ConsumerSettings(Checked):
     commit_interval_s: float = 5.0
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
-    #: Called with the consumer and a list of partitions, inside `poll` or while a handler is slow.
+    #: Plain functions, called with a `Consumer` and a list of partitions, inside `poll` or while a
+    #: handler is slow.
     on_assign: PartitionsCallback | None = None
     on_revoke: PartitionsCallback | None = None
     on_lost: PartitionsCallback | None = None
@@ -186,6 +188,11 @@ class ConsumerSettings(Checked):
             callback = getattr(self, name)
             if callback is not None and not callable(callback):
                 raise UsageError(f"{name}={callback!r} is not callable.")
+            if inspect.iscoroutinefunction(callback):
+                raise UsageError(
+                    f"{name}={callback!r} is a coroutine function: give a plain one. It is called "
+                    "with a Consumer, whose methods need no await."
+                )
         is_exact = self.delivery == "exactly_once"
         if is_exact and self.producer is None:
             raise UsageError(

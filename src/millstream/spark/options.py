@@ -137,6 +137,12 @@ class Subscription:
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
+    def reads(self, partition: TopicPartition) -> bool:
+        """Whether this partition is among them."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, partition.topic) is not None
+        return partition.topic in self.topics or partition in self.partitions
+
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:

@@ -7,6 +7,9 @@ process that started the query:
     query = frame.writeStream.start()
     commit_progress(query, options)       the options of the source, with kafka.group.id
 
+A query with several sources gets one call for each of them, with that source's options and group.
+Only the source that reads what the options say is committed to their group (`offsets_of`).
+
 Nobody's reading depends on these offsets: the query's own are in its checkpoint. So what fails here
 is logged, and the query goes on.
 """
@@ -14,7 +17,7 @@ is logged, and the query goes on.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +27,7 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
+    SourceProgress,
     StreamingQueryListener,
     StreamingQueryProgress,
 )
@@ -33,7 +37,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.spark.connection.cluster import GROUP, Cluster, TopicPartition
 from millstream.spark.connection.setting import ConnectionSettings
 from millstream.spark.error import OptionError, SparkSourceError, logger
-from millstream.spark.options import stream_options
+from millstream.spark.options import Subscription, stream_options
 from millstream.spark.position import offsets_from_json
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
@@ -84,18 +88,25 @@ class GroupProgress:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Commits what the batches of one query have read; see `commit_progress`."""
+    """Commits what the batches of one query have read of one source; see `commit_progress`."""
 
-    def __init__(self, query_id: str, progress: GroupProgress) -> None:
+    def __init__(self, query_id: str, progress: GroupProgress, subscription: Subscription) -> None:
         self._query_id = query_id
         self._progress = progress
+        self._subscription = subscription
+        self._is_missed = False
 
     def commit(self, progress: StreamingQueryProgress) -> None:
         """Commit the ends of a finished batch."""
-        for source in progress.sources:
-            end = json.loads(source.endOffset)
-            if _are_offsets(end):
-                self._progress.commit(offsets_from_json(end))
+        offsets = offsets_of(progress.sources, self._subscription)
+        if offsets:
+            self._progress.commit(offsets)
+        elif not self._is_missed:
+            self._is_missed = True
+            logger.warning(
+                "progress was not committed: no source of query %s reads what the options say",
+                self._query_id,
+            )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         pass
@@ -114,7 +125,8 @@ class ProgressListener(StreamingQueryListener):
 
 def commit_progress(query: StreamingQuery, options: Mapping[str, str]) -> None:
     """Commit after each finished batch of `query`, from now on and including the last, how far it
-    is, to the `kafka.group.id` of `options`; these are the ones its source was given.
+    is, to the `kafka.group.id` of `options`. These are the options that its source was given, or
+    one of its sources.
 
     Also good after the query has ended. Raises OptionError if no group is named.
     """
@@ -122,7 +134,7 @@ def commit_progress(query: StreamingQuery, options: Mapping[str, str]) -> None:
     if parsed.group_id is None:
         raise OptionError("kafka.group.id must be given: progress is committed to that group")
     progress = GroupProgress(parsed.connection, parsed.group_id)
-    listener = ProgressListener(str(query.id), progress)
+    listener = ProgressListener(str(query.id), progress, parsed.subscription)
     is_active = query.isActive
     if is_active:
         _session().streams.addListener(listener)
@@ -141,9 +153,37 @@ def _session() -> SparkSession:
     return session
 
 
-def _are_offsets(value: object) -> bool:
-    """Whether a source's end is of this kind: other sources of a query have other ones."""
-    return isinstance(value, dict) and all(
+def offsets_of(
+    sources: Iterable[SourceProgress], subscription: Subscription
+) -> dict[TopicPartition, int]:
+    """The ends of the source that reads these topics or partitions, among all sources of a query.
+
+    Spark does not tell sources apart, so this goes by what they have read. A source that has read
+    other topics as well is another one. Of several that have read the same, the one that is behind
+    counts: the query is not further than that.
+    """
+    found = [offsets for each in sources if (offsets := _offsets(each.endOffset)) is not None]
+    chosen = [offsets for offsets in found if offsets and all(map(subscription.reads, offsets))]
+    # A source of fewer topics is meant only if no source has them all: topics may be gone.
+    most = max((len(_topics(offsets)) for offsets in chosen), default=0)
+    ends: dict[TopicPartition, int] = {}
+    for offsets in chosen:
+        if len(_topics(offsets)) == most:
+            for key, offset in offsets.items():
+                ends[key] = min(offset, ends.get(key, offset))
+    return ends
+
+
+def _topics(offsets: Iterable[TopicPartition]) -> set[str]:
+    return {key.topic for key in offsets}
+
+
+def _offsets(text: str | None) -> dict[TopicPartition, int] | None:
+    """A source's end, if it is of this kind: other sources of a query have other ones."""
+    value: object = None if text is None else json.loads(text)
+    if isinstance(value, dict) and all(
         isinstance(row, dict) and all(isinstance(offset, int) for offset in row.values())
         for row in value.values()
-    )
+    ):
+        return offsets_from_json(value)
+    return None

@@ -15,8 +15,8 @@ does not know it yet can't do harm: its transaction waits for the new owner's an
 A message whose transaction was rolled back has to be tried again (`rewind`): the next one's would
 pass over it.
 
-`on_assign` serves an `AsyncConsumer` as well: it runs on the consumer's thread, so the database does
-not hold up the event loop. There `rewind_async` takes the place of `rewind`.
+`on_assign` serves an `AsyncConsumer` as well: it runs on the consumer's thread, so the database
+does not hold up the event loop. There `rewind_async` takes the place of `rewind`.
 
 `<table>`: consumer_group, topic, partition, next_offset (-1: none was processed).
 """
