@@ -38,8 +38,8 @@ from harness.brokers import ONE, THREE, started
 MAY_BE_MISSING = {"jars", "kafkajs"}
 NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kcat",)}
 ELSEWHERE = os.environ.get("MILLSTREAM_CONFORMANCE_BOOTSTRAP")
-#: Tests that `make test` runs on three brokers, and the soak on one. Every client writes and reads every kind of
-#: record in every codec in the first of them; the admin clients do all that they can.
+#: Tests that `make test` runs on three brokers, and the soak on one. Every client writes and reads
+#: every kind of record in every codec in the first of them; the admin clients do all that they can.
 ON_THREE = {
     "test_written_by_one_read_by_another",
     "test_idempotence",
