@@ -86,7 +86,7 @@ Patch = pytest.MonkeyPatch
 async def offset_waiter(path: Path, patch: Patch) -> CallbackFailures:
     for fire in (lambda waiters: waiters.advance(1), OffsetWaiters.fire_all):
         failures, call = CallbackFailures(), Once()
-        waiters = OffsetWaiters(failures)
+        waiters = OffsetWaiters(failures, "t-0")
         waiters.add(1, call, None)
         waiters.add(1, call, None)
         fire(waiters)

@@ -18,7 +18,8 @@ from harness.broker_process import wait_until
 from harness.raw_client import RawClient, fetch_request, produce_request, records_of, values_batch
 from harness.raw_transaction import GROUP, find_coordinator
 from harness.server_set import ServerSet
-from millstream.broker.handlers import fetch, produce
+from millstream.broker.acknowledgement import Acknowledgement
+from millstream.broker.handlers import fetch
 from millstream.broker.session import _Slot
 from millstream.log.files import FileHandle
 from millstream.log.reader import HeldSlice
@@ -43,7 +44,7 @@ KINDS = (
     JoinGroupResponse,
     FindCoordinatorResponse,
     fetch._Fetch,
-    produce._Wait,
+    Acknowledgement,
 )
 
 

@@ -314,3 +314,54 @@ def test_a_refused_connection_is_counted_and_logged(caplog: pytest.LogCaptureFix
     assert world.gate.rejections.counts == {Rejection.CONNECTIONS: 1}
     assert "10.0.0.1" in caplog.text
     assert "max.connections" in caplog.text
+
+
+class Range:
+    """A range of a file on a disk that fails."""
+
+    position = 0
+
+    def __init__(self) -> None:
+        self.released = 0
+
+    def __len__(self) -> int:
+        return 10
+
+    def fileno(self) -> int:
+        return -1
+
+    def read(self) -> bytes:
+        raise OSError("a fault that the test asked for")
+
+    def failed(self, error: OSError) -> None: ...
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def test_a_response_that_can_t_be_read_costs_its_connection_and_does_not_raise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever completes the response may have others to complete."""
+    world = World()
+    connection, transport, _ = world.connect()
+    monkeypatch.setattr(transport, "get_extra_info", lambda _: None)
+    unreadable = Range()
+    connection.send([b"head", unreadable])
+    assert transport.aborted
+    assert transport.written == []
+    assert unreadable.released == 1
+
+
+def test_ranges_that_are_not_sent_are_released_once() -> None:
+    world = World()
+    connection, transport, handler = world.connect()
+    transport.unsent = 1
+    queued, late = Range(), Range()
+    # A sender takes over when the transport has nothing left to send, which never happens here.
+    connection.send([b"head", queued])
+    assert queued.released == 0
+    connection.connection_lost(None)
+    connection.send([late])
+    assert (queued.released, late.released) == (1, 1)
+    assert handler.was_closed == 1

@@ -5,7 +5,7 @@ from millstream.replication.waiting import OffsetWaiters
 
 
 def test_callbacks_fire_in_offset_order_once_their_offset_is_passed() -> None:
-    waiters = OffsetWaiters(CallbackFailures())
+    waiters = OffsetWaiters(CallbackFailures(), "t-0")
     fired: list[str] = []
     waiters.add(5, lambda: fired.append("five"), None)
     waiters.add(3, lambda: fired.append("three"), None)
@@ -20,7 +20,7 @@ def test_callbacks_fire_in_offset_order_once_their_offset_is_passed() -> None:
 
 
 def test_fire_all_calls_everybody_even_those_added_meanwhile_stay() -> None:
-    waiters = OffsetWaiters(CallbackFailures())
+    waiters = OffsetWaiters(CallbackFailures(), "t-0")
     fired: list[int] = []
     waiters.add(1, lambda: waiters.add(9, lambda: fired.append(9), None), None)
     waiters.add(2, lambda: fired.append(2), None)

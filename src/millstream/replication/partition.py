@@ -491,11 +491,11 @@ class Partition:
         `reply` is that of the request that waits, or None if no single request does."""
         if acks_all:
             if self._committed is None:
-                self._committed = OffsetWaiters(self.failures)
+                self._committed = OffsetWaiters(self.failures, self.topic_partition)
             self._committed.add(offset, callback, reply)
         else:
             if self._durable is None:
-                self._durable = OffsetWaiters(self.failures)
+                self._durable = OffsetWaiters(self.failures, self.topic_partition)
             self._durable.add(offset, callback, reply)
 
     def watch(self, watcher: Watcher) -> None:
@@ -561,5 +561,5 @@ class Partition:
         """Call `callback` once all in-sync replicas begin at `offset` or later, or once this broker
         has lost leadership."""
         if self._trimmed is None:
-            self._trimmed = OffsetWaiters(self.failures)
+            self._trimmed = OffsetWaiters(self.failures, self.topic_partition)
         self._trimmed.add(offset, callback, None)

@@ -21,10 +21,12 @@ from millstream.model.reply import Reply
 class OffsetWaiters:
     """Callbacks keyed by the offset that they wait for. Event loop only."""
 
-    __slots__ = ("_failures", "_heap", "_serial")
+    __slots__ = ("_about", "_failures", "_heap", "_serial")
 
-    def __init__(self, failures: CallbackFailures) -> None:
+    def __init__(self, failures: CallbackFailures, about: object) -> None:
+        """`about` names the partition in the log."""
         self._failures = failures
+        self._about = about
         self._heap: list[tuple[int, int, Callable[[], None], Reply[Any] | None]] = []
         self._serial = 0
 
@@ -45,7 +47,7 @@ class OffsetWaiters:
             try:
                 callback()
             except Exception as error:  # noqa: BLE001  # given to the request, or logged
-                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply)
+                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply, self._about)
 
     def fire_all(self) -> None:
         """Call everybody back, whatever they wait for: leadership or the partition is gone."""
@@ -54,4 +56,4 @@ class OffsetWaiters:
             try:
                 callback()
             except Exception as error:  # noqa: BLE001  # given to the request, or logged
-                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply)
+                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply, self._about)

@@ -19,10 +19,14 @@ internal topics are refused.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
 
+from millstream.broker.acknowledgement import (
+    ACKS_ALL,
+    Acknowledgement,
+    Appended,
+    unacknowledged,
+)
 from millstream.broker.admission import UNDECIDED, Admission, is_verified
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.options import DECOMPRESSED_BYTES_MAX
@@ -40,7 +44,6 @@ from millstream.replication.partition import Partition
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 
 ACKS_NONE = 0
-ACKS_ALL = -1
 _ZSTD_SINCE = 7
 _RECORD_ERRORS_SINCE = 8
 _LEADER_HINT_SINCE = 10
@@ -75,7 +78,7 @@ def _append_all(
     """Append the batches; `reply` is that of a request which has waited already."""
     acks = request.acks
     response = ProduceResponse()
-    appended: list[_Appended] = []
+    appended: list[Appended] = []
     failure = ""
     for topic in request.topic_data:
         name: str | None = topic.name
@@ -103,119 +106,10 @@ def _append_all(
             raise CloseConnectionError(f"acks=0 and {failure}")
         return None
     elapsed_s = context.services.clock.monotonic() - context.received_at
-    waiting = _unacknowledged(appended, elapsed_s, acks_all=acks == ACKS_ALL)
+    waiting = unacknowledged(appended, elapsed_s, acks_all=acks == ACKS_ALL)
     if not waiting:
         return response
-    return _Wait(response, waiting, request, context, reply).reply
-
-
-class _Appended:
-    """A batch that was appended, and the row that will say so."""
-
-    __slots__ = ("end_offset", "partition", "row")
-
-    def __init__(self, partition: Partition, row: _Row, end_offset: int) -> None:
-        self.partition = partition
-        self.row = row
-        self.end_offset = end_offset
-
-
-def _unacknowledged(
-    appended: list[_Appended], elapsed_s: float, *, acks_all: bool
-) -> list[_Appended]:
-    """Return the batches that have to wait; the others are acknowledged after `elapsed_s`."""
-    waiting: list[_Appended] = []
-    for entry in appended:
-        if entry.partition.is_acknowledged(entry.end_offset, acks_all=acks_all):
-            entry.partition.ack_latency.observe(elapsed_s)
-        else:
-            waiting.append(entry)
-    return waiting
-
-
-class _Wait:
-    """Responds when all awaited batches are acknowledged, or at the timeout."""
-
-    __slots__ = ("_acks_all", "_awaited", "_clock", "_received_at", "_response", "_timer", "reply")
-
-    def __init__(
-        self,
-        response: ProduceResponse,
-        awaited: list[_Appended],
-        request: ProduceRequest,
-        context: Context,
-        reply: Reply[ProduceResponse] | None,
-    ) -> None:
-        self._response: ProduceResponse | None = response
-        self._clock = context.services.clock
-        self._received_at = context.received_at
-        self._acks_all = request.acks == ACKS_ALL
-        #: Empty once the reply has ended.
-        self._awaited = awaited
-        refuse = partial(_refuse_awaited, response, awaited)
-        if reply is None:
-            reply = Reply(ReplyKind.PRODUCE, context.receiver, refuse)
-        else:
-            reply.refuse_by(refuse)
-        reply.on_end = self._forget
-        self.reply: Reply[ProduceResponse] = reply
-        loop = asyncio.get_running_loop()
-        timeout_s = max(request.timeout_ms, 0) / 1000
-        self._timer: asyncio.TimerHandle | None = loop.call_later(
-            timeout_s, reply.run, self._time_out
-        )
-        for entry in awaited:
-            entry.partition.when_acknowledged(
-                entry.end_offset, self._check, reply, acks_all=self._acks_all
-            )
-
-    def _check(self) -> None:
-        if not self._awaited:
-            return
-        elapsed_s = self._clock.monotonic() - self._received_at
-        still = _unacknowledged(self._awaited, elapsed_s, acks_all=self._acks_all)
-        for entry in still:
-            if not entry.partition.is_leader:
-                entry.row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif self._acks_all and entry.partition.is_under_min_isr:
-                entry.row.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            else:
-                continue
-            entry.row.base_offset = -1
-        self._awaited = [entry for entry in still if not entry.row.error_code]
-        if not self._awaited:
-            self._respond()
-
-    def _time_out(self) -> None:
-        _set_errors(self._awaited, ErrorCode.REQUEST_TIMED_OUT)
-        self._respond()
-
-    def _respond(self) -> None:
-        assert self._response is not None, "the reply is open"
-        self.reply.deliver(self._response)
-
-    def _forget(self) -> None:
-        """Drop the response: partitions may hold on to this object until their offset is passed."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-        self._awaited = []
-        self._response = None
-
-
-def _refuse_awaited(
-    response: ProduceResponse, awaited: list[_Appended], code: ErrorCode
-) -> ProduceResponse:
-    """The response in which all batches that were awaited have an error: acknowledged or not, the
-    producer is to retry them."""
-    _set_errors(awaited, code)
-    return response
-
-
-def _set_errors(entries: list[_Appended], code: ErrorCode) -> None:
-    for entry in entries:
-        entry.row.error_code = code
-        entry.row.base_offset = -1
+    return Acknowledgement(response, waiting, request, context, reply).reply
 
 
 def _append(
@@ -225,7 +119,7 @@ def _append(
     acks: int,
     admission: Admission | None,
     context: Context,
-) -> _Appended:
+) -> Appended:
     """Append one partition's batch and fill its row."""
     if topic in INTERNAL_TOPICS and context.client_id != _INTERNAL_CLIENT_ID:
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is for the broker to write")
@@ -248,7 +142,7 @@ def _append(
         counters = partition.counters
         counters.bytes_in += header.size
         counters.messages_in += header.count
-    return _Appended(partition, row, appended.last_offset + 1)
+    return Appended(partition, row, appended.last_offset + 1)
 
 
 def _check_admission(
