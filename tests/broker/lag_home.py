@@ -34,7 +34,13 @@ class World(CoordinatorHome):
     def begin(self) -> None:
         self.open()
         links = Links(
-            Questions(), SystemNetwork(), "PLAINTEXT", "broker-1", self.image, Supervisor()
+            Questions(),
+            SystemNetwork(),
+            "PLAINTEXT",
+            "broker-1",
+            self.image,
+            Supervisor(),
+            self.replicas.failures,
         )
         sources = LagSources(
             1,

@@ -16,7 +16,7 @@ from millstream.wire.messages.incremental_alter_configs import IncrementalAlterC
 
 BROKER_LOGGER = 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
-MODULE, PACKAGE = "millstream.broker.session", "millstream.broker"
+MODULE, PACKAGE = "millstream.broker.server", "millstream.broker"
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from millstream.broker.remote_backlog import Question, Questions, RemoteBacklogs
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import EMPTY_IMAGE
 from millstream.model.error import ErrorCode
+from millstream.model.failure import CallbackFailures
 from millstream.wire.api import PRIVATE_FROM, ApiKey
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.describe_backlog import (
@@ -138,7 +139,15 @@ def test_a_question_has_a_deadline_and_a_late_response_changes_nothing() -> None
 def test_a_broker_that_is_gone_fails_at_once() -> None:
     async def main() -> None:
         network: Any = None
-        links = Links(Questions(), network, "PLAINTEXT", "test", EMPTY_IMAGE, Supervisor())
+        links = Links(
+            Questions(),
+            network,
+            "PLAINTEXT",
+            "test",
+            EMPTY_IMAGE,
+            Supervisor(),
+            CallbackFailures(),
+        )
         question = Question(2, (ID, 0, 5), None)
         await RemoteBacklogs(links).ask([question], 60)
         assert question.error == ErrorCode.NETWORK_EXCEPTION

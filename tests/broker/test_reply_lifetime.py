@@ -72,7 +72,7 @@ _strangers: list[object] = []
 def uncollected() -> Iterator[None]:
     gc.collect()
     gc.disable()
-    _strangers[:] = [each for each in gc.get_objects() if type(each) in KINDS]
+    _strangers[:] = [each for each in gc.get_objects() if type(each) in (*KINDS, FileHandle)]
     yield
     _strangers.clear()
     gc.enable()
