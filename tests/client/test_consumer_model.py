@@ -57,6 +57,10 @@ partitions = st.sets(st.sampled_from(PARTITIONS), min_size=1)
 partition_numbers = st.sampled_from(PARTITIONS)
 COUNTS = st.sampled_from([1, 2, 3, 5, 20, 500])
 
+FAULTS = st.sampled_from(
+    ["begin", "offsets", "commit", "unknown, then committed", "unknown, then aborted"]
+)
+
 
 class CallbackError(Exception):
     """Raised by a callback of the application."""
@@ -325,13 +329,16 @@ class ConsumerMachine(RuleBasedStateMachine):
             return
         self._attempt("commit", lambda: self.face.call("commit"))
 
-    @rule(is_retried=st.booleans())
-    def commit_each_record_of_a_batch(self, is_retried: bool) -> None:
-        """`for record in consumer.poll(): send; commit(record)`."""
+    @rule(is_retried=st.booleans(), fault=FAULTS | st.none(), good=st.integers(0, 3))
+    def commit_each_record_of_a_batch(self, is_retried: bool, fault: str | None, good: int) -> None:
+        """`for record in consumer.poll(): send; commit(record)`, of which one commit may fail."""
         if self.delivery != "exactly_once":
             return
         self.poll_only()
         while self.unsent and self.driver.state is State.OPEN:
+            if good == 0 and fault is not None:
+                self.producer.faults.add(fault)
+            good -= 1
             record = self.unsent.pop(0)
             self.producer.send((record.partition, record.offset))
             self._attempt("commit", lambda record=record: self.face.call("commit", record))
@@ -431,11 +438,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.cluster.clock.now += seconds
 
-    @rule(
-        fault=st.sampled_from(
-            ["begin", "offsets", "commit", "unknown, then committed", "unknown, then aborted"]
-        )
-    )
+    @rule(fault=FAULTS)
     def break_a_transaction(self, fault: str) -> None:
         if self.delivery == "exactly_once":
             self.producer.faults.add(fault)
