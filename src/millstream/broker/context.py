@@ -62,7 +62,7 @@ class Services:
     markers: LocalMarkers
     #: What the partitions led here hold for readers.
     backlogs: PartitionBacklogs
-    #: Makes log start offsets, recovery points and high watermarks durable.
+    #: Makes log start offsets durable.
     checkpoint: Callable[[], Awaitable[None]]
     #: Metrics of clients; None where this broker serves no metrics.
     telemetry: Telemetry | None = None
