@@ -65,7 +65,7 @@ _TOGETHER = ("client", "conformance", "spark", "transactions_clients")
 #: In the names of tests that run on three brokers, as `harness.brokers` gives them.
 _ON_THREE = "three brokers"
 #: Long tests that share nothing.
-_APART = ("crash", "sim/test_seeds.py")
+_APART = ("crash", "settings", "sim/test_seeds.py")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,6 +19,8 @@ SUITE = """
 from pathlib import Path
 import pytest
 
+pytestmark = pytest.mark.xdist_group("some group")
+
 def attempt(name, wanted):
     file = Path(__file__).with_name(name)
     count = file.stat().st_size if file.exists() else 0
@@ -41,11 +43,11 @@ ENTRY = '[[test]]\nname = "test_suite.py::{}"\nreason = "It is {}."\ndate = 2026
 
 def run(folder: Path, *names: str, workers: int = 0) -> subprocess.CompletedProcess[str]:
     (folder / "test_suite.py").write_text(SUITE)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group: as xdist has it\n")
     (folder / "list.toml").write_text("".join(ENTRY.format(name, "known") for name in names))
     command = [sys.executable, "-m", "pytest", "-p", "harness.quarantine", "-q"]
     command += ["--quarantine", str(folder / "list.toml"), "-p", "no:cacheprovider"]
-    command += ["-n", str(workers)] if workers else ["-p", "no:xdist"]
+    command += ["-n", str(workers), "--dist", "loadgroup"] if workers else ["-p", "no:xdist"]
     return subprocess.run(
         command,
         cwd=folder,

@@ -70,7 +70,7 @@ class _Quarantine:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
-        #: What became of each test that was run, by its node id.
+        #: What became of each test that was run, by its name.
         self._outcomes: dict[str, str] = {}
 
     def _entry(self, nodeid: str) -> Entry | None:
@@ -78,7 +78,8 @@ class _Quarantine:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> object:
-        if self._entry(item.nodeid) is None:
+        name = _name(item)
+        if self._entry(name) is None:
             return None
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -92,25 +93,33 @@ class _Quarantine:
             outcome += ", then passed" if has_passed else ", then failed again"
         for report in reports:
             if report.when == "teardown":
-                report.user_properties.append((_PROPERTY, outcome))
+                report.user_properties.append((_PROPERTY, [name, outcome]))
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        value: Any
         for key, value in report.user_properties:
             if key == _PROPERTY:
-                self._outcomes[report.nodeid] = str(value)
+                name, outcome = value
+                self._outcomes[name] = outcome
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._outcomes:
             return
         terminalreporter.section("quarantined tests")
-        for nodeid, outcome in sorted(self._outcomes.items()):
-            entry = self._entry(nodeid)
+        for name, outcome in sorted(self._outcomes.items()):
+            entry = self._entry(name)
             assert entry is not None
-            terminalreporter.write_line(f"{nodeid} {outcome}; since {entry.date}: {entry.reason}")
+            terminalreporter.write_line(f"{name} {outcome}; since {entry.date}: {entry.reason}")
+
+
+def _name(item: pytest.Item) -> str:
+    """The node id. Workers that are given tests by groups add the group to it."""
+    marker = item.get_closest_marker("xdist_group")
+    return item.nodeid if marker is None else item.nodeid.removesuffix(f"@{marker.args[0]}")
 
 
 def _last_line(report: pytest.TestReport) -> str:

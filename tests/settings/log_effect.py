@@ -107,11 +107,11 @@ broker_effect("producer.id.expiration.check.interval.ms", 1000, 10**8)(_producer
 
 
 class MeetingDisk(SystemDisk):
-    """Has two threads that open files of logs wait for each other, for a moment."""
+    """Has two threads of that name wait for each other when they open the file of a log."""
 
-    def __init__(self, thread: str, suffix: str) -> None:
+    def __init__(self, thread: str, patience_s: float) -> None:
         self._thread = thread
-        self._suffix = suffix
+        self._patience_s = patience_s
         self._barrier = threading.Barrier(2)
         self._is_over = False
         #: Whether two of them were there at a time.
@@ -119,11 +119,11 @@ class MeetingDisk(SystemDisk):
 
     def _meet(self, path: Path) -> None:
         name = threading.current_thread().name
-        is_meant = name.startswith(self._thread) and path.name.endswith(self._suffix)
+        is_meant = name.startswith(self._thread) and path.name.endswith(".log")
         if not is_meant or self._is_over:
             return
         try:
-            self._barrier.wait(2)
+            self._barrier.wait(self._patience_s)
             self.has_met = True
         except threading.BrokenBarrierError:
             # Nobody else came.
@@ -135,6 +135,12 @@ class MeetingDisk(SystemDisk):
         return super().open(path, create=create, readonly=readonly)
 
 
+def patience(world: RealWorld, setting: str) -> float:
+    """Long where two threads are to meet. One thread alone is not kept waiting."""
+    value = {**world.given.broker, **world.given.broker_change}[setting]
+    return 60.0 if value == "2" else 0.2
+
+
 @broker_effect("num.recovery.threads.per.data.dir", 1, 2, real=True)
 async def _logs_are_recovered_side_by_side(world: RealWorld) -> object:
     server = await world.broker()
@@ -144,7 +150,8 @@ async def _logs_are_recovered_side_by_side(world: RealWorld) -> object:
     folder = server.services.directory.path
     await world.stop()
     (folder / CLEAN_MARKER).unlink()
-    world.disk = disk = MeetingDisk("millstream-recovery", ".log")
+    patience_s = patience(world, "num.recovery.threads.per.data.dir")
+    world.disk = disk = MeetingDisk("millstream-recovery", patience_s)
     await world.start(1)
     return disk.has_met
 
@@ -232,7 +239,7 @@ async def _real_logs(world: RealWorld, count: int) -> None:
 
 @broker_effect("log.cleaner.threads", 1, 2, real=True)
 async def _logs_are_cleaned_side_by_side(world: RealWorld) -> object:
-    world.disk = disk = MeetingDisk("log-cleaner", ".log")
+    world.disk = disk = MeetingDisk("log-cleaner", patience(world, "log.cleaner.threads"))
     await _real_logs(world, 2)
     stats = world.servers[1].cleaner.stats
     await world.until(lambda: disk.has_met or stats.runs >= 2, "logs to be cleaned")

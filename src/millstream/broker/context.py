@@ -66,7 +66,7 @@ class Services:
     backlogs: PartitionBacklogs
     #: Failures of callbacks.
     failures: CallbackFailures
-    #: Makes log start offsets, recovery points and high watermarks durable.
+    #: Makes log start offsets durable.
     checkpoint: Callable[[], Awaitable[None]]
     #: Metrics of clients; None where this broker serves no metrics.
     telemetry: Telemetry | None = None
