@@ -8,7 +8,7 @@ run time, the same with the second value from then on as with that value from th
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -92,7 +92,8 @@ ONLY_AT_RUN_TIME = ("decommissioned.brokers",)
 
 
 def runs_of(kind: str, name: str) -> Mapping[str, Given]:
-    """How a setting is given its values: "first", "second" and, if it can be, "changed"."""
+    """How a setting is given its values: "first" and "second" and, if it can be, "changed" from the
+    first to the second at run time, and "restarted" after that."""
     first, second = effect_of(kind, name).values
     if kind == "topic":
         return {
@@ -121,6 +122,8 @@ def runs_of(kind: str, name: str) -> Mapping[str, Given]:
         runs["changed"] = Given(broker={name: first}, broker_change={name: second})
     elif scope is Scope.PER_BROKER:
         runs["changed"] = Given(broker={name: first}, own_change={name: second})
+    if "changed" in runs:
+        runs["restarted"] = replace(runs["changed"], restarts=True)
     return runs
 
 

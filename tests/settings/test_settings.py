@@ -55,10 +55,10 @@ def test_a_setting_has_an_effect(kind: str, name: str, tmp_path: Path) -> None:
     assert observed["first"] != observed["second"], (
         f"{name} = {first} and {second} have the same effect: {observed['first']}"
     )
-    if "changed" in observed:
-        assert observed["changed"] == observed["second"], (
-            f"{name}, changed from {first} to {second} at run time: {observed['changed']} instead"
-            f" of {observed['second']}"
+    for run in observed.keys() & {"changed", "restarted"}:
+        assert observed[run] == observed["second"], (
+            f"{name}, {run} from {first} to {second} at run time: {observed[run]} instead of"
+            f" {observed['second']}"
         )
 
 

@@ -68,6 +68,8 @@ class Given:
     broker_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
     own_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
     topic_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: Whether brokers are restarted after that.
+    restarts: bool = False
     #: What a group sets for itself.
     group_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: A subscription to metrics of clients.
@@ -209,6 +211,11 @@ class World:
         await self.change(BROKER, "", self.given.broker_change)
         for node_id in self.servers:
             await self.change(BROKER, str(node_id), self.given.own_change, node_id)
+        if self.given.restarts:
+            for node_id in list(self.servers):
+                await self.stop(node_id)
+                await self.start(node_id, **settings)
+            await self.until(self._all_know_each_other, "all brokers to know each other")
 
     def _all_know_each_other(self) -> bool:
         count = len(self.servers)

@@ -31,9 +31,17 @@ class Reconfiguration:
         #: Called with the new settings, in the order in which they were added.
         self._appliers: list[Callable[[BrokerConfig], None]] = []
 
-    def add(self, make: Callable[[BrokerConfig], _T], apply: Callable[[_T], None]) -> None:
-        """Call `apply` with what `make` makes of the settings, each time that this changes."""
-        present = make(self.config)
+    def add(
+        self,
+        make: Callable[[BrokerConfig], _T],
+        apply: Callable[[_T], None],
+        built_with: BrokerConfig,
+    ) -> None:
+        """Call `apply` with what `make` makes of the settings, each time that this changes.
+
+        `built_with` are the settings that the part has by now. If those in force are others, they
+        are applied at once: settings changed at run time also count after a restart."""
+        present = make(built_with)
 
         def apply_changed(config: BrokerConfig) -> None:
             nonlocal present
@@ -42,6 +50,7 @@ class Reconfiguration:
                 present = made
                 apply(made)
 
+        apply_changed(self.config)
         self._appliers.append(apply_changed)
 
     def load(self, image: ClusterImage) -> BrokerConfig:

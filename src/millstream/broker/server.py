@@ -215,8 +215,9 @@ class Server:
             catalog.check_free(config.node_id)
         config = self._settings.load(catalog.image)
         catalog.topic_defaults = config.topic_defaults()
-        self._settings.add(options.log_options, directory.storage.reconfigure)
-        directory.storage.reconfigure(options.log_options(config))
+        static = self._static_config
+        self._settings.add(options.log_options, directory.storage.reconfigure, static)
+        self._settings.add(options.limits, self._set_limits, static)
         if not directory.meta:
             # Before the folder has an id: it must not be taken for a used one after a crash.
             await self._leave_lost(config, directory, catalog)
@@ -369,7 +370,7 @@ class Server:
         replicas.on_drop = cleaner.forget
         replicas.on_truncate = cleaner.truncated
         self._undo.push_async_callback(cleaner.stop)
-        self._settings.add(options.cleaner_options, cleaner.reconfigure)
+        self._settings.add(options.cleaner_options, cleaner.reconfigure, config)
         gauges.show_cleaner(self._metrics, cleaner.stats)
 
     def _connect(
@@ -537,20 +538,20 @@ class Server:
             services.catalog.topic_defaults = defaults
             services.replicas.set_defaults(defaults)
 
-        def set_limits(limits: Limits) -> None:
-            self._gate.limits = limits
-
         def set_coordinators(config: BrokerConfig) -> None:
             coordinators.reconfigure(config, services.catalog.image)
 
-        self._settings.add(lambda config: config, set_config)
-        self._settings.add(BrokerConfig.topic_defaults, set_topic_defaults)
-        self._settings.add(lambda config: config, set_coordinators)
-        self._settings.add(options.replication_rates, services.exchange.set_rates)
-        self._settings.add(options.fetchers_per_source, services.exchange.set_fetchers_per_source)
-        self._settings.add(options.limits, set_limits)
+        settings, config, exchange = self._settings, services.config, services.exchange
+        settings.add(lambda config: config, set_config, config)
+        settings.add(BrokerConfig.topic_defaults, set_topic_defaults, config)
+        settings.add(lambda config: config, set_coordinators, config)
+        settings.add(options.replication_rates, exchange.set_rates, config)
+        settings.add(options.fetchers_per_source, exchange.set_fetchers_per_source, config)
         # Settings that changed while the logs were recovered.
-        self._settings.follow(services.catalog.image)
+        settings.follow(services.catalog.image)
+
+    def _set_limits(self, limits: Limits) -> None:
+        self._gate.limits = limits
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:
         config = services.config
