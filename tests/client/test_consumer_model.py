@@ -42,6 +42,7 @@ from millstream.client import (
     OutcomeUnknown,
     Partition,
     Record,
+    TimedOut,
     TransactionAborted,
     async_consumer,
     committer,
@@ -60,6 +61,8 @@ COUNTS = st.sampled_from([1, 2, 3, 5, 20, 500])
 FAULTS = st.sampled_from(
     ["begin", "offsets", "commit", "unknown, then committed", "unknown, then aborted"]
 )
+
+_UNDER_WAY = (State.OPEN, State.UNKNOWN)
 
 
 class CallbackError(Exception):
@@ -134,13 +137,18 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.face: Any = self.face_type(lambda: kind("memory", **options))
 
     def teardown(self) -> None:
-        if not hasattr(self, "face"):
-            return
+        try:
+            if hasattr(self, "face"):
+                self._end()
+        finally:
+            if hasattr(self, "patch"):
+                self.patch.undo()
+
+    def _end(self) -> None:
         try:
             self._drain()
         finally:
             self.face.dispose()
-            self.patch.undo()
 
     # What the cluster and the consumer tell the model
 
@@ -260,9 +268,14 @@ class ConsumerMachine(RuleBasedStateMachine):
         if context == "poll":
             # The application comes back: it is done with what it has.
             self.in_hand = {}
+            if self.delivery == "exactly_once" and self.driver.state not in _UNDER_WAY:
+                # What has no transaction comes again.
+                self._go_back()
+        self.failure: Exception | None = None
         try:
             return call()
         except (CallbackError, ClientError) as error:
+            self.failure = error
             self._explain(error)
             return None
         finally:
@@ -344,6 +357,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             self._attempt("commit", lambda record=record: self.face.call("commit", record))
             while is_retried and self.driver.state is State.UNKNOWN:
                 self._attempt("commit", lambda record=record: self.face.call("commit", record))
+            if self.unsent and self.failure is None:
+                assert self.driver.state is State.OPEN, "the rest of a batch without a transaction"
 
     def poll_only(self) -> None:
         self.face.leave_loop()
@@ -566,6 +581,19 @@ def run(machine: type[ConsumerMachine], steps: int) -> None:
 @pytest.mark.parametrize("machine", [ConsumerMachine, AsyncConsumerMachine])
 def test_any_order_of_calls_is_as_the_model_says(machine: type[ConsumerMachine]) -> None:
     run(machine, 10_000)
+
+
+@pytest.mark.parametrize("machine", [ConsumerMachine, AsyncConsumerMachine])
+def test_the_rest_of_a_batch_whose_transaction_cannot_begin_comes_again(
+    machine: type[ConsumerMachine],
+) -> None:
+    state = machine()
+    state.begin(chunk=1, interval_s=5.0, delivery="exactly_once", counts=[40, 40, 5])
+    try:
+        state.commit_each_record_of_a_batch(fault="begin", good=1, is_retried=False)
+        assert isinstance(state.failure, TimedOut)
+    finally:
+        state.teardown()
 
 
 @pytest.mark.soak

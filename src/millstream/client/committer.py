@@ -83,13 +83,18 @@ class Committer:
             self._reading.clear(messages)
 
     def _resolve(self, exact: ExactlyOnce) -> None:
-        """End a transaction in which nothing can be sent any more, if there is one."""
+        """End a transaction in which nothing can be sent any more, if there is one.
+
+        Records that were handed out and have no transaction come again: what the application made
+        of them could not be sent. This is so behind the offsets of a commit whose outcome was
+        unknown, and after a commit of a part of a batch behind which no transaction could begin.
+        """
+        if exact.is_begun and not exact.is_unsettled and not exact.is_ready:
+            self._transact(exact, self._reading.offsets())
         if exact.is_unsettled:
             self._transact(exact, {})
-            # What was handed out behind the offsets of that transaction had none: it comes again.
+        if not exact.is_begun:
             self._reading.rewind()
-        elif exact.is_begun and not exact.is_ready:
-            self._transact(exact, self._reading.offsets())
 
     # Commits
 
@@ -156,6 +161,7 @@ class Committer:
     def _commit_quietly(self, partitions: Iterable[Partition] | None = None) -> None:
         """Commit what was processed, of these partitions or of all. What fails is logged: it is
         committed the next time, or read again."""
+        self._committed_at = time.monotonic()
         chosen = set(self._assignment.partitions if partitions is None else partitions)
         offsets = {
             name: offset for name, offset in self._reading.processed().items() if name in chosen
