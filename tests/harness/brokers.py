@@ -32,6 +32,7 @@ COUNT_NAMES: Final = {1: "one broker", 3: "three brokers"}
 ONE: Final = pytest.param(1, id=COUNT_NAMES[1])
 THREE: Final = pytest.param(3, id=COUNT_NAMES[3])
 #: For tests that `make test` leaves to the soak.
+ONE_IN_SOAK: Final = pytest.param(1, id=COUNT_NAMES[1], marks=pytest.mark.soak)
 THREE_IN_SOAK: Final = pytest.param(3, id=COUNT_NAMES[3], marks=pytest.mark.soak)
 
 REPLICATED: Final[Mapping[str, object]] = {

@@ -102,7 +102,7 @@ class Monitor:
                 # As long as the process before is registered, its leaders may take it back.
                 is_started = machine.starts > suspect.starts and not self._is_registered(machine)
                 suspect.has_left |= machine.node_id in before and is_started
-            elif machine.is_ready or self._is_elected(machine, record):
+            elif machine.is_ready or (suspect.has_left and self._is_elected(machine, record)):
                 del self._suspects[key, machine.node_id]
             elif suspect.has_left:
                 self._violated(f"{key}: {machine.host} joins the ISR again before it is back")

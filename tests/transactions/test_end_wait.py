@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import uvloop
+
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Reply, ReplyKind
@@ -85,6 +87,20 @@ def test_a_response_does_not_wait_long_for_the_slowest_transaction() -> None:
         await asyncio.wait_for(acted.wait(), LONG_S)
 
     asyncio.run(main())
+
+
+def test_a_time_that_is_over_is_no_wait() -> None:
+    """On the event loop that brokers run on."""
+
+    async def main() -> None:
+        acted = asyncio.Event()
+        wait = EndWait(FakeEndings("x"), -1.0)
+        wait.add("y", reply(), lambda: None)
+        wait.add("x", reply(), acted.set)
+        await asyncio.wait_for(acted.wait(), LONG_S)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
 
 
 def test_an_action_that_raises_fails_its_own_request_only() -> None:

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 
 from harness.broker_process import wait_until
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.brokers import ONE_IN_SOAK, THREE, Brokers, started
 from harness.checker import check, explain
 from harness.history import Operation, Outcome, Poll, Recorder, Seen, read_history
 from harness.seed import choose_seed, report
@@ -42,7 +42,7 @@ LAST_READ_SECONDS_MAX = 60.0
 ROLLING = {"segment.bytes": 4096, "index.interval.bytes": 512}
 
 
-@pytest.mark.parametrize("count", [ONE, THREE])
+@pytest.mark.parametrize("count", [ONE_IN_SOAK, THREE])
 @pytest.mark.parametrize(
     "rounds",
     [

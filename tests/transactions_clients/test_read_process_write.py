@@ -38,8 +38,8 @@ CASES = [
     ("aiokafka", 2),
     ("kafkajs", 2),
 ]
-#: Left to the soak: there, the same client runs with the protocol that brokers offer by default.
-IN_SOAK = [("java", 1, 3)]
+#: Left to the soak: `make test` runs the same client on other brokers, or with the other protocol.
+IN_SOAK = [("java", 1, 3), ("confluent", 2, 1), ("java", 2, 1), ("kafkajs", 2, 1)]
 #: librdkafka can wait for ever; `test_coordinator_killed` has a supervisor for that.
 WAITS_FOR_DEAD_GROUP_COORDINATOR = ("confluent",)
 

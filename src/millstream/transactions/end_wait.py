@@ -41,12 +41,14 @@ class EndWait:
     Event loop only.
     """
 
-    __slots__ = ("_endings", "_timer", "_waiting")
+    __slots__ = ("_deadline", "_endings", "_timer", "_waiting")
 
     def __init__(self, endings: Endings, wait_s: float) -> None:
         self._endings = endings
         self._waiting: dict[Callable[[], None], _Waiting] = {}
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._give_up)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time() + wait_s
+        self._timer = loop.call_at(self._deadline, self._give_up)
 
     def add(self, transactional_id: str, reply: Reply[Any], act: Callable[[], None]) -> None:
         """Call `act` once: when the transaction has ended or the time is up, perhaps at once.
@@ -67,9 +69,11 @@ class EndWait:
 
     def _move_deadline(self) -> None:
         loop = asyncio.get_running_loop()
-        deadline = min(self._timer.when(), loop.time() + _AFTER_FIRST_S)
-        self._timer.cancel()
-        self._timer = loop.call_at(deadline, self._give_up)
+        deadline = loop.time() + _AFTER_FIRST_S
+        if deadline < self._deadline:
+            self._deadline = deadline
+            self._timer.cancel()
+            self._timer = loop.call_at(deadline, self._give_up)
 
     def _give_up(self) -> None:
         waiting, self._waiting = self._waiting, {}
