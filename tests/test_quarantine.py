@@ -35,6 +35,7 @@ def test_once(): attempt("once", 1)
 def test_twice(): attempt("twice", 2)
 def test_thrice(): attempt("thrice", 3)
 def test_setup(broken): pass
+def test_absent(): pytest.skip("it is not there")
 @pytest.mark.parametrize("number", [1, 2])
 def test_many(number): attempt(f"many{number}", number)
 """
@@ -85,10 +86,15 @@ def test_a_test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
     assert "), then failed again; since" in found.stdout
 
 
+def test_a_test_that_is_skipped_is_not_called_passed(tmp_path: Path) -> None:
+    result = run(tmp_path, "test_absent")
+    assert "test_suite.py::test_absent skipped; since 2026-01-02" in result.stdout
+
+
 def test_a_test_that_is_not_on_the_list_is_not_retried(tmp_path: Path) -> None:
     found = run(tmp_path)
     assert found.returncode == 1, found.stdout
-    assert "3 failed, 2 passed, 1 error" in found.stdout
+    assert "3 failed, 2 passed, 1 skipped, 1 error" in found.stdout
     assert "quarantined" not in found.stdout
 
 

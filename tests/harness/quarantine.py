@@ -85,7 +85,7 @@ class _Quarantine:
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         failure = next((report for report in reports if report.failed), None)
-        outcome = "passed"
+        outcome = "skipped" if any(report.skipped for report in reports) else "passed"
         if failure is not None:
             outcome = f"failed first ({_last_line(failure)})"
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
