@@ -7,7 +7,7 @@ get a row for each item of the request.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import Api
@@ -149,36 +149,24 @@ def _find_coordinator(
 
 
 def _alter_configs(
-    request: AlterConfigsRequest, context: Context, code: ErrorCode
-) -> AlterConfigsResponse:
-    row = AlterConfigsResponse.Resource
-    return AlterConfigsResponse(
-        responses=[
-            row(
-                error_code=code,
-                error_message=_MESSAGE,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
-
-
-def _incremental_alter_configs(
-    request: IncrementalAlterConfigsRequest, context: Context, code: ErrorCode
-) -> IncrementalAlterConfigsResponse:
-    row = IncrementalAlterConfigsResponse.Resource
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            row(
-                error_code=code,
-                error_message=_MESSAGE,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest, context: Context, code: ErrorCode
+) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
+    is_incremental = isinstance(request, IncrementalAlterConfigsRequest)
+    response: Any = IncrementalAlterConfigsResponse if is_incremental else AlterConfigsResponse
+    row = response.Resource
+    return cast(
+        "AlterConfigsResponse | IncrementalAlterConfigsResponse",
+        response(
+            responses=[
+                row(
+                    error_code=code,
+                    error_message=_MESSAGE,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource in request.resources
+            ]
+        ),
     )
 
 
@@ -235,7 +223,7 @@ _BY_ITEM: Final[dict[ApiKey, Callable[[Any, Context, ErrorCode], Any]]] = {
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.ALTER_CONFIGS: _alter_configs,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.DESCRIBE_BACKLOG: _describe_backlog,
 }
