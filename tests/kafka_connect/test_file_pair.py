@@ -17,9 +17,10 @@ import pytest
 from harness.broker_process import wait_until
 from harness.brokers import QUICK_GROUPS, Brokers, started
 from harness.java import require_java
+from harness.java_process import JARS
 from harness.seed import choose_seed
 from harness.topic_content import read_messages, wait_for_messages
-from kafka_connect.worker import JARS, Worker
+from kafka_connect.worker import Worker
 
 TOPIC = "lines"
 SECONDS_MAX = 120.0

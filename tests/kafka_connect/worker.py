@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from harness.broker_process import HOST, free_port, wait_until
-from harness.java import JVM, class_path, log_to_file
+from harness.java_process import JavaProcess
 
-JARS = ("jars", "kafka-applications")
 _START_SECONDS_MAX = 120.0
-_STOP_SECONDS_MAX = 60.0
 #: What a worker answers during a rebalance, and about a connector that has no status yet.
 _CONFLICT = 409
 _NOT_FOUND = 404
@@ -42,52 +38,27 @@ _SETTINGS = {
 }
 
 
-class Worker:
+class Worker(JavaProcess):
     """`replicas` are those of Connect's own topics."""
 
     def __init__(self, name: str, folder: Path, bootstrap: str, replicas: int) -> None:
-        self.folder = folder / name
-        self.folder.mkdir()
+        own = folder / name
+        settings = own / "worker.properties"
+        main = "org.apache.kafka.connect.cli.ConnectDistributed"
+        super().__init__(own, main, str(settings))
         self._address = f"http://{HOST}:{free_port()}"
-        own = {"bootstrap.servers": bootstrap, "listeners": self._address}
+        chosen = {"bootstrap.servers": bootstrap, "listeners": self._address}
         topics = ("config", "offset", "status")
-        own |= {f"{topic}.storage.replication.factor": str(replicas) for topic in topics}
-        settings = self.folder / "worker.properties"
-        lines = [f"{key}={value}" for key, value in {**_SETTINGS, **own}.items()]
+        chosen |= {f"{topic}.storage.replication.factor": str(replicas) for topic in topics}
+        lines = [f"{key}={value}" for key, value in {**_SETTINGS, **chosen}.items()]
         settings.write_text("\n".join(lines))
-        self._command = [
-            *(*JVM, log_to_file(self.folder), "-cp", class_path(*JARS)),
-            *("org.apache.kafka.connect.cli.ConnectDistributed", str(settings)),
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.kill()
-        if error is not None:
-            logged = self.folder / "kafka-warn.log"
-            text = logged.read_text(errors="replace")[-6000:] if logged.exists() else ""
-            error.add_note(f"{self.folder.name} says:\n{text}")
 
     def start(self) -> None:
-        assert self._process is None
-        with (self.folder / "output").open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+        super().start()
         wait_until(self._is_ready, "the worker to be ready", _START_SECONDS_MAX)
 
     def _is_ready(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self.folder / "output").read_text(errors="replace")
+        self.check_running()
         try:
             return self._call("GET", "/health")["status"] == "healthy"
         except OSError:
@@ -128,17 +99,3 @@ class Worker:
         )
         with urllib.request.urlopen(request, timeout=30) as response:
             return json.load(response)
-
-    def kill(self) -> None:
-        """`kill -9`; nothing if it does not run."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def stop(self) -> None:
-        """Ask it to stop, and wait until it has."""
-        process, self._process = self._process, None
-        assert process is not None
-        process.terminate()
-        process.wait(_STOP_SECONDS_MAX)

@@ -14,9 +14,10 @@ import pytest
 from harness.broker_process import wait_until
 from harness.brokers import QUICK_GROUPS, Brokers, started
 from harness.java import compile_java, require_java
+from harness.java_process import JARS
 from harness.seed import choose_seed
 from harness.topic_content import wait_for_messages
-from kafka_streams.application import JARS, Instance
+from kafka_streams.application import Instance
 from kafka_streams.feed import INPUTS, OUTPUTS, PARTITIONS, Feed
 
 _SOURCE = Path(__file__).resolve().parent / "java" / "Orders.java"
