@@ -128,3 +128,15 @@ def test_partitions_that_leave_with_records_in_hand_are_named_once(is_committed:
     assert reading.offsets() == {P0: 1}
     assert reading.take_left() == ([] if is_committed else [P1])
     assert reading.take_left() == []
+
+
+def test_what_was_handed_out_before_a_revocation_is_not_committed_after_it() -> None:
+    """At most once commits before it hands out. Another member may have gone on from there."""
+    reading = Reading("at_most_once")
+    reading.accept(messages((0, 0), (0, 1), (0, 2)))
+    reading.clear(reading.peek(3))
+    reading.committed({P0: 3})
+    walked(reading, 3, 1)
+    assert reading.handed_out() == {P0: 1}
+    reading.leave([P0])
+    assert reading.handed_out() == {}

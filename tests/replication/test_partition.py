@@ -166,6 +166,19 @@ def test_a_batch_with_bad_records_behind_one_that_is_to_be_repeated(
     assert send(2) == ErrorCode.NONE
 
 
+def send_to(partition: Partition, sequence: int) -> ErrorCode:
+    """Append a batch of producer 7, and say how that went."""
+    record = Record(0, NOW_MS, b"k", b"v", [])
+    batch = memoryview(
+        build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    )
+    try:
+        partition.append(batch, check_produced(batch), acks_all=True)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
 def test_batches_behind_one_that_a_former_follower_rejected_are_told_the_same(
     directory: LogDirectory, host: Host
 ) -> None:
@@ -175,15 +188,7 @@ def test_batches_behind_one_that_a_former_follower_rejected_are_told_the_same(
     partition = make(directory, host, led, TopicConfig(min_insync_replicas=1))
 
     def send(sequence: int) -> ErrorCode:
-        record = Record(0, NOW_MS, b"k", b"v", [])
-        batch = memoryview(
-            build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
-        )
-        try:
-            partition.append(batch, check_produced(batch), acks_all=True)
-        except BrokerError as error:
-            return error.code
-        return ErrorCode.NONE
+        return send_to(partition, sequence)
 
     assert send(0) == ErrorCode.NONE
     partition.become(msgspec.structs.replace(led, leader=2, leader_epoch=4), 0)
@@ -191,6 +196,23 @@ def test_batches_behind_one_that_a_former_follower_rejected_are_told_the_same(
     partition.become(msgspec.structs.replace(led, leader=1, leader_epoch=5), 0)
     assert send(2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert [send(sequence) for sequence in (1, 2, 3)] == [ErrorCode.NONE] * 3
+
+
+def test_the_first_batch_of_a_producer_is_not_overtaken_in_a_new_leader_epoch(
+    directory: LogDirectory, host: Host
+) -> None:
+    """The broker rejects it as a follower, and leads when the next one arrives. It does not know
+    the producer yet, so that it would take any sequence."""
+    led = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=3, isr=(1, 2))
+    partition = make(directory, host, led, TopicConfig(min_insync_replicas=1))
+
+    def send(sequence: int) -> ErrorCode:
+        return send_to(partition, sequence)
+
+    assert send(0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.become(msgspec.structs.replace(led, leader=1, leader_epoch=4), 0)
+    assert send(1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [send(sequence) for sequence in (0, 1)] == [ErrorCode.NONE] * 2
 
 
 def test_the_minimum_is_never_more_than_the_replicas(directory: LogDirectory, host: Host) -> None:

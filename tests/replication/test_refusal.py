@@ -27,9 +27,9 @@ def batch(sequence: int, producer_id: int = 1, epoch: int = 0, count: int = 1) -
     )
 
 
-def told(refusals: Refusals, header: BatchHeader) -> ErrorCode:
+def told(refusals: Refusals, header: BatchHeader, *, is_known: bool = True) -> ErrorCode:
     try:
-        refusals.check(header)
+        refusals.check(header, is_known=is_known)
     except BrokerError as error:
         return error.code
     return ErrorCode.NONE
@@ -115,6 +115,15 @@ def test_in_a_new_leader_epoch_only_a_gap_is_told_so() -> None:
     gap = BrokerError(OUT_OF_ORDER, "6 after 4")
     codes = [refusals.told(batch(6), gap).code for _ in range(6)]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [OUT_OF_ORDER] * 2
+
+
+def test_in_a_new_leader_epoch_nothing_overtakes_where_the_producer_is_not_known() -> None:
+    refusals = Refusals()
+    refusals.reject(batch(0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refusals.begin_epoch()
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert told(refusals, batch(1), is_known=False) == code
+    assert told(refusals, batch(0), is_known=False) == ErrorCode.NONE
 
 
 def test_what_is_rejected_in_a_new_leader_epoch_counts() -> None:

@@ -130,7 +130,7 @@ class Reading:
     def handed_out(self) -> dict[Partition, int]:
         """The next offsets after what was handed out, where another offset is committed."""
         with self._lock:
-            return self._progress.handed_out(self._buffer.hand.given())
+            return self._progress.handed_out(self._buffer.hand.counted())
 
     def committed(self, offsets: Mapping[Partition, int]) -> None:
         with self._lock:

@@ -49,6 +49,11 @@ class TransactionalLog(LocalLog):
         """
         return self.producer_state.has_marker_since(producer_id, offset)
 
+    def is_producer_known(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the log has something of the producer in that epoch."""
+        entry = self.producer_state.entries.get(producer_id)
+        return entry is not None and entry.epoch == producer_epoch
+
     def is_past(self, header: BatchHeader) -> bool:
         """Whether a batch is an old one: appended, or of an earlier epoch. False while the state of
         producers is not loaded."""

@@ -291,7 +291,7 @@ class Partition:
                     f"min.insync.replicas asks for {self.min_isr}",
                 )
             if self._refusals:
-                self._refusals.check(header)
+                self._check_refusals(header)
             appended = log.append_as_leader(batch, header, state.leader_epoch)
         except BrokerError as error:
             raise self._told(header, error) from error
@@ -313,6 +313,11 @@ class Partition:
                 self._durable.advance(self.durable_offset)
             self.advance_high_watermark()
         return appended
+
+    def _check_refusals(self, header: BatchHeader) -> None:
+        assert self._refusals is not None
+        is_known = self.log.is_producer_known(header.producer_id, header.producer_epoch)
+        self._refusals.check(header, is_known=is_known)
 
     def _told(self, header: BatchHeader, error: BrokerError) -> BrokerError:
         """What to tell the client of a batch that was not appended because of `error`."""
@@ -339,7 +344,7 @@ class Partition:
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or what an earlier batch that was
         rejected was told."""
         if self._refusals:
-            self._refusals.check(header)
+            self._check_refusals(header)
         try:
             self.log.check_first_batch(header)
         except BrokerError as error:

@@ -12,9 +12,11 @@ may have been stored in other partitions: duplicates. A client that never retrie
 gets the sequence error, after as many batches as it may have had in flight.
 
 A producer is forgotten when the first batch was appended or rejected for good, when it has a new
-epoch, and when a marker ends its transaction. In a new leader epoch no batch has to wait any more:
-another leader may have appended the first one. But batches that were in flight behind the first may
-still arrive. If they are out of sequence then, they get the code of the first batch too.
+epoch, and when a marker ends its transaction. In a new leader epoch another leader may have
+appended the first one, so the log decides. If it knows the producer, batches that were in flight
+behind the first and are out of sequence get the code of the first batch too. If it does not, nobody
+has appended the first one, and later batches wait for it as before: a log takes any sequence from
+a producer that it does not know.
 """
 
 from __future__ import annotations
@@ -64,14 +66,20 @@ class Refusals:
     def __len__(self) -> int:
         return len(self._rejected)
 
-    def check(self, header: BatchHeader) -> None:
-        """Raise if a batch must not be appended before an earlier one that was rejected."""
+    def check(self, header: BatchHeader, *, is_known: bool) -> None:
+        """Raise if a batch must not be appended before an earlier one that was rejected.
+
+        `is_known`: the log has something of the producer in this epoch, and can see a gap."""
         found = self._rejected.get(header.producer_id)
         if found is None or header.base_sequence < 0:
             return
         if header.producer_epoch > found.epoch:
             del self._rejected[header.producer_id]
-        elif found.is_awaited and header.producer_epoch == found.epoch and _is_after(header, found):
+        elif (
+            (found.is_awaited or not is_known)
+            and header.producer_epoch == found.epoch
+            and _is_after(header, found)
+        ):
             raise BrokerError(
                 self._next_code(found),
                 f"batch of producer {header.producer_id} with sequence {header.base_sequence} has"
