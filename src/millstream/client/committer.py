@@ -111,6 +111,8 @@ class Committer:
             # What is handed out next is committed anew.
             self._reading.recall()
         offsets = self._reading.offsets() if records is None else stated(records)
+        if records is None and offsets and self._exact is not None:
+            self._check_covered(self._exact)
         left = self._reading.take_left() if records is None else []
         left = sorted({*left, *(offsets.keys() - self._assignment.partitions)})
         kept = {name: offset for name, offset in offsets.items() if name not in left}
@@ -123,6 +125,17 @@ class Committer:
             raise CommitFailed(
                 f"{names} was given to another member before its records were committed here: "
                 "it will process them again."
+            )
+
+    def _check_covered(self, exact: ExactlyOnce) -> None:
+        """Raise if the records in hand have no transaction: none could begin behind the last one.
+
+        What the application made of them could not be sent, so they come again."""
+        if not exact.is_begun and not exact.is_unsettled:
+            self._reading.rewind()
+            raise CommitFailed(
+                "The records in hand have no transaction: none could begin after the last commit. "
+                "They will be read again."
             )
 
     def _commit(self, offsets: Mapping[Partition, int]) -> None:
