@@ -160,6 +160,7 @@ class DiskFaults:
         # Nobody may rely on it: it will be killed.
         machine.impairments += 1
         await self._rest(0.05, 1.5)
+        await self._monitor.until_may_leave(machine)
         volume.unreadable = ""
         self._monitor.stopped(machine)
         machine.kill()

@@ -279,6 +279,7 @@ class Nemesis:
         machine.impairments += 1
         await self._last(0.05, 0.8)
         volume.errors = 0.0
+        await self._monitor.until_may_leave(machine)
         self._monitor.stopped(machine)
         machine.kill()
         machine.impairments -= 1

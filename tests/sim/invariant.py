@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millstream.groups.placement import OFFSETS_TOPIC
 from millstream.metadata.record import (
@@ -30,6 +30,10 @@ from millstream.records.batch import scan
 from millstream.replication.partition import Partition
 from sim.cluster import Cluster, Machine
 from sim.offset_order import OffsetOrder
+
+#: How often, and how many times, a fault checks whether it may go on.
+_LOOK_S: Final = 0.1
+_LOOKS_MAX: Final = 200
 
 
 class _Batch(NamedTuple):
@@ -153,6 +157,16 @@ class Monitor:
             for key, record in self._cluster.records().items()
             if any(self._has_lost(key, member) for member in record.isr + record.elr)
         )
+
+    async def until_may_leave(self, machine: Machine) -> None:
+        """Wait until `may_leave` allows this machine to stop.
+
+        For faults that end with a restart: other faults that began meanwhile may have left this
+        machine as the only one with everything. The wait is bounded."""
+        for _ in range(_LOOKS_MAX):
+            if self.may_leave(machine):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     @property
     def has_any_lost(self) -> bool:

@@ -78,6 +78,7 @@ class Mishaps:
         if any(partition.log.failure for partition in partitions_of(machine)):
             # A log that could not be truncated halfway: an operator restarts the broker.
             self._note(f"{machine.host} has a log offline")
+            await self._monitor.until_may_leave(machine)
             self._monitor.stopped(machine)
             machine.kill()
         self._cluster.loop.call_later(_NOTICED_S, self._recovered, machine)
@@ -98,6 +99,7 @@ class Mishaps:
         volume.read_errors = ReadErrors(share, errno.EIO, self._random)
         await self._last(0.05, 0.8)
         volume.read_errors = None
+        await self._monitor.until_may_leave(machine)
         self._monitor.stopped(machine)
         machine.kill()
         machine.impairments -= 1
