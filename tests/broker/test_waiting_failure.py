@@ -24,6 +24,7 @@ from millstream.log.log import PartitionLog
 from millstream.model.error import ErrorCode
 from millstream.model.reply import ReplyKind
 from millstream.replication.partition import Partition
+from millstream.replication.source_session import SourceSession
 from millstream.wire.messages.produce import ProduceRequest
 
 _names = (f"t{number}" for number in count())
@@ -169,6 +170,46 @@ def test_a_change_of_leadership_survives_a_waiting_fetch_that_raises(
         brokers.lead(topic, 0, 1)
         assert one.produce(topic, values_batch(b"y"), 0).error_code == 0
         assert len(one.read_all(topic, 0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(SourceSession, "add"), (PartitionLog, "drop_unused_epochs")],
+    ids=["fetcher", "log"],
+)
+def test_a_partition_that_can_not_follow_at_first_follows_later(
+    brokers: ServerSet,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    name: str,
+) -> None:
+    """The failure is this partition's alone: the broker follows the others at once."""
+    found = partition(brokers, topic, 0)
+    real, raised = getattr(owner, name), list[int]()
+
+    def fail_once(self: Any, *arguments: Any) -> Any:
+        if not raised and (found in arguments or self is found.log):
+            raised.append(1)
+            raise OSError(errno.EMFILE, "too many open files")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(owner, name, fail_once)
+    for number in range(3):
+        brokers.lead(topic, number, 2)
+    with brokers.client(2) as new:
+        for number in range(3):
+            assert new.produce(topic, values_batch(b"x"), number).error_code == 0
+        wait_until(
+            lambda: brokers.ask(
+                lambda: all(
+                    partition(brokers, topic, number).log.log_end_offset == 1 for number in range(3)
+                )
+            ),
+            "broker 1 to replicate",
+        )
+    assert raised
+    assert not brokers.servers[1].failed.done()
 
 
 def test_a_produce_whose_acknowledgement_raises_is_its_own_requests(

@@ -20,6 +20,7 @@ from millstream.replication.follower_session import Leader
 from millstream.replication.follower_sessions import FollowerSessions
 from millstream.replication.following import Following
 from millstream.replication.isr_change import IsrChanges, Update
+from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 from millstream.replication.stats import ReplicationStats
 from millstream.replication.throttle import UNLIMITED, ReplicaLimit
@@ -106,6 +107,7 @@ class ReplicaExchange:
         )
         self._following = Following(follower, options.listener_name, options.fetchers_per_source)
         self._is_started = False
+        replicas.on_retried = self._retried
 
     def start(self, image: ClusterImage) -> None:
         """To be called when this broker is registered and `image` shows it."""
@@ -126,6 +128,11 @@ class ReplicaExchange:
         partition = self._replicas.get(*topic_partition)
         if self._is_started and partition is not None:
             self._isr.review_soon(partition)
+            self._following.reconsider_soon(partition)
+
+    def _retried(self, partition: Partition) -> None:
+        """A partition took its role after all: fetch it from its leader if it follows."""
+        if self._is_started:
             self._following.reconsider_soon(partition)
 
     def lost_leaders(self) -> list[int]:

@@ -8,14 +8,17 @@ nothing about leadership.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord, difference
 from millstream.metadata.record import Endpoint
+from millstream.model.failure import CallbackKind
 from millstream.replication.fetcher import Fetcher, Follower
 from millstream.replication.partition import Partition
 from millstream.replication.source_session import Key
 
+#: Before a partition that could not be added to a fetcher is added again.
+_RETRY_S: Final = 1.0
 #: A broker, and which of the fetchers for it.
 _Place: TypeAlias = tuple[int, int]
 
@@ -52,6 +55,8 @@ class Following:
     async def stop(self) -> None:
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._sources.clear()
+        # A retry that comes later finds no leader.
+        self._image = ClusterImage()
         for fetcher in (*self._ending, *fetchers):
             fetcher.cancel()
         for fetcher in (*self._ending, *fetchers):
@@ -116,6 +121,22 @@ class Following:
                 self._place(partition)
 
     def _place(self, partition: Partition) -> None:
+        """Have a partition fetched from its leader. A failure is this partition's alone: it is
+        fetched from nobody until the next attempt."""
+        try:
+            self._assign(partition)
+        except Exception as error:  # noqa: BLE001  # logged and counted; tried again
+            replicas = self._follower.replicas
+            replicas.failures.note(CallbackKind.LEADERSHIP, error, partition.topic_partition)
+            self._leave((partition.log.topic_id, partition.topic_partition.partition))
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RETRY_S, self._retry, partition)
+
+    def _retry(self, partition: Partition) -> None:
+        if self._follower.replicas.get(*partition.topic_partition) is partition:
+            self._place(partition)
+
+    def _assign(self, partition: Partition) -> None:
         key = (partition.log.topic_id, partition.topic_partition.partition)
         leader = partition.state.leader
         endpoint = None if leader == self._follower.broker_id else self._endpoint(leader)

@@ -42,6 +42,7 @@ class Replicas:
         "_counters",
         "_defaults",
         "_directory",
+        "_failed",
         "_flusher",
         "_flushes_before_ack",
         "_image",
@@ -50,6 +51,7 @@ class Replicas:
         "_partitions",
         "failures",
         "on_drop",
+        "on_retried",
         "on_truncate",
     )
 
@@ -83,6 +85,10 @@ class Replicas:
         self._awake: list[Partition] = []
         #: Told before a log goes away, for whoever works on logs in the background.
         self.on_drop: Callable[[TopicPartition], None] = lambda _: None
+        #: Partitions that could not be opened or take their role, until they do or are dropped.
+        self._failed: set[TopicPartition] = set()
+        #: Called when such a partition has taken its role.
+        self.on_retried: Callable[[Partition], None] = lambda _: None
         #: Told when a log was cut, and where it ends now.
         self.on_truncate: Callable[[TopicPartition, int], None] = lambda _, __: None
 
@@ -169,14 +175,19 @@ class Replicas:
 
     def _become(self, partition: Partition, state: PartitionRecord, high_watermark: int) -> None:
         """Have a partition take its role. If that fails it leads nothing, and tries again later."""
+        topic_partition = partition.topic_partition
         try:
             partition.become(self._role(state), high_watermark)
         except Exception as error:  # noqa: BLE001  # logged and counted; tried again
-            topic_partition = partition.topic_partition
             self.failures.note(CallbackKind.LEADERSHIP, error, topic_partition)
+            self._failed.add(topic_partition)
             partition.retire()
             loop = asyncio.get_running_loop()
             loop.call_later(_RETRY_S, self._retry, partition)
+        else:
+            if topic_partition in self._failed:
+                self._failed.discard(topic_partition)
+                self.on_retried(partition)
 
     def _retry(self, partition: Partition) -> None:
         topic_partition = partition.topic_partition
@@ -206,7 +217,9 @@ class Replicas:
         except Exception as error:
             if not self._is_open:
                 raise
-            self.failures.note(CallbackKind.LEADERSHIP, error, TopicPartition(topic.name, number))
+            topic_partition = TopicPartition(topic.name, number)
+            self.failures.note(CallbackKind.LEADERSHIP, error, topic_partition)
+            self._failed.add(topic_partition)
             loop = asyncio.get_running_loop()
             loop.call_later(_RETRY_S, self._retry_open, topic.name, number)
 
@@ -253,6 +266,7 @@ class Replicas:
                 )
 
     def _drop(self, topic: str, number: int) -> None:
+        self._failed.discard(TopicPartition(topic, number))
         partition = self._partitions.pop((topic, number), None)
         if partition is not None:
             about = partition.topic_partition
