@@ -2,7 +2,8 @@
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard src/millstream/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard src/millstream/*/*.pxd))
+TYPES := $(wildcard src/millstream/*/*.pxd src/millstream/*/*/*.pxd)
+KERNELS := $(TYPES) $(TYPES:.pxd=.py)
 # Bytecode is kept, also where the environment says otherwise: every worker of the tests, and every
 # process that they start, would compile all of it anew.
 export PYTHONDONTWRITEBYTECODE :=

@@ -16,7 +16,7 @@ KERNELS = [
     "millstream.records.kernel",
     "millstream.records.arrow_decode",
     "millstream.records.arrow_encode",
-    "millstream.client.kernel",
+    "millstream.client.consumer.record_kernel",
 ]
 
 DIRECTIVES = {

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from millstream.client.partitioner import by_key
+from millstream.client.producer.partitioner import by_key
 from millstream.records import arrow_decode
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec

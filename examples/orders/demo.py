@@ -13,7 +13,7 @@ from examples.orders.audit import Line, Outcome, account, collect
 from examples.orders.generator import Recipe, rounds
 from examples.orders.ledger import Ledger
 from examples.orders.proof import proofs
-from millstream.cli.pipeline_view import FlowView
+from millstream.cli.pipeline.pipeline_view import FlowView
 from millstream.spark.job.report import Report
 from millstream.spark.pipeline.project import SERVERS_KEY, Project, find
 from millstream.spark.pipeline.run import Pipeline

@@ -16,24 +16,24 @@ from pyspark.sql.types import StructType
 
 
 class DefaultSource(DataSource):
-    """The data source `millstream`: `millstream.spark.source` reads and `.sink` writes."""
+    """The data source `millstream`: `millstream.spark.source` reads, `.sink` writes."""
 
     @classmethod
     def name(cls) -> str:
         return "millstream"
 
     def schema(self) -> StructType:
-        from millstream.spark.schema import source_schema
+        from millstream.spark.source.schema import source_schema
 
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from millstream.spark.source import BatchReader
+        from millstream.spark.source.batch_source import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from millstream.spark.stream import stream_reader
+        from millstream.spark.source.stream_source import stream_reader
 
         return stream_reader(self.options, schema)
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from groups.coordinator_home import Answers, CoordinatorHome, commit_of
 from harness.log_home import make_batch
-from millstream.broker.lag import LagCollector, LagOptions
-from millstream.broker.lag_sweep import LagSources, PartitionLag
+from millstream.broker.lag.lag_collector import LagCollector, LagOptions
+from millstream.broker.lag.lag_sweep import LagSources, PartitionLag
+from millstream.broker.lag.partition_backlog import PartitionBacklogs
+from millstream.broker.lag.remote_backlog import Questions, RemoteBacklogs
 from millstream.broker.link import Links
-from millstream.broker.partition_backlog import PartitionBacklogs
-from millstream.broker.remote_backlog import Questions, RemoteBacklogs
 from millstream.env.network import SystemNetwork
 from millstream.env.supervisor import Supervisor
 from millstream.records.batch import check_batch

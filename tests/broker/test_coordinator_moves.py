@@ -10,7 +10,7 @@ from harness.broker_process import wait_until
 from harness.raw_client import RawClient
 from harness.raw_transaction import GROUP, find_coordinator
 from harness.server_set import ServerSet
-from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest

@@ -15,8 +15,8 @@ from millstream.broker.context import Context, Peer
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
 from millstream.broker.handlers import api_table
-from millstream.broker.metrics import Metrics
-from millstream.metadata.record import BrokerRecord, Endpoint
+from millstream.broker.metrics.broker_metrics import Metrics
+from millstream.metadata.cluster_record import BrokerRecord, Endpoint
 from millstream.model.error import ErrorCode
 from millstream.wire.api import ApiKey
 from millstream.wire.schema import codec

@@ -17,14 +17,14 @@ import pytest
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import records_of
 from harness.reply_receiver import Kept
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Context, Peer
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import describe_producers, fetch, list_offsets
-from millstream.broker.metrics import Metrics
-from millstream.log.directory import LogDirectory
+from millstream.broker.metrics.broker_metrics import Metrics
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import PartitionLog
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures

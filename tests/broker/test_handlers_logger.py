@@ -104,7 +104,7 @@ def test_every_level_of_kafka(client: RawClient, level: str) -> None:
 
 def test_a_level_decides_what_is_logged(broker: BrokerProcess, client: RawClient) -> None:
     """Changes of levels are logged as warnings, by a logger like any other."""
-    own = "millstream.broker.logger_resource"
+    own = "millstream.broker.config.logger_resource"
 
     def is_logged(level: str) -> bool:
         before = broker.log_text().count(f"{MODULE} is {level}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.broker_process import wait_until
 from harness.lag_scrape import HOUR_S, Place, Readers, Scrape
 from harness.server_set import HOST, ServerSet
-from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.wire.api import ApiKey
 
 PARTITIONS = 6

@@ -11,8 +11,8 @@ import pytest
 from millstream.broker import link as link_module
 from millstream.broker.link import Conversation, Link, Links, known_code
 from millstream.env.supervisor import Supervisor
+from millstream.metadata.cluster_record import BrokerRecord, Endpoint
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.metadata.record import BrokerRecord, Endpoint
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map

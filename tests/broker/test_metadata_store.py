@@ -13,10 +13,10 @@ import pytest
 
 from harness.broker_process import BrokerProcess, free_port, wait_until
 from harness.etcd_process import EtcdCluster, require_etcd
-from millstream.broker.config import BrokerConfig, ConfigError
+from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.metadata_store import etcd_options
 from millstream.env.disk import SystemDisk
-from millstream.log.directory import CLEAN_MARKER
+from millstream.log.directory.data_directory import CLEAN_MARKER
 
 _prefixes = (f"brokers-{n}" for n in itertools.count())
 #: As short as etcd's leases can be, so that tests need not wait for long.

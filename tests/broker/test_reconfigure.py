@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.broker_process import wait_until
 from harness.raw_client import RawClient
 from harness.server_set import ServerSet
-from millstream.groups.consumer import ConsumerGroup
+from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest

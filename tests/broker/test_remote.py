@@ -7,18 +7,23 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.remote_admission import Desks, Question, Questions, WaitingQuestions
-from millstream.broker.remote_marker import Deliveries, Delivery, Markers
+from millstream.broker.transaction.remote_admission import (
+    Desks,
+    Question,
+    Questions,
+    WaitingQuestions,
+)
+from millstream.broker.transaction.remote_marker import Deliveries, Delivery, Markers
 from millstream.coordination.effects import Producer
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
-from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
-from millstream.transactions.placement import TRANSACTIONS_TOPIC
 from millstream.transactions.state import Marker
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     TxnTopicResult,

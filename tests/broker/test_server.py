@@ -15,11 +15,11 @@ import pytest
 from harness.broker_process import BrokerProcess, free_port, wait_until
 from harness.log_home import UnsyncedDisk
 from harness.raw_client import RawClient, values_batch
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.server import Environment, Server
 from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork
-from millstream.metadata.memory import MemoryStore
+from millstream.metadata.store.memory import MemoryStore
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest

@@ -16,7 +16,7 @@ from harness.raw_client import RawClient, records_of, values_batch
 from harness.server_set import HOST, ServerSet
 from millstream.broker import membership
 from millstream.env.supervisor import Policy, SupervisedTask
-from millstream.metadata.record import BrokerRecord
+from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
@@ -276,7 +276,7 @@ def test_an_expulsion_that_raises_leaves_the_broker_to_its_lease(
 MAKERS: Final = {"create_task", "ensure_future", "TaskGroup", "run_coroutine_threadsafe"}
 #: Tasks that a request or a caller owns: it is told of each failure.
 OWNED: Final = {
-    "broker/http.py": "a scrape waits for it",
+    "broker/metrics/http.py": "a scrape waits for it",
     "broker/process.py": "the process waits for it",
     "broker/session.py": "of one request: a failure ends its connection",
 }

@@ -12,11 +12,11 @@ import pytest
 from harness.broker_process import wait_until
 from harness.raw_client import RawClient
 from harness.server_set import ServerSet
-from millstream.broker import resource
-from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.broker.config import resource
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.definition import ConfigSource
 from millstream.model.error import ErrorCode
-from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -22,9 +22,9 @@ from harness.raw_transaction import (
     find_coordinator,
 )
 from harness.server_set import ServerSet
-from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import ErrorCode
-from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 from millstream.wire.messages.produce import ProduceRequest

@@ -23,8 +23,8 @@ from millstream.broker.handlers.fetch import _Fetch
 from millstream.log.log import PartitionLog
 from millstream.model.error import ErrorCode
 from millstream.model.reply import ReplyKind
+from millstream.replication.follower.source_session import SourceSession
 from millstream.replication.partition import Partition
-from millstream.replication.source_session import SourceSession
 from millstream.wire.messages.produce import ProduceRequest
 
 _names = (f"t{number}" for number in count())

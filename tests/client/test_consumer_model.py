@@ -44,13 +44,10 @@ from millstream.client import (
     Record,
     TimedOut,
     TransactionAborted,
-    async_consumer,
-    committer,
-    consumer_core,
-    consumer_handle,
-    transaction,
 )
-from millstream.client.transaction import State, TransactionDriver
+from millstream.client.consumer import async_consumer, committer, consumer_core, consumer_handle
+from millstream.client.producer import transaction
+from millstream.client.producer.transaction import State, TransactionDriver
 
 STEPS_EACH = 50
 PARTITIONS = range(3)

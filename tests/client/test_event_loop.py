@@ -24,9 +24,9 @@ from millstream.client import (
     Partition,
     Producer,
     UsageError,
-    consumer_handle,
-    lane,
 )
+from millstream.client.consumer import consumer_handle
+from millstream.client.producer import lane
 
 TURNS = 50
 SECONDS_MAX = 60.0

@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 import millstream.client
 from millstream.client import SerializationError
-from millstream.client import kernel as installed
+from millstream.client.consumer import record_kernel as installed
 
 SOURCE = Path(millstream.client.__file__).with_name("kernel.py")
 

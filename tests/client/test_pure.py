@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Message
 
 from millstream.client import AvroSerializer, MsgspecSerializer, Partition, UsageError
-from millstream.client.partitioner import by_key, murmur2
-from millstream.client.progress import Progress, ends_of, only_of
+from millstream.client.consumer.progress import Progress, ends_of, only_of
+from millstream.client.producer.partitioner import by_key, murmur2
 
 
 def messages(*places: tuple[int, int]) -> list[Message]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from confluent_kafka import Consumer, TopicPartition
 
 from millstream.client import Producer
-from millstream.client.merging import OrderedMerge
-from millstream.client.partitioner import by_key
-from millstream.client.salting import Salting, turn_of
+from millstream.client.hot_keys.merging import OrderedMerge
+from millstream.client.hot_keys.salting import Salting, turn_of
+from millstream.client.producer.partitioner import by_key
 from millstream.testing.broker import LocalBroker
 from millstream.testing.plugin import TopicFactory
 

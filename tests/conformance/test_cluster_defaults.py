@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from harness.broker_process import wait_until
 from harness.process_cluster import ProcessCluster
 from harness.raw_client import RawClient, values_batch
-from millstream.broker.resource import BROKER
+from millstream.broker.config.resource import BROKER
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

@@ -23,7 +23,7 @@ from locations import JARS
 
 from harness.broker_process import BrokerProcess
 from harness.log_home import NOW_MS, LogHome
-from millstream.log.cleaner import Cleaner, CleanerOptions
+from millstream.log.compaction.cleaner import Cleaner, CleanerOptions
 from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.records.batch import read_header

@@ -14,10 +14,10 @@ from millstream.controller.controller import Controller, ControllerOptions
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.memory import MemoryStore
+from millstream.metadata.cluster_record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.metadata.partition_change import PartitionChange, update_partitions
-from millstream.metadata.record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.metadata.registration import Registration
+from millstream.metadata.store.memory import MemoryStore
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from millstream.controller import decommission, reassignment
 from millstream.controller.decommission import Emptying
+from millstream.metadata.cluster_record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.partition_change import PartitionChange
-from millstream.metadata.record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
 

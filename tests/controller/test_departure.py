@@ -12,9 +12,9 @@ from harness.log_home import UnsyncedDisk
 from harness.raw_client import values_batch
 from millstream.controller.departure import settle_disk
 from millstream.env.clock import SystemClock
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.metadata.in_sync import LOST
-from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.model.config import TopicConfig
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import read_header

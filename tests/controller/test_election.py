@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.controller import election
-from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
 
 BROKERS = st.integers(1, 6)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.controller import election, reassignment
-from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 
 ALL = frozenset(range(1, 7))

@@ -12,12 +12,12 @@ from millstream.controller import decommission
 from millstream.controller.unregistration import unregister
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
-from millstream.metadata import record as records
+from millstream.metadata import cluster_record as records
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.memory import MemoryStore
+from millstream.metadata.cluster_record import BrokerRecord
 from millstream.metadata.partition_change import become_controller
-from millstream.metadata.record import BrokerRecord
-from millstream.metadata.store import MetadataStore
+from millstream.metadata.store.memory import MemoryStore
+from millstream.metadata.store.port import MetadataStore
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode

@@ -12,7 +12,7 @@ import pytest
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
-from millstream.transactions.coordinator import Terms
+from millstream.transactions.transaction_coordinator import Terms
 from transactions.coordinator_home import CoordinatorHome
 
 TIMEOUT_MS = 60_000

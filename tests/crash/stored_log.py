@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.log_home import UnsyncedDisk
 from millstream.env.clock import SystemClock
 from millstream.env.disk import Disk
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import Appended, PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.model.topic import TopicPartition

@@ -15,9 +15,14 @@ from harness.broker_process import wait_until
 from harness.brokers import ONE, THREE, Brokers, started
 from harness.raw_client import RawClient
 from harness.raw_transaction import GROUP
-from millstream.coordination.placement import partition_of
-from millstream.groups.placement import OFFSETS_TOPIC
-from millstream.groups.record import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
+from millstream.coordination.key_partition import partition_of
+from millstream.groups.group_record import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    decode_key,
+    decode_value,
+)
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
 #: Partitions of each member.

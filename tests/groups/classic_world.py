@@ -7,8 +7,9 @@ import struct
 from typing import Any
 
 from millstream.coordination.effects import Effects, TimerKey
-from millstream.groups import classic_record, record
-from millstream.groups.classic import ClassicGroup, ClassicSettings
+from millstream.groups import group_record as record
+from millstream.groups.classic import generation_record as classic_record
+from millstream.groups.classic.classic_group import ClassicGroup, ClassicSettings
 from millstream.groups.group import Caller
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupRequest

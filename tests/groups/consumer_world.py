@@ -12,18 +12,18 @@ from random import Random
 from typing import Any
 
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
-from millstream.groups import record
-from millstream.groups.consumer import ConsumerGroup, ConsumerSettings
-from millstream.groups.consumer_classic import (
+from millstream.groups import group_record as record
+from millstream.groups.consumer.classic_protocol import (
     heartbeat_consumer_group,
     join_consumer_group,
     leave_consumer_group,
     sync_consumer_group,
 )
-from millstream.groups.consumer_state import ConsumerState
+from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerSettings
+from millstream.groups.consumer.consumer_state import ConsumerState
+from millstream.groups.consumer.reconciliation import Held, Owned
 from millstream.groups.group import Caller
-from millstream.groups.reconciliation import Held, Owned
-from millstream.groups.topic_view import FixedTopicView, Topic
+from millstream.groups.subscription.topic_view import FixedTopicView, Topic
 from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicId
 from millstream.wire.messages.consumer_group_heartbeat import (

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.replica_home import ReplicaHome, picture
-from millstream.groups.coordinator import Commit, Coordinator
+from millstream.groups.group_coordinator import Commit, Coordinator
+from millstream.groups.group_shards import CoordinatorOptions, Shards
 from millstream.groups.offset import CommittedOffset
-from millstream.groups.placement import OFFSETS_TOPIC
-from millstream.groups.shards import CoordinatorOptions, Shards
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.image import ClusterImage
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Reply, ReplyKind

@@ -17,7 +17,7 @@ from groups.classic_world import (
     replay,
     subscription,
 )
-from millstream.groups.classic import ClassicSettings, ClassicState
+from millstream.groups.classic.classic_group import ClassicSettings, ClassicState
 from millstream.model.error import BrokerError, ErrorCode
 
 PARTITIONS = range(5)

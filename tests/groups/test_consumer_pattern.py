@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.groups.pattern import PATTERN_BYTES_MAX, compile_pattern
+from millstream.groups.subscription.pattern import PATTERN_BYTES_MAX, compile_pattern
 from millstream.model.error import BrokerError, ErrorCode
 
 NAMES = [

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from groups.consumer_world import ClassicClient, Client, ConsumerWorld, Place, places, replay
-from millstream.groups.consumer import ConsumerGroupState
-from millstream.groups.consumer_state import ConsumerState
+from millstream.groups.consumer.consumer_group import ConsumerGroupState
+from millstream.groups.consumer.consumer_state import ConsumerState
 from millstream.model.error import BrokerError, ErrorCode
 
 NAMES = ["apples", "berries", "cherries"]

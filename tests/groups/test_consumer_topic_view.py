@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.groups.topic_view import ImageTopicView, Topic
+from millstream.groups.subscription.topic_view import ImageTopicView, Topic
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
-from millstream.metadata.record import PartitionRecord, TopicRecord
 from millstream.model.map import Map
 
 A, B = b"a" * 16, b"b" * 16

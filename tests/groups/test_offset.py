@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from groups.classic_world import World
 from millstream.coordination.effects import LogRecord
-from millstream.groups import record
+from millstream.groups import group_record as record
 from millstream.groups.offset import CommittedOffset, GroupOffsets
 
 RETENTION_MS = 1000

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from millstream.client import AsyncConsumer, Consumer, Record, async_consumer
+from millstream.client import AsyncConsumer, Consumer, Record
+from millstream.client.consumer import async_consumer
 
 
 class SyncFace:

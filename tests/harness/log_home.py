@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from millstream.env.disk import Buffer, Disk, File, SystemDisk, SystemFile
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import Appended, PartitionLog
 from millstream.log.storage import LogOptions
 from millstream.model.config import TopicConfig

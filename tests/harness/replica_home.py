@@ -11,11 +11,11 @@ from pathlib import Path
 from harness.log_home import StillClock
 from millstream.env.disk import SystemDisk
 from millstream.env.supervisor import Supervisor
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.log.storage import LogOptions
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
-from millstream.metadata.record import PartitionRecord, TopicRecord
 from millstream.model.config import TopicConfig
 from millstream.model.map import Map
 from millstream.replication.replica import Replicas

@@ -21,31 +21,31 @@ import msgspec
 
 from harness.log_home import UnsyncedDisk, read_values
 from harness.raw_client import fetch_request, produce_request, values_batch
-from millstream.broker import options
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config import part_options as options
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.dispatch import ApiTable
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
-from millstream.broker.metrics import Metrics
+from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.broker.session import Session
 from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork
 from millstream.env.supervisor import Supervisor
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.image import ClusterImage, ImageDelta, difference
-from millstream.metadata.joint_update import JointUpdates
-from millstream.metadata.memory import MemoryStore
-from millstream.metadata.record import (
+from millstream.metadata.cluster_record import (
     BrokerRecord,
     Endpoint,
     PartitionRecord,
     TopicRecord,
     broker_key,
 )
-from millstream.metadata.store import Delete
+from millstream.metadata.image import ClusterImage, ImageDelta, difference
+from millstream.metadata.joint_update import JointUpdates
+from millstream.metadata.store.memory import MemoryStore
+from millstream.metadata.store.port import Delete
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.error import BrokerError
 from millstream.net.connection import Connection

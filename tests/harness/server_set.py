@@ -24,14 +24,14 @@ from harness.broker_process import wait_until
 from harness.fault_supervisor import FaultSupervisor
 from harness.log_home import UnsyncedDisk
 from harness.raw_client import RawClient
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.server import Environment, Server
-from millstream.coordination.placement import partition_of
+from millstream.coordination.key_partition import partition_of
 from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork
-from millstream.metadata.memory import MemoryStore
-from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
+from millstream.metadata.store.memory import MemoryStore
 from millstream.model.error import BrokerError
 
 T = TypeVar("T")

@@ -26,8 +26,8 @@ from harness.raw_client import RawClient
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
 from millstream.records.record import Record
-from millstream.spark.schema import source_schema
-from millstream.spark.source import BatchReader
+from millstream.spark.source.batch_source import BatchReader
+from millstream.spark.source.schema import source_schema
 from millstream.testing.broker import LocalBroker
 
 _READ_SECONDS_MAX = 120.0

@@ -12,7 +12,7 @@ import pytest
 
 from harness.log_home import LogHome, UnsyncedDisk, append, make_batch, read_batches, read_values
 from millstream.env.disk import File
-from millstream.log.directory import CLEAN_MARKER
+from millstream.log.directory.data_directory import CLEAN_MARKER
 from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.records.batch import read_header

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from harness.log_home import LogHome, UnsyncedDisk
 from log.committed_reader import read_committed
-from millstream.log.cleaner import Cleaner, CleanerOptions
+from millstream.log.compaction.cleaner import Cleaner, CleanerOptions
+from millstream.log.index.transaction_index import AbortedTransaction
 from millstream.log.log import PartitionLog
-from millstream.log.transaction_index import AbortedTransaction
 from millstream.model.config import TopicConfig
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, read_header, scan

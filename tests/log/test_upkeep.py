@@ -8,7 +8,7 @@ import pytest
 
 from harness.log_home import NOW_MS, LogHome, append, make_batch
 from millstream.env.supervisor import Supervisor
-from millstream.log.checkpoint import RECOVERY_POINTS, read_offsets
+from millstream.log.directory.checkpoint import RECOVERY_POINTS, read_offsets
 from millstream.log.flusher import Flusher
 from millstream.log.local_log import LocalLog
 from millstream.log.log import PartitionLog

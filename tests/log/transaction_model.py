@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from harness.log_home import NOW_MS, LogHome
+from millstream.log.index.transaction_index import AbortedTransaction
 from millstream.log.log import PartitionLog
-from millstream.log.transaction_index import AbortedTransaction
 from millstream.records.batch import read_header
 from millstream.records.builder import build_batch
 from millstream.records.control import EndMarker

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 
 import pytest
 
-from millstream.metadata.store import (
+from millstream.metadata.store.port import (
     CompactedError,
     Compare,
     Delete,

@@ -14,10 +14,7 @@ import pytest
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
-from millstream.metadata.image import BrokerRecord, ClusterImage, Endpoint, ImageDelta
-from millstream.metadata.memory import DirectLink, MemoryStore
-from millstream.metadata.record import (
+from millstream.metadata.cluster_record import (
     NO_CONFIGS,
     PartitionRecord,
     TopicRecord,
@@ -25,8 +22,11 @@ from millstream.metadata.record import (
     encode_topic,
     group_config_key,
 )
-from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import Change, Compare, Outcome, Put, StoreError, UncertainError
+from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
+from millstream.metadata.image import BrokerRecord, ClusterImage, Endpoint, ImageDelta
+from millstream.metadata.store.memory import DirectLink, MemoryStore
+from millstream.metadata.store.port import Change, Compare, Outcome, Put, StoreError, UncertainError
+from millstream.metadata.store.sqlite import SqliteStore
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig, definitions
 from millstream.model.error import BrokerError, ErrorCode

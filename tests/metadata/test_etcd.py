@@ -20,12 +20,12 @@ import pytest
 from harness.etcd_process import EtcdCluster, require_etcd
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
-from millstream.metadata import etcd_watch
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.etcd import PROGRESS_KEY, EtcdStore
-from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
-from millstream.metadata.etcd_watch import EtcdWatch
-from millstream.metadata.store import (
+from millstream.metadata.store.etcd import watch as etcd_watch
+from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address
+from millstream.metadata.store.etcd.etcd_store import PROGRESS_KEY, EtcdStore
+from millstream.metadata.store.etcd.watch import EtcdWatch
+from millstream.metadata.store.port import (
     CompactedError,
     Compare,
     Delete,

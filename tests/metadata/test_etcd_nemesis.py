@@ -14,9 +14,9 @@ from harness.etcd_process import EtcdCluster, EtcdMember, require_etcd
 from harness.seed import choose_seed
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
-from millstream.metadata.etcd import EtcdStore
-from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
-from millstream.metadata.store import Compare, Event, Put, UnavailableError, UncertainError
+from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address
+from millstream.metadata.store.etcd.etcd_store import EtcdStore
+from millstream.metadata.store.port import Compare, Event, Put, UnavailableError, UncertainError
 
 BROKERS = 3
 FAULTS = 25

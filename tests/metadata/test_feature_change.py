@@ -11,7 +11,7 @@ from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.feature_change import alter_features
 from millstream.metadata.image import ImageDelta
-from millstream.metadata.memory import MemoryStore
+from millstream.metadata.store.memory import MemoryStore
 from millstream.model.config import TopicConfig
 
 

@@ -6,17 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.metadata import record as records
-from millstream.metadata.image import (
-    EMPTY_IMAGE,
-    BrokerRecord,
-    ClusterImage,
-    Endpoint,
-    PartitionRecord,
-    apply,
-    difference,
-)
-from millstream.metadata.record import (
+from millstream.metadata import cluster_record as records
+from millstream.metadata.cluster_record import (
     broker_config_key,
     broker_key,
     client_metrics_config_key,
@@ -28,7 +19,16 @@ from millstream.metadata.record import (
     partition_key,
     topic_key,
 )
-from millstream.metadata.store import Event, StoreError
+from millstream.metadata.image import (
+    EMPTY_IMAGE,
+    BrokerRecord,
+    ClusterImage,
+    Endpoint,
+    PartitionRecord,
+    apply,
+    difference,
+)
+from millstream.metadata.store.port import Event, StoreError
 
 ID_A, ID_B = b"a" * 16, b"b" * 16
 

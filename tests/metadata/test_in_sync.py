@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.metadata import in_sync
-from millstream.metadata.record import (
+from millstream.metadata.cluster_record import (
     NO_LEADER,
     PartitionRecord,
     decode_partition,

@@ -14,11 +14,11 @@ import pytest
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord, leaving_key
 from millstream.metadata.image import BrokerRecord, Endpoint
 from millstream.metadata.joint_update import JointUpdates
-from millstream.metadata.memory import MemoryStore
-from millstream.metadata.record import PartitionRecord, TopicRecord, leaving_key
-from millstream.metadata.store import Delete, Put, StoreError
+from millstream.metadata.store.memory import MemoryStore
+from millstream.metadata.store.port import Delete, Put, StoreError
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode

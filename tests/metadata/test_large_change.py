@@ -12,10 +12,10 @@ from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata import large_change
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.cluster_record import TopicRecord
 from millstream.metadata.image import BrokerRecord, ClusterImage, ImageDelta
-from millstream.metadata.memory import MemoryConnection, MemoryStore
-from millstream.metadata.record import TopicRecord
-from millstream.metadata.store import Change, Compare, Outcome, UncertainError
+from millstream.metadata.store.memory import MemoryConnection, MemoryStore
+from millstream.metadata.store.port import Change, Compare, Outcome, UncertainError
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.metadata.memory import DirectLink, MemoryStore
-from millstream.metadata.store import (
+from millstream.metadata.store.memory import DirectLink, MemoryStore
+from millstream.metadata.store.port import (
     CompactedError,
     MetadataStore,
     Put,

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.min_isr import is_at_min_isr, is_under_min_isr, min_isr
-from millstream.metadata.record import PartitionRecord
 from millstream.model.config import TopicConfig
 
 TWO = TopicConfig(min_insync_replicas=2)

@@ -14,11 +14,11 @@ from millstream.controller.unregistration import unregister
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.memory import DirectLink, MemoryConnection, MemoryStore
-from millstream.metadata.record import BrokerRecord
+from millstream.metadata.cluster_record import BrokerRecord
 from millstream.metadata.registration import Registration, until_gone
-from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import StoreClosedError, UnavailableError, UncertainError
+from millstream.metadata.store.memory import DirectLink, MemoryConnection, MemoryStore
+from millstream.metadata.store.port import StoreClosedError, UnavailableError, UncertainError
+from millstream.metadata.store.sqlite import SqliteStore
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from millstream.env.clock import SystemClock
-from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.sqlite_file import SqliteFile
-from millstream.metadata.store import (
+from millstream.metadata.store.port import (
     CompactedError,
     Compare,
     MetadataStore,
@@ -23,6 +21,8 @@ from millstream.metadata.store import (
     StoreClosedError,
     StoreError,
 )
+from millstream.metadata.store.sqlite import SqliteStore
+from millstream.metadata.store.sqlite_file import SqliteFile
 
 sys.path.insert(0, str(Path(__file__).parent))
 from store_contract import StoreContract, collect
@@ -256,8 +256,8 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from millstream.env.clock import SystemClock
-from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import Put
+from millstream.metadata.store.sqlite import SqliteStore
+from millstream.metadata.store.port import Put
 
 async def main():
     store = await SqliteStore.open(Path(sys.argv[1]), SystemClock())

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from millstream.metadata import topic_change
+from millstream.metadata.cluster_record import encode_broker
 from millstream.metadata.image import (
     EMPTY_IMAGE,
     BrokerRecord,
@@ -14,8 +15,7 @@ from millstream.metadata.image import (
     PartitionRecord,
     apply,
 )
-from millstream.metadata.record import encode_broker
-from millstream.metadata.store import Compare, Delete, Event, Put
+from millstream.metadata.store.port import Compare, Delete, Event, Put
 from millstream.metadata.topic_change import NewPartitions, NewTopic, Plan
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode

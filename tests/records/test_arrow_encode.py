@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.client.partitioner import by_key
+from millstream.client.producer.partitioner import by_key
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced
 from millstream.records.builder import build_batch

@@ -15,7 +15,7 @@ import pytest
 
 from harness.raw_client import records_of
 from harness.replica_set import ReplicaSet, run
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.replication.peer import PeerError
 
 STEPS = 10

@@ -11,9 +11,9 @@ import pytest
 
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import values_batch
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import Appended
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures

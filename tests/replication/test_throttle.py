@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.replication.throttle import UNLIMITED, ReplicaLimit, Throttle
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from millstream.broker.config import definitions as broker_definitions
+from millstream.broker.config.broker_config import definitions as broker_definitions
 from millstream.model.config import definitions as topic_definitions
 from millstream.model.definition import Scope
 from settings.world import Given, RealWorld, World

@@ -9,10 +9,10 @@ from typing import Any
 from unittest import mock
 
 from harness.raw_client import produce_request
-from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.log.log import PartitionLog
 from millstream.records.batch import scan
-from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

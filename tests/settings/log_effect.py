@@ -12,8 +12,13 @@ from unittest import mock
 
 from harness.otlp import gauge, payload, point
 from millstream.env.disk import SystemDisk
-from millstream.log.checkpoint import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
-from millstream.log.directory import CLEAN_MARKER
+from millstream.log.directory.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_offsets,
+)
+from millstream.log.directory.data_directory import CLEAN_MARKER
 from millstream.records.record import Record
 from millstream.wire.messages.delete_records import DeleteRecordsRequest
 from millstream.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest

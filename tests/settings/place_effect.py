@@ -12,7 +12,7 @@ from aiohttp import web
 
 from harness.broker_process import free_port
 from millstream.broker import process
-from millstream.broker.config import BrokerConfig, ConfigError
+from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.server import NotJoinedError
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest
 from settings.effect import broker_effect

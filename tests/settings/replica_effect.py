@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from harness.raw_client import fetch_request
-from millstream.replication.fetcher import Fetcher
+from millstream.replication.follower.fetcher import Fetcher
 from millstream.wire.framing import parse_request_header
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -15,13 +15,13 @@ from random import Random
 from typing import Any, Final
 
 from harness.raw_client import PRODUCE_BY_NAME, fetch_request, produce_request, response_class
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.server import Environment, Server, system_environment
 from millstream.env.disk import SystemDisk
-from millstream.log.cleaner import Cleaner
+from millstream.log.compaction.cleaner import Cleaner
 from millstream.log.log import PartitionLog
-from millstream.metadata.memory import MemoryStore
+from millstream.metadata.store.memory import MemoryStore
 from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.records.builder import build_batch

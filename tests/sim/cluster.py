@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.server import Environment, Server
-from millstream.metadata.memory import MemoryStore
-from millstream.metadata.record import PARTITIONS, PartitionRecord, decode_partition
-from millstream.metadata.store import StoreError
+from millstream.metadata.cluster_record import PARTITIONS, PartitionRecord, decode_partition
+from millstream.metadata.store.memory import MemoryStore
+from millstream.metadata.store.port import StoreError
 from sim.clock import SimClock
 from sim.disk import SimDisk, Volume
 from sim.loop import Process, VirtualLoop

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from typing import Final
 
-from millstream.metadata.record import (
+from millstream.metadata.cluster_record import (
     CONTROLLER_KEY,
     PARTITIONS,
     TOPICS,

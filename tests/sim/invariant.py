@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from millstream.groups.placement import OFFSETS_TOPIC
-from millstream.metadata.record import (
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
+from millstream.metadata.cluster_record import (
     NO_LEADER,
     PARTITIONS,
     PartitionRecord,

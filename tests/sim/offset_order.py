@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millstream.groups.record import OffsetCommitKey, OffsetCommitValue, decode_key, decode_value
+from millstream.groups.group_record import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_key,
+    decode_value,
+)
 from millstream.records.batch import BatchHeader
 from millstream.records.control import read_marker
 from millstream.records.record import decode_records

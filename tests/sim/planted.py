@@ -9,24 +9,24 @@ from collections.abc import Callable, Container, Mapping
 from itertools import count
 from typing import Final
 
-from millstream.broker.transaction_queue import (
+from millstream.broker.transaction.transaction_queue import (
     QueueKey,
     TransactionalRequest,
     TransactionQueues,
 )
 from millstream.controller import departure
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.local_log import LocalLog
 from millstream.log.segment import Segment
+from millstream.metadata import cluster_record as records
 from millstream.metadata import in_sync
-from millstream.metadata import record as records
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.record import PartitionRecord
-from millstream.metadata.store import Put
+from millstream.metadata.cluster_record import PartitionRecord
+from millstream.metadata.store.port import Put
 from millstream.model.topic import TopicId
-from millstream.replication import isr
-from millstream.replication.follower_state import FollowerState
-from millstream.replication.isr import LeaderView
+from millstream.replication.leader import isr
+from millstream.replication.leader.follower_state import FollowerState
+from millstream.replication.leader.isr import LeaderView
 from millstream.replication.partition import Partition
 
 

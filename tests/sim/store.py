@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 from typing import Final
 
-from millstream.metadata.store import UnavailableError, UncertainError
+from millstream.metadata.store.port import UnavailableError, UncertainError
 
 _DELAY_S: Final = (0.0005, 0.004)
 #: What a client of the store waits before it gives up.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.groups.record import OffsetCommitKey, OffsetCommitValue, encode
+from millstream.groups.group_record import OffsetCommitKey, OffsetCommitValue, encode
 from millstream.records.batch import read_header, stamp
 from millstream.records.builder import build_batch
 from millstream.records.control import EndMarker, build_marker

@@ -9,7 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from millstream.spark.connection.cluster import Cluster
+from millstream.protocol.cluster_client import Cluster
 from millstream.spark.sink.column import plan_columns
 from millstream.spark.sink.commit import Committer, open_transactions
 from millstream.spark.sink.option import sink_options

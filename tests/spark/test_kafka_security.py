@@ -22,7 +22,7 @@ from harness.broker_process import HOST, free_port
 from harness.kafka_process import kafka_broker
 from harness.spark_reading import read_source
 from millstream.model.error import BrokerError
-from millstream.spark.error import SparkSourceError
+from millstream.spark.error import ProtocolError
 
 pytestmark = pytest.mark.soak
 
@@ -147,7 +147,7 @@ def test_a_stranger_s_certificate_is_refused(secure: Secure, tmp_path: Path) -> 
         ssl__ca__location=str(tmp_path / "ca.pem"),
         default__api__timeout__ms="1000",
     )
-    with pytest.raises(SparkSourceError, match=r"(?i)certificate"):
+    with pytest.raises(ProtocolError, match=r"(?i)certificate"):
         read_source(options)
 
 

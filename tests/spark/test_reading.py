@@ -24,9 +24,9 @@ from harness.spark_reading import (
 )
 from millstream.records.batch import HEADER_BYTES, stamp_crc
 from millstream.records.builder import build_batch
-from millstream.spark.error import DataLoss, OptionError, SparkSourceError, Unavailable
-from millstream.spark.schema import source_schema
-from millstream.spark.source import BatchReader
+from millstream.spark.error import DataLoss, OptionError, ProtocolError, Unavailable
+from millstream.spark.source.batch_source import BatchReader
+from millstream.spark.source.schema import source_schema
 from millstream.testing.broker import LocalBroker
 from millstream.wire.messages.delete_records import DeleteRecordsRequest
 
@@ -323,5 +323,5 @@ def test_damage_is_named(broker: LocalBroker, topic_name: str) -> None:
         batch[HEADER_BYTES] ^= 0x40
         stamp_crc(batch, 0, len(batch))
         assert client.produce(topic_name, batch).error_code == 0
-    with pytest.raises(SparkSourceError, match=f"{topic_name}-0 is damaged: at offset 0"):
+    with pytest.raises(ProtocolError, match=f"{topic_name}-0 is damaged: at offset 0"):
         read_source(options_for(broker, topic_name))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream.model.error import BrokerError
-from millstream.spark.connection.sasl import Scram
-from millstream.spark.connection.setting import Login
+from millstream.protocol.connection_setting import Login
+from millstream.protocol.sasl import Scram
 
 _NONCE = "rOprNGfwEbeRWgbNEkqO"
 _CHALLENGE = f"r={_NONCE}%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from harness.broker_process import wait_until
-from millstream.spark.error import SparkSourceError
+from millstream.spark.error import ProtocolError
 from spark.sink_world import Killed, SinkWorld, committed
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -123,7 +123,7 @@ def test_a_transaction_whose_time_is_up_before_the_decision_fails_its_batch(
     world = SinkWorld(kafka, topic, topic, **{"kafka.transaction.timeout.ms": "1000"})
     late = world.prepared(values("a"))
     wait_until(lambda: not world.open_ids(), "the timeout")
-    with pytest.raises(SparkSourceError, match=r"kafka\.transaction\.timeout\.ms"):
+    with pytest.raises(ProtocolError, match=r"kafka\.transaction\.timeout\.ms"):
         world.commit(0, late)
     world.replay(0, values("a"))
     assert world.output() == Counter(values("a"))
@@ -137,5 +137,5 @@ def test_a_transaction_whose_time_is_up_after_the_decision_stops_the_query(
     with pytest.raises(Killed):
         world.commit(0, world.prepared(values("a")))
     wait_until(lambda: not world.open_ids(), "the timeout")
-    with pytest.raises(SparkSourceError, match="their rows are not in the output"):
+    with pytest.raises(ProtocolError, match="their rows are not in the output"):
         world.replay(0, values("a"))

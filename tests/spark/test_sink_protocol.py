@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millstream.model.error import ErrorCode
-from millstream.spark.connection.link import Link
-from millstream.spark.error import ConnectionLost, SparkSourceError
+from millstream.protocol.broker_connection import Link
+from millstream.spark.error import ConnectionLost, ProtocolError
 from millstream.spark.sink import fault
 from millstream.spark.sink.ledger import Ledger
 from millstream.testing.broker import LocalBroker
@@ -148,7 +148,7 @@ def test_a_driver_that_was_replaced_while_it_decided_is_told_so(
             world.commit(0, successor)
 
     monkeypatch.setattr(fault, "reach", reach)
-    with pytest.raises(SparkSourceError, match="another driver"):
+    with pytest.raises(ProtocolError, match="another driver"):
         world.commit(0, zombie)
     world.abort(0, zombie)
     assert world.output() == Counter(values("a"))
@@ -179,7 +179,7 @@ def test_a_driver_that_sweeps_late_harms_nobody(
         confirm(ledger)
 
     monkeypatch.setattr(Ledger, "confirm", stopped)
-    with pytest.raises(SparkSourceError, match="another driver"):
+    with pytest.raises(ProtocolError, match="another driver"):
         world.commit(0, world.prepared(values("a"), 0))
     assert world.output() == Counter(values("a") + values("b"))
     assert left_behind.holder.transactional_id not in world.open_ids()
@@ -190,7 +190,7 @@ def test_a_transaction_that_somebody_aborted_stops_its_batch_before_the_decision
 ) -> None:
     made = world.prepared(values("a"))
     world.abort(0, made)
-    with pytest.raises(SparkSourceError, match="aborted before its batch was decided"):
+    with pytest.raises(ProtocolError, match="aborted before its batch was decided"):
         world.commit(0, made)
     world.commit(0, world.prepared(values("a")))
     assert world.output() == Counter(values("a"))

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 
 from harness.broker_process import wait_until
-from millstream.broker.config import ConfigError
+from millstream.broker.config.broker_config import ConfigError
 from millstream.client import Consumer as OwnConsumer
 from millstream.client import Producer as OwnProducer
 from millstream.model.error import BrokerError, ErrorCode

@@ -15,10 +15,10 @@ from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
-from millstream.transactions.coordinator import Coordinator
-from millstream.transactions.placement import TRANSACTIONS_TOPIC
-from millstream.transactions.shards import Shards, TransactionOptions
 from millstream.transactions.state import Marker
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
+from millstream.transactions.transaction_coordinator import Coordinator
+from millstream.transactions.transaction_shards import Shards, TransactionOptions
 
 PARTITION_COUNT = 2
 

@@ -9,7 +9,6 @@ import pytest
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
-from millstream.transactions.record import DamagedRecordError, decode_value
 from millstream.transactions.state import (
     LAST_EPOCH,
     NO_TIMEOUT_MS,
@@ -20,6 +19,7 @@ from millstream.transactions.state import (
     Transaction,
     TransactionEffects,
 )
+from millstream.transactions.transaction_record import DamagedRecordError, decode_value
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 TIMEOUT_MS = 1000

@@ -15,7 +15,7 @@ from typing import Any
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
-from millstream.transactions import record
+from millstream.transactions import transaction_record as record
 from millstream.transactions.state import (
     BUMPING_VERSION,
     End,

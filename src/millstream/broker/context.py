@@ -6,31 +6,31 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millstream.broker.config import BrokerConfig
-from millstream.broker.metrics import Metrics
+from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.random import Random
-from millstream.groups.coordinator import Coordinator
-from millstream.log.directory import LogDirectory
+from millstream.groups.group_coordinator import Coordinator
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.record import BrokerRecord
+from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Receiver
 from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.replica import Replicas
-from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
+from millstream.transactions.transaction_coordinator import Coordinator as TransactionCoordinator
 
 if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
-    from millstream.broker.marker import LocalMarkers
-    from millstream.broker.partition_backlog import PartitionBacklogs
-    from millstream.broker.producer_id import ProducerIds
-    from millstream.broker.remote_admission import Desks
+    from millstream.broker.lag.partition_backlog import PartitionBacklogs
     from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
-    from millstream.broker.transaction_queue import TransactionQueues
+    from millstream.broker.transaction.local_marker import LocalMarkers
+    from millstream.broker.transaction.producer_id import ProducerIds
+    from millstream.broker.transaction.remote_admission import Desks
+    from millstream.broker.transaction.transaction_queue import TransactionQueues
 
 #: Bad records that one response names, of all partitions together.
 RECORD_ERRORS_MAX: Final = 10_000

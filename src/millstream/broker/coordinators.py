@@ -6,24 +6,31 @@ depend on each other and on nothing else of the broker but its partitions and me
 
 from __future__ import annotations
 
-from millstream.broker import feature, group_override, options
-from millstream.broker.config import BrokerConfig
+from millstream.broker import feature
+from millstream.broker.config import group_override
+from millstream.broker.config import part_options as options
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.link import Links
-from millstream.broker.marker import LocalMarkers
-from millstream.broker.remote_admission import Desks, Question, Questions, WaitingQuestions
-from millstream.broker.remote_marker import Deliveries, Delivery, Markers
+from millstream.broker.transaction.local_marker import LocalMarkers
+from millstream.broker.transaction.remote_admission import (
+    Desks,
+    Question,
+    Questions,
+    WaitingQuestions,
+)
+from millstream.broker.transaction.remote_marker import Deliveries, Delivery, Markers
 from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
-from millstream.groups.coordinator import Coordinator as GroupCoordinator
-from millstream.groups.shards import Shards as GroupShards
+from millstream.groups.group_coordinator import Coordinator as GroupCoordinator
+from millstream.groups.group_shards import Shards as GroupShards
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.feature import TRANSACTION_VERSION
 from millstream.replication.replica import Replicas
-from millstream.transactions.coordinator import Coordinator as TransactionCoordinator
-from millstream.transactions.shards import Shards as TransactionShards
+from millstream.transactions.transaction_coordinator import Coordinator as TransactionCoordinator
+from millstream.transactions.transaction_shards import Shards as TransactionShards
 
 
 class Coordinators:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from millstream.broker.context import Context
-from millstream.broker.metrics import ApiMetrics, Metrics
+from millstream.broker.metrics.broker_metrics import ApiMetrics, Metrics
 from millstream.model.reply import Reply
 from millstream.wire.api import ApiKey
 from millstream.wire.schema import Codec, codec

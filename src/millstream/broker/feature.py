@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.metadata.image import ClusterImage
 from millstream.model.feature import FEATURES, GROUP_VERSION, TRANSACTION_VERSION, Feature

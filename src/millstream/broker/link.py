@@ -27,8 +27,8 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from millstream.env.network import Network
 from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
+from millstream.metadata.cluster_record import Endpoint
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.metadata.record import Endpoint
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.replication.peer import Peer, PeerError

@@ -19,10 +19,10 @@ from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.cluster_record import BrokerRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.metadata.record import BrokerRecord
 from millstream.metadata.registration import Registration, expel
-from millstream.metadata.store import MetadataStore, StoreError
+from millstream.metadata.store.port import MetadataStore, StoreError
 
 _log = logging.getLogger(__name__)
 

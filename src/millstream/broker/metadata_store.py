@@ -11,18 +11,18 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.broker.config import BrokerConfig, ConfigError
-from millstream.broker.listener_config import EMBEDDED_STORE
+from millstream.broker.config.broker_config import BrokerConfig, ConfigError
+from millstream.broker.config.listener_address import EMBEDDED_STORE
 from millstream.env.clock import Clock
 from millstream.env.disk import Disk
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
-from millstream.metadata.etcd_address import EtcdOptions, parse_etcd_address
-from millstream.metadata.sqlite import SqliteStore
-from millstream.metadata.store import MetadataStore
+from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address
+from millstream.metadata.store.port import MetadataStore
+from millstream.metadata.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from millstream.metadata.etcd import EtcdStore
+    from millstream.metadata.store.etcd.etcd_store import EtcdStore
 
 METADATA_FILE: Final = "metadata.db"
 
@@ -34,7 +34,9 @@ async def open_store(
     if config.metadata_store == EMBEDDED_STORE:
         return await SqliteStore.open(config.data_dir / METADATA_FILE, clock)
     options = etcd_options(config, disk)
-    module = await asyncio.to_thread(importlib.import_module, "millstream.metadata.etcd")
+    module = await asyncio.to_thread(
+        importlib.import_module, "millstream.metadata.store.etcd.etcd_store"
+    )
     store = cast("type[EtcdStore]", module.EtcdStore)
     return await store.open(options, clock, random, supervisor)
 

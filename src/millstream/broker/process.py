@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.server import NotJoinedError, Server, system_environment
 
 _log = logging.getLogger(__name__)

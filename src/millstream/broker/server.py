@@ -24,45 +24,46 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from millstream.broker import cluster_gauges, gauges, lag_gauges, options, telemetry_gauges
-from millstream.broker.cluster_look import ClusterLook
-from millstream.broker.cluster_size import ClusterSize
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config import part_options as options
+from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.config.cluster_size import ClusterSize
+from millstream.broker.config.listener_address import EMBEDDED_STORE
+from millstream.broker.config.reconfiguration import Reconfiguration
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
-from millstream.broker.lag import LagCollector
-from millstream.broker.lag_sweep import LagSources
+from millstream.broker.lag.lag_collector import LagCollector
+from millstream.broker.lag.lag_sweep import LagSources
+from millstream.broker.lag.partition_backlog import PartitionBacklogs
+from millstream.broker.lag.remote_backlog import Question, Questions, RemoteBacklogs
 from millstream.broker.link import Links
-from millstream.broker.listener_config import EMBEDDED_STORE
 from millstream.broker.membership import Membership
 from millstream.broker.metadata_store import open_store
-from millstream.broker.metrics import Metrics
-from millstream.broker.partition_backlog import PartitionBacklogs
-from millstream.broker.producer_id import ProducerIds
-from millstream.broker.reconfiguration import Reconfiguration
-from millstream.broker.remote_backlog import Question, Questions, RemoteBacklogs
+from millstream.broker.metrics import cluster_gauges, gauges, lag_gauges, telemetry_gauges
+from millstream.broker.metrics.broker_metrics import Metrics
+from millstream.broker.metrics.replication_summary import ClusterLook
 from millstream.broker.session import Session
 from millstream.broker.telemetry.telemetry import Telemetry
 from millstream.broker.topic import TopicAdmin
-from millstream.broker.transaction_queue import TransactionQueues
+from millstream.broker.transaction.producer_id import ProducerIds
+from millstream.broker.transaction.transaction_queue import TransactionQueues
 from millstream.controller import departure
 from millstream.env.clock import Clock, SystemClock
 from millstream.env.disk import Disk, SystemDisk
 from millstream.env.network import Network, SystemNetwork
 from millstream.env.random import Random, system_random
 from millstream.env.supervisor import Supervisor
-from millstream.log.cleaner import Cleaner
-from millstream.log.directory import LogDirectory
+from millstream.log.compaction.cleaner import Cleaner
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.log.upkeep import LogUpkeep
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.cluster_record import BrokerRecord
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.metadata.joint_update import JointUpdates
-from millstream.metadata.record import BrokerRecord
 from millstream.metadata.registration import until_gone
-from millstream.metadata.store import (
+from millstream.metadata.store.port import (
     LeaseExpiredError,
     MetadataStore,
     StoreError,
@@ -81,7 +82,7 @@ from millstream.replication.partition import Counters, Latency
 from millstream.replication.replica import Replicas
 
 if TYPE_CHECKING:
-    from millstream.broker.http import HttpServer
+    from millstream.broker.metrics.http import HttpServer
 
 _log = logging.getLogger(__name__)
 
@@ -253,7 +254,7 @@ class Server:
         if config.http_address is None or self._http is not None:
             return
         # It takes as long to import as the rest of the broker: clients are served meanwhile.
-        module = await asyncio.to_thread(importlib.import_module, "millstream.broker.http")
+        module = await asyncio.to_thread(importlib.import_module, "millstream.broker.metrics.http")
         self._http = cast("HttpServer", module.HttpServer(self._metrics))
         await self._http.start(*config.http_address)
         self._undo.push_async_callback(self._http.stop)

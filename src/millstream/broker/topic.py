@@ -10,20 +10,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from millstream.broker import replication_default
-from millstream.broker.cluster_size import ClusterSize
-from millstream.broker.config import BrokerConfig
+from millstream.broker.config import replication_default
+from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.config.cluster_size import ClusterSize
 from millstream.controller import decommission
-from millstream.controller.placement import Place, place_partitions
+from millstream.controller.replica_placement import Place, place_partitions
 from millstream.env.random import Random
-from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog, TopicResult
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.durability import effective_min_isr
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import validate_topic_name
-from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from millstream.cli.connection import (
+from millstream.cli.group.group_reading import GroupReading
+from millstream.cli.support.connection import (
     SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -20,9 +21,8 @@ from millstream.cli.connection import (
     ServersOption,
     TimeoutOption,
 )
-from millstream.cli.failure import CommandError, ExitCode, guarded
-from millstream.cli.group_reading import GroupReading
-from millstream.cli.message import (
+from millstream.cli.support.failure import CommandError, ExitCode, guarded
+from millstream.cli.support.message import (
     PRINTABLE,
     Formatter,
     InputError,
@@ -32,9 +32,9 @@ from millstream.cli.message import (
     template_formatter,
     unescape,
 )
-from millstream.cli.position import parse_moment
-from millstream.cli.reading import Reading, Start
-from millstream.cli.terminal import counted, note
+from millstream.cli.support.position import parse_moment
+from millstream.cli.support.reading import Reading, Start
+from millstream.cli.support.terminal import counted, note
 
 _COMMIT_INTERVAL_MS: Final = 1000
 

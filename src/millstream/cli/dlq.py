@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from millstream.cli.connection import (
+from millstream.cli.support.connection import (
     SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -20,10 +20,10 @@ from millstream.cli.connection import (
     ServersOption,
     parse_pairs,
 )
-from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
-from millstream.cli.message import put_bytes
-from millstream.cli.position import parse_moment
-from millstream.cli.terminal import (
+from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.message import put_bytes
+from millstream.cli.support.position import parse_moment
+from millstream.cli.support.terminal import (
     JsonOption,
     counted,
     format_duration,

@@ -14,20 +14,28 @@ from typing import Annotated, Final
 
 import typer
 
-from millstream.cli.failure import EXIT_CODES_HELP
-from millstream.cli.terminal import JsonOption, print_json
+from millstream.cli.support.failure import EXIT_CODES_HELP
+from millstream.cli.support.terminal import JsonOption, print_json
 
 #: The module of each subcommand, in the order of the help. One with an `app` has subcommands of
 #: its own; of the others the function of the same name is the command.
 MODULES: Final = {
-    name: f"millstream.cli.{name}"
-    for name in (
-        *("topic", "group", "txn", "broker", "cluster", "log", "serve", "produce", "consume"),
-        "outbox",
-        "dlq",
-        "job",
-        "pipeline",
-    )
+    name: f"millstream.cli.{module}"
+    for name, module in {
+        "topic": "topic.topic",
+        "group": "group.group",
+        "txn": "txn.txn",
+        "broker": "cluster.broker",
+        "cluster": "cluster.cluster",
+        "log": "log.log",
+        "serve": "serve",
+        "produce": "produce",
+        "consume": "consume",
+        "outbox": "outbox",
+        "dlq": "dlq",
+        "job": "job.job",
+        "pipeline": "pipeline.pipeline",
+    }.items()
 }
 
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from millstream.cli.connection import (
+from millstream.cli.support.connection import (
     SERVERS_DEFAULT,
     PropertiesOption,
     ServersOption,
     parse_pairs,
 )
-from millstream.cli.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
-from millstream.cli.message import put_bytes
-from millstream.cli.terminal import (
+from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.message import put_bytes
+from millstream.cli.support.terminal import (
     JsonOption,
     counted,
     format_duration,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from millstream.cli.connection import (
+from millstream.cli.support.connection import (
     SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -19,9 +19,22 @@ from millstream.cli.connection import (
     TimeoutOption,
     parse_pairs,
 )
-from millstream.cli.failure import CommandError, ExitCode, from_kafka_error, guarded, say_error
-from millstream.cli.message import Headers, InputError, JsonReader, LineReader, Message, unescape
-from millstream.cli.terminal import counted, error_console, format_bytes, note, print_json
+from millstream.cli.support.failure import (
+    CommandError,
+    ExitCode,
+    from_kafka_error,
+    guarded,
+    say_error,
+)
+from millstream.cli.support.message import (
+    Headers,
+    InputError,
+    JsonReader,
+    LineReader,
+    Message,
+    unescape,
+)
+from millstream.cli.support.terminal import counted, error_console, format_bytes, note, print_json
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from millstream.cli.connection import parse_pairs
-from millstream.cli.failure import CommandError, ExitCode, guarded
-from millstream.cli.terminal import format_time, print_json, print_table
+from millstream.cli.support.connection import parse_pairs
+from millstream.cli.support.failure import CommandError, ExitCode, guarded
+from millstream.cli.support.terminal import format_time, print_json, print_table
 
 if TYPE_CHECKING:
-    from millstream.broker.config import BrokerConfig
+    from millstream.broker.config.broker_config import BrokerConfig
 
 #: Variables with our prefix that are the command line's own and no settings of a broker.
 _OWN_VARIABLES: Final = frozenset({"MILLSTREAM_BOOTSTRAP_SERVERS", "MILLSTREAM_CONFIG"})
@@ -124,9 +124,9 @@ def serve(
 
 def _run(config: BrokerConfig) -> None:
     """Run until told to stop. What an operator can mend is a sentence, everything else a trace."""
-    from millstream.broker.config import ConfigError
+    from millstream.broker.config.broker_config import ConfigError
     from millstream.broker.process import run
-    from millstream.log.directory import DirectoryInUseError, WrongDirectoryError
+    from millstream.log.directory.data_directory import DirectoryInUseError, WrongDirectoryError
 
     try:
         code = run(config)
@@ -173,7 +173,7 @@ def _named(addresses: Sequence[str]) -> list[str]:
 
 
 def _load(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
-    from millstream.broker.config import BrokerConfig, ConfigError
+    from millstream.broker.config.broker_config import BrokerConfig, ConfigError
     from millstream.env.disk import SystemDisk
 
     environment = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
@@ -190,8 +190,8 @@ def _load(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
 
 
 def _print_settings(config: BrokerConfig, as_json: bool) -> None:
-    from millstream.broker import replication_default
-    from millstream.broker.config import definitions
+    from millstream.broker.config import replication_default
+    from millstream.broker.config.broker_config import definitions
 
     rows = [
         (

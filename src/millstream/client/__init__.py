@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from millstream.client.admin import Admin, Topic
-from millstream.client.async_consumer import AsyncConsumer
-from millstream.client.async_producer import AsyncProducer
-from millstream.client.async_transaction import AsyncTransaction
-from millstream.client.consumer import Consumer
-from millstream.client.delivery import AsyncDelivery, Delivery
+from millstream.client.consumer.async_consumer import AsyncConsumer
+from millstream.client.consumer.consumer import Consumer
 from millstream.client.error import (
     BrokerError,
     BufferFull,
@@ -22,7 +19,11 @@ from millstream.client.error import (
     TransactionAborted,
     UsageError,
 )
-from millstream.client.producer import Producer
+from millstream.client.producer.async_producer import AsyncProducer
+from millstream.client.producer.async_transaction import AsyncTransaction
+from millstream.client.producer.delivery import AsyncDelivery, Delivery
+from millstream.client.producer.producer import Producer
+from millstream.client.producer.transaction import Transaction
 from millstream.client.record import Partition, Record, RecordMetadata, Records
 from millstream.client.serializer import (
     AvroSerializer,
@@ -31,7 +32,6 @@ from millstream.client.serializer import (
     ProtobufSerializer,
     Serializer,
 )
-from millstream.client.transaction import Transaction
 from millstream.client.worker import Breaker, Job, Worker
 
 __all__ = [

@@ -6,7 +6,14 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import Message, TopicPartition
 
-from millstream.client.kernel import Decode, Header, Record, Records, record_type, timestamp_of
+from millstream.client.consumer.record_kernel import (
+    Decode,
+    Header,
+    Record,
+    Records,
+    record_type,
+    timestamp_of,
+)
 
 __all__ = [
     "Decode",

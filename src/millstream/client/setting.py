@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 
 from millstream.client.error import UsageError
-from millstream.client.partitioner import BY_KEY, Partitioner, function_of
+from millstream.client.producer.partitioner import BY_KEY, Partitioner, function_of
 from millstream.client.serializer import Serializer
 
 SERVERS_VARIABLE: Final = "MILLSTREAM_BOOTSTRAP_SERVERS"

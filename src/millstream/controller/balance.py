@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 
 
 class LeaderTally:

@@ -27,6 +27,7 @@ from millstream.controller.decommission import Emptying
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import (
@@ -34,9 +35,8 @@ from millstream.metadata.partition_change import (
     become_controller,
     update_partitions,
 )
-from millstream.metadata.record import NO_LEADER, PartitionRecord, TopicRecord
 from millstream.metadata.registration import Registration
-from millstream.metadata.store import Compare, StoreError
+from millstream.metadata.store.port import Compare, StoreError
 from millstream.model.topic import TopicId
 
 _log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from collections.abc import Collection
 from typing import Final
 
 from millstream.controller import reassignment
+from millstream.metadata.cluster_record import Configs, PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.partition_change import PartitionChange
-from millstream.metadata.record import Configs, PartitionRecord, TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
 
 SETTING: Final = "decommissioned.brokers"

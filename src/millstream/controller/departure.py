@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from millstream.controller import election
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata import in_sync
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import PartitionChange, update_partitions
-from millstream.metadata.record import PartitionRecord, TopicRecord
-from millstream.metadata.store import UncertainError
+from millstream.metadata.store.port import UncertainError
 from millstream.model.topic import TopicPartition
 
 _log = logging.getLogger(__name__)

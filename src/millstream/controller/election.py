@@ -22,7 +22,7 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 
 from millstream.metadata import in_sync
-from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
 
 _NO_DIRECTORIES: Mapping[int, str] = {}
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from millstream.env.network import Network
 from millstream.env.supervisor import Supervisor
-from millstream.metadata.record import BrokerRecord, Endpoint
+from millstream.metadata.cluster_record import BrokerRecord, Endpoint
 
 _log = logging.getLogger(__name__)
 

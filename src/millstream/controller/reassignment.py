@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from millstream.metadata import in_sync
-from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 
 _ONLY_NEW: Final = "only replicas that the reassignment added are in sync; bring another one back"

@@ -13,11 +13,11 @@ are two cases:
 from __future__ import annotations
 
 from millstream.controller import decommission
-from millstream.metadata import record as records
+from millstream.metadata import cluster_record as records
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.cluster_record import BrokerRecord, Configs
 from millstream.metadata.image import ClusterImage
-from millstream.metadata.record import BrokerRecord, Configs
-from millstream.metadata.store import Change, Compare, Condition, Delete, Put
+from millstream.metadata.store.port import Change, Compare, Condition, Delete, Put
 from millstream.model.error import BrokerError, ErrorCode
 
 

@@ -24,7 +24,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 from millstream.coordination import loader
 from millstream.coordination.effects import TimerKey
 from millstream.coordination.journal import Journal, JournalOptions
-from millstream.coordination.placement import partition_of
+from millstream.coordination.key_partition import partition_of
 from millstream.coordination.shard import Shard, ShardState, ShardTimer
 from millstream.coordination.timer import TimerHeap
 from millstream.env.clock import Clock

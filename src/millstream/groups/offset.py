@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from millstream.coordination.effects import LogRecord
-from millstream.groups import record
+from millstream.groups import group_record as record
 from millstream.groups.group import Group
-from millstream.groups.record import NO_EXPIRY
+from millstream.groups.group_record import NO_EXPIRY
 from millstream.model.topic import TopicId
 
 _NO_TOPIC_ID: Final = bytes(16)

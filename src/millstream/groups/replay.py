@@ -11,14 +11,15 @@ import logging
 from typing import TYPE_CHECKING
 
 from millstream.coordination import shard
-from millstream.groups import classic_record, record
-from millstream.groups.classic import ClassicGroup
-from millstream.groups.consumer import ConsumerGroup
+from millstream.groups import group_record as record
+from millstream.groups.classic import generation_record as classic_record
+from millstream.groups.classic.classic_group import ClassicGroup
+from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.record import Record
 
 if TYPE_CHECKING:
-    from millstream.groups.shard import Shard
+    from millstream.groups.group_shard import Shard
 
 _log = logging.getLogger(__name__)
 

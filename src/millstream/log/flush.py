@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.env.disk import Disk
-from millstream.log import checkpoint
+from millstream.log.directory import checkpoint
 from millstream.log.files import FileHandle
 
 #: A file can't be opened for now. No sync fails with these.

@@ -23,12 +23,14 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from millstream.log import checkpoint, producer_replay, reader, recovery
+from millstream.log import reader, recovery
+from millstream.log.directory import checkpoint
+from millstream.log.directory.partition_metadata import PARTITION_METADATA, encode_topic_id
 from millstream.log.epoch_cache import EpochCache
 from millstream.log.files import FileCache
 from millstream.log.flush import FlushTicket
-from millstream.log.partition_metadata import PARTITION_METADATA, encode_topic_id
-from millstream.log.producer_state import ProducerState
+from millstream.log.producers import producer_replay
+from millstream.log.producers.producer_state import ProducerState
 from millstream.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_name
 from millstream.log.storage import Storage
 from millstream.model.config import TopicConfig

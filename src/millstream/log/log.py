@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from millstream.log import reader, replacement, retention
-from millstream.log.producer_state import ProducedBatch, ProducerEntry
+from millstream.log import reader, retention
+from millstream.log.compaction import replacement
+from millstream.log.producers.producer_state import ProducedBatch, ProducerEntry
+from millstream.log.producers.transactional_log import TransactionalLog
 from millstream.log.reader import EMPTY_SLICE, Bounds, LogSlice
 from millstream.log.retention import SegmentFacts
 from millstream.log.segment import DELETED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from millstream.log.timestamp import TimeSearch, TimestampOffset
-from millstream.log.transactional_log import TransactionalLog
 from millstream.log.validation import check_records
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode

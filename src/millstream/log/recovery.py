@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from millstream.env.disk import Disk
-from millstream.log import producer_replay, reader, replacement
+from millstream.log import reader
+from millstream.log.compaction import replacement
 from millstream.log.epoch_cache import EpochCache
 from millstream.log.files import FileCache
-from millstream.log.producer_state import ProducerState
+from millstream.log.producers import producer_replay
+from millstream.log.producers.producer_state import ProducerState
 from millstream.log.segment import (
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,

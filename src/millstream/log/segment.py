@@ -18,9 +18,9 @@ from typing import Final
 
 from millstream.env.disk import Buffer
 from millstream.log.files import FileCache, FileHandle
-from millstream.log.offset_index import OffsetIndex
-from millstream.log.time_index import NO_TIMESTAMP, TimeIndex
-from millstream.log.transaction_index import TransactionIndex
+from millstream.log.index.offset_index import OffsetIndex
+from millstream.log.index.time_index import NO_TIMESTAMP, TimeIndex
+from millstream.log.index.transaction_index import TransactionIndex
 from millstream.records.batch import BatchHeader
 
 LOG_SUFFIX: Final = ".log"

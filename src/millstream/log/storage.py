@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from millstream.env.clock import Clock
 from millstream.env.disk import Disk
 from millstream.env.random import Random
+from millstream.log.directory.folder_ledger import FolderLedger
 from millstream.log.files import FileCache
-from millstream.log.folder_ledger import FolderLedger
 from millstream.model.topic import TopicPartition
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.env.supervisor import SupervisedTask, Supervisor
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.log.log import PartitionLog
 from millstream.model.error import BrokerError

@@ -20,13 +20,13 @@ import msgspec
 
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
+from millstream.metadata import cluster_record as records
 from millstream.metadata import large_change, topic_change
-from millstream.metadata import record as records
-from millstream.metadata.follower import ImageFollower
+from millstream.metadata.cluster_record import BrokerRecord, Configs, PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.metadata.record import BrokerRecord, Configs, PartitionRecord, TopicRecord
+from millstream.metadata.image_updater import ImageFollower
 from millstream.metadata.standing import still_there
-from millstream.metadata.store import (
+from millstream.metadata.store.port import (
     Change,
     Compare,
     Condition,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from millstream.metadata.record import Configs
+from millstream.metadata.cluster_record import Configs
 from millstream.model.definition import ConfigType, Definition
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map

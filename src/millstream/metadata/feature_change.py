@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from millstream.metadata import record as records
+from millstream.metadata import cluster_record as records
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.store import Compare, Put
+from millstream.metadata.store.port import Compare, Put
 from millstream.model.error import BrokerError, ErrorCode
 
 #: Gives the levels to store, from those that were finalized before; may raise BrokerError.

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, TypeVar
 
-from millstream.metadata import record as records
-from millstream.metadata.record import (
+from millstream.metadata import cluster_record as records
+from millstream.metadata.cluster_record import (
     NO_CONFIGS,
     NO_LEADER,
     BrokerRecord,
@@ -26,7 +26,7 @@ from millstream.metadata.record import (
     PartitionRecord,
     TopicRecord,
 )
-from millstream.metadata.store import Event, StoreError
+from millstream.metadata.store.port import Event, StoreError
 from millstream.model.map import Map, MapMutation
 from millstream.model.topic import TopicId, parse_topic_id
 

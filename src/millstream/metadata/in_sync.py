@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from millstream.metadata.record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
 
 #: In the place of a directory id.
 LOST: Final = "lost"

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from millstream.env.supervisor import SupervisedTask, Supervisor
-from millstream.metadata import record as records
+from millstream.metadata import cluster_record as records
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.standing import still_there
-from millstream.metadata.store import Compare, Put, StoreError, ValueIs
+from millstream.metadata.store.port import Compare, Put, StoreError, ValueIs
 from millstream.model.topic import TopicId
 
 

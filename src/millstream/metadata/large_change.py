@@ -18,8 +18,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from millstream.metadata import record as records
-from millstream.metadata.store import (
+from millstream.metadata import cluster_record as records
+from millstream.metadata.store.port import (
     Change,
     Compare,
     Delete,

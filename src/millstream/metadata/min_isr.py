@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.metadata.record import PartitionRecord, TopicRecord
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.model import durability
 from millstream.model.config import TopicConfig
 

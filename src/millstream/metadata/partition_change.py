@@ -14,10 +14,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from millstream.metadata import record as records
+from millstream.metadata import cluster_record as records
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.record import PartitionRecord
-from millstream.metadata.store import Compare, LeaseId, Put, ValueIs
+from millstream.metadata.cluster_record import PartitionRecord
+from millstream.metadata.store.port import Compare, LeaseId, Put, ValueIs
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicId
 

@@ -27,10 +27,10 @@ from typing import Final
 
 from millstream.env.clock import Clock
 from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
-from millstream.metadata import record as records
+from millstream.metadata import cluster_record as records
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.record import BrokerRecord
-from millstream.metadata.store import (
+from millstream.metadata.cluster_record import BrokerRecord
+from millstream.metadata.store.port import (
     Compare,
     Delete,
     LeaseExpiredError,

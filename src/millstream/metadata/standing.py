@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.metadata.record import broker_key, leaving_key
-from millstream.metadata.store import Compare
+from millstream.metadata.cluster_record import broker_key, leaving_key
+from millstream.metadata.store.port import Compare
 
 
 def still_there(node_id: int, epoch: int) -> list[Compare]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from millstream.env.random import Random
-from millstream.metadata.image import ClusterImage
-from millstream.metadata.record import (
+from millstream.metadata.cluster_record import (
     NO_CONFIGS,
     Configs,
     PartitionRecord,
@@ -24,7 +23,8 @@ from millstream.metadata.record import (
     partition_key,
     topic_key,
 )
-from millstream.metadata.store import Change, Compare, Delete, Put
+from millstream.metadata.image import ClusterImage
+from millstream.metadata.store.port import Change, Compare, Delete, Put
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map

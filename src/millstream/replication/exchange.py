@@ -15,11 +15,11 @@ from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.topic import TopicPartition
-from millstream.replication.fetcher import FetcherOptions, Follower
-from millstream.replication.follower_session import Leader
-from millstream.replication.follower_sessions import FollowerSessions
-from millstream.replication.following import Following
-from millstream.replication.isr_change import IsrChanges, Update
+from millstream.replication.follower.fetcher import FetcherOptions, Follower
+from millstream.replication.follower.following import Following
+from millstream.replication.leader.follower_session import Leader
+from millstream.replication.leader.follower_sessions import FollowerSessions
+from millstream.replication.leader.isr_change import IsrChanges, Update
 from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 from millstream.replication.stats import ReplicationStats

@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from millstream.log.directory import LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.log.log import PartitionLog
+from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord
-from millstream.metadata.record import NO_LEADER, PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from millstream.metadata.record import PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 
 UNLIMITED: Final = 2**63 - 1
 _EVERY_REPLICA: Final = ("*",)

@@ -7,30 +7,19 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Final
 
+from millstream.protocol.error import ConnectionLost as ConnectionLost
+from millstream.protocol.error import OptionError as OptionError
+from millstream.protocol.error import ProtocolError as ProtocolError
+from millstream.protocol.error import Unavailable as Unavailable
+
 logger: Final = logging.getLogger("millstream.spark")
-
-
-class SparkSourceError(Exception):
-    """Base of what the source and the sink raise on purpose."""
-
-
-class OptionError(SparkSourceError, ValueError):
-    """An option is unknown, malformed, or contradicts another; the text names it."""
 
 
 class UnknownTopic(OptionError):  # noqa: N818 - what the option names
     """A topic that is to be read or written does not exist."""
 
 
-class Unavailable(SparkSourceError):  # noqa: N818 - names a state of the cluster
-    """The brokers did not do something within the time allowed."""
-
-
-class ConnectionLost(SparkSourceError):  # noqa: N818 - what happened to the connection
-    """One connection broke, or could not be made. Whoever can, tries another."""
-
-
-class DataLoss(SparkSourceError):  # noqa: N818 - what happened to the data
+class DataLoss(ProtocolError):  # noqa: N818 - what happened to the data
     """Records that a query was to read are not there any more."""
 
 
@@ -50,6 +39,6 @@ class Brief(ContextDecorator):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if isinstance(error, SparkSourceError):
+        if isinstance(error, ProtocolError):
             logger.debug("what led to it", exc_info=error)
             raise error.with_traceback(None) from None

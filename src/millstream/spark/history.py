@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.spark.job.archive_job import TableFormat, open_store
+from millstream.spark.job.archive.archive_job import TableFormat, open_store
 from millstream.spark.job.coverage import Coverage, Gap, Ranges, listed, total, unread
 from millstream.spark.job.failure import Failure, JobError
 from millstream.spark.job.run import SERVERS_DEFAULT, Run

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from millstream.groups.classic import ClassicGroup
-from millstream.groups.consumer import ConsumerGroup
-from millstream.groups.consumer_membership import SESSION
-from millstream.groups.coordinator import Coordinator
+from millstream.groups.classic.classic_group import ClassicGroup
+from millstream.groups.consumer.consumer_group import ConsumerGroup
+from millstream.groups.consumer.membership import SESSION
 from millstream.groups.group import Group
+from millstream.groups.group_coordinator import Coordinator
 from millstream.model.error import BrokerError
 
 

@@ -49,8 +49,8 @@ from millstream.coordination.effects import Effects, Producer, TimerKey
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
-from millstream.transactions import record
-from millstream.transactions.record import TransactionLogValue
+from millstream.transactions import transaction_record as record
+from millstream.transactions.transaction_record import TransactionLogValue
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

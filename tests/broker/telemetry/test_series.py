@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from millstream.broker.exposition import render
+from millstream.broker.metrics.exposition import render
 from millstream.broker.telemetry import series as module
 from millstream.broker.telemetry.otlp import Metric, Point
 from millstream.broker.telemetry.series import ClientSeries, Collected

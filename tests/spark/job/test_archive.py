@@ -15,7 +15,7 @@ from tests.spark.job.content import KEEPING, messages_of, opened_by_others, some
 
 from harness.topic_content import read_messages, write_messages
 from millstream.spark.job import ArchiveOptions, Failure, JobError, Report, Step, archive
-from millstream.spark.job.archive_job import TableFormat, open_store
+from millstream.spark.job.archive.archive_job import TableFormat, open_store
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def test_table_formats(
 
         with monkeypatch.context() as patch:
             if at == "moved":
-                patch.setattr("millstream.spark.job.archive_delta._add_action", _die)
+                patch.setattr("millstream.spark.job.archive.archive_delta._add_action", _die)
             with pytest.raises(Killed):
                 run(table_format=kind, progress=kill)
     expected = read_messages(broker.bootstrap_servers, [topic])

@@ -14,9 +14,9 @@ from tests.spark.job.content import KEEPING, some_messages
 from typer.testing import CliRunner, Result
 
 from harness.topic_content import write_messages
-from millstream.cli.failure import ExitCode
-from millstream.cli.job_frame import Shared, perform, spark_failure
+from millstream.cli.job.job_frame import Shared, perform, spark_failure
 from millstream.cli.main import build
+from millstream.cli.support.failure import ExitCode
 from millstream.spark.job import Report, RunOptions
 from millstream.testing.broker import LocalBroker
 

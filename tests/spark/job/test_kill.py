@@ -30,7 +30,7 @@ from harness.seed import choose_seed
 from harness.topic_content import read_messages, write_messages
 from millstream.spark.job import ArchiveOptions, ReplayOptions, archive, read_snapshot, replay
 from millstream.spark.job import snapshot as take_snapshot
-from millstream.spark.job.archive_job import TableFormat
+from millstream.spark.job.archive.archive_job import TableFormat
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:

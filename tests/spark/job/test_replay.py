@@ -22,7 +22,7 @@ from millstream.spark.job import (
     archive,
     replay,
 )
-from millstream.spark.job.replay_job import ID_HEADER, SOURCE_HEADER
+from millstream.spark.job.replay.replay_job import ID_HEADER, SOURCE_HEADER
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:

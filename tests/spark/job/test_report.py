@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.cli.job_frame import print_report
+from millstream.cli.job.job_frame import print_report
 from millstream.spark.job.report import Report, Table
 
 REPORT = Report(

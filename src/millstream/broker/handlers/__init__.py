@@ -59,7 +59,7 @@ from millstream.broker.handlers import (
     update_features,
     write_txn_markers,
 )
-from millstream.broker.metrics import Metrics
+from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

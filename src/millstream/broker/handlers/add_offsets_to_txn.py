@@ -15,7 +15,7 @@ from typing import Any
 from millstream.broker.context import Context
 from millstream.broker.reply import ask
 from millstream.coordination.effects import Producer
-from millstream.groups.placement import OFFSETS_TOPIC
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition

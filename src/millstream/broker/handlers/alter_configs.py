@@ -5,7 +5,7 @@ Replaces all overrides of a topic, a broker, a group or a subscription to client
 
 from __future__ import annotations
 
-from millstream.broker import resource
+from millstream.broker.config import resource
 from millstream.broker.context import Context
 from millstream.metadata.config_change import replace_all
 from millstream.model.error import BrokerError, ErrorCode

@@ -10,8 +10,8 @@ import asyncio
 
 from millstream.broker.context import Context
 from millstream.controller import reassignment
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.partition_change import alter_partition
-from millstream.metadata.record import PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

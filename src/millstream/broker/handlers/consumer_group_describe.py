@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from millstream.broker import feature
 from millstream.broker.context import Context
-from millstream.groups.consumer import ConsumerGroup
-from millstream.groups.consumer_description import describe_consumer_group
+from millstream.groups.consumer.consumer_description import describe_consumer_group
+from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from millstream.broker.config.resource import describe_topic
 from millstream.broker.context import Context
-from millstream.broker.resource import describe_topic
 from millstream.broker.topic import DEFAULT
-from millstream.metadata.record import Configs, TopicRecord
+from millstream.metadata.cluster_record import Configs, TopicRecord
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import definitions
 from millstream.model.error import BrokerError, ErrorCode

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.partition_backlog import Backlog, Known
+from millstream.broker.lag.partition_backlog import Backlog, Known
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_backlog import (
     HEADROOM_UNKNOWN,

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from millstream.broker import client_metrics_resource, logger_resource, resource
-from millstream.broker.config import SettingValue
+from millstream.broker.config import client_metrics_resource, logger_resource, resource
+from millstream.broker.config.broker_config import SettingValue
+from millstream.broker.config.resource import Description
 from millstream.broker.context import Context
-from millstream.broker.resource import Description
-from millstream.metadata.record import Configs
+from millstream.metadata.cluster_record import Configs
 from millstream.metadata.topic_change import find_topic
 from millstream.model.definition import ConfigSource, Definition, Scope
 from millstream.model.error import BrokerError

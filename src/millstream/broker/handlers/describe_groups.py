@@ -7,8 +7,8 @@ GROUP_ID_NOT_FOUND. Authorized operations are never told: there is no authorizat
 from __future__ import annotations
 
 from millstream.broker.context import Context
-from millstream.groups.classic import ClassicGroup, ClassicState
-from millstream.groups.classic_description import describe_classic_group
+from millstream.groups.classic.classic_description import describe_classic_group
+from millstream.groups.classic.classic_group import ClassicGroup, ClassicState
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.describe_groups import (
     DescribeGroupsRequest,

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.metadata.record import BrokerRecord
+from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.error import ErrorCode
 from millstream.replication.peer import Peer, PeerError
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

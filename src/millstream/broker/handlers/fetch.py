@@ -33,8 +33,8 @@ from millstream.broker.handlers import replica_fetch
 from millstream.log.reader import UNKNOWN, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
+from millstream.replication.leader.read_replica import nearest_replica
 from millstream.replication.partition import Partition
-from millstream.replication.read_replica import nearest_replica
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 _TOPIC_IDS_SINCE = 13

@@ -13,11 +13,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from millstream.broker.context import Context
-from millstream.coordination.placement import partition_of
-from millstream.groups.placement import OFFSETS_TOPIC
-from millstream.metadata.record import NO_LEADER
+from millstream.coordination.key_partition import partition_of
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
+from millstream.metadata.cluster_record import NO_LEADER
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.transactions.placement import TRANSACTIONS_TOPIC
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

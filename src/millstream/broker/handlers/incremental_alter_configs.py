@@ -6,7 +6,7 @@ to client metrics, and leaves the others. Sets levels of this broker's loggers.
 
 from __future__ import annotations
 
-from millstream.broker import logger_resource, resource
+from millstream.broker.config import logger_resource, resource
 from millstream.broker.context import Context
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.topic_change import Edit

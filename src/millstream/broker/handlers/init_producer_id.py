@@ -24,8 +24,8 @@ from millstream.broker.reply import ask, wait_for
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.transactions.coordinator import Terms
 from millstream.transactions.state import InitResult, Kept
+from millstream.transactions.transaction_coordinator import Terms
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4

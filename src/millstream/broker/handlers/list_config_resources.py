@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from millstream.broker import resource
-from millstream.broker.client_metrics_resource import CLIENT_METRICS
+from millstream.broker.config import resource
+from millstream.broker.config.client_metrics_resource import CLIENT_METRICS
+from millstream.broker.config.logger_resource import BROKER_LOGGER
 from millstream.broker.context import Context
-from millstream.broker.logger_resource import BROKER_LOGGER
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.list_config_resources import (

@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from millstream.broker.context import Context
 from millstream.controller import reassignment
-from millstream.metadata.record import TopicRecord
+from millstream.metadata.cluster_record import TopicRecord
 from millstream.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,

@@ -7,8 +7,8 @@ is open (version 1) and a pattern for the id (version 2, which must match all of
 from __future__ import annotations
 
 from millstream.broker.context import Context
-from millstream.groups.pattern import compile_pattern
-from millstream.groups.pattern_syntax import TEXT_ALPHABET, as_text
+from millstream.groups.subscription.pattern import compile_pattern
+from millstream.groups.subscription.pattern_syntax import TEXT_ALPHABET, as_text
 from millstream.model.error import BrokerError
 from millstream.transactions.state import NO_TIME, State, Transaction
 from millstream.wire.messages.list_transactions import (

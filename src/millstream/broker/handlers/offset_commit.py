@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from millstream.broker.context import Context
 from millstream.broker.reply import ask
-from millstream.groups.coordinator import Commit
+from millstream.groups.group_coordinator import Commit
+from millstream.groups.group_record import NO_EXPIRY
 from millstream.groups.offset import CommittedOffset
-from millstream.groups.record import NO_EXPIRY
-from millstream.metadata.record import TopicRecord
+from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse

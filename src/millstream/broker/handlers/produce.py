@@ -27,11 +27,11 @@ from millstream.broker.acknowledgement import (
     Appended,
     unacknowledged,
 )
-from millstream.broker.admission import UNDECIDED, Admission, is_verified
+from millstream.broker.config.part_options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.topic import INTERNAL_TOPICS
-from millstream.broker.transaction_queue import QueueKey
+from millstream.broker.transaction.admission import UNDECIDED, Admission, is_verified
+from millstream.broker.transaction.transaction_queue import QueueKey
 from millstream.coordination.effects import Producer
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode

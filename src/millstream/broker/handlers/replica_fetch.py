@@ -10,7 +10,7 @@ from __future__ import annotations
 from millstream.broker.context import Context
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.replication.follower_session import Limits
+from millstream.replication.leader.follower_session import Limits
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 

@@ -8,14 +8,14 @@ producer has announced the group before (AddOffsetsToTxn), version 5 does that a
 
 from __future__ import annotations
 
-from millstream.broker.admission import UNDECIDED, Admission
 from millstream.broker.context import Context
 from millstream.broker.reply import ask
+from millstream.broker.transaction.admission import UNDECIDED, Admission
 from millstream.coordination.effects import Producer
-from millstream.groups.coordinator import Commit
+from millstream.groups.group_coordinator import Commit
 from millstream.groups.offset import CommittedOffset
-from millstream.groups.placement import OFFSETS_TOPIC
-from millstream.metadata.record import TopicRecord
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
+from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.txn_offset_commit import (

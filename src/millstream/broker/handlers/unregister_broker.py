@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from millstream.broker.context import Context
 from millstream.controller.unregistration import unregister
-from millstream.metadata.store import StoreError
+from millstream.metadata.store.port import StoreError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from millstream.broker import feature
 from millstream.broker.context import Context
 from millstream.metadata.feature_change import alter_features
-from millstream.metadata.store import StoreError
+from millstream.metadata.store.port import StoreError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.feature import FeatureUpdate, UpgradeType, updated
 from millstream.wire.messages.update_features import (

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from millstream.broker.exposition import Family, Kind
-from millstream.broker.label_budget import NAME_CHARACTERS_MAX, LabelBudget
+from millstream.broker.metrics.exposition import Family, Kind
+from millstream.broker.metrics.label_budget import NAME_CHARACTERS_MAX, LabelBudget
 from millstream.broker.telemetry.otlp import Metric
 
 PREFIX: Final = "kafka_client_"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from millstream.groups.pattern import TopicPattern, compile_pattern
-from millstream.groups.pattern_syntax import TEXT_ALPHABET, as_text
-from millstream.metadata.record import Configs
+from millstream.groups.subscription.pattern import TopicPattern, compile_pattern
+from millstream.groups.subscription.pattern_syntax import TEXT_ALPHABET, as_text
+from millstream.metadata.cluster_record import Configs
 from millstream.model.client_metrics_config import (
     INTERVAL_MS_DEFAULT,
     INTERVAL_MS_MAX,

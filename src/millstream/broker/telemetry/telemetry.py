@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.broker.context import Context, Peer
-from millstream.broker.label_budget import is_showable
+from millstream.broker.metrics.label_budget import is_showable
 from millstream.broker.telemetry.instance import EXPIRY_S_MIN, ClientInstance, ClientInstances
 from millstream.broker.telemetry.otlp import OtlpError, read_metrics
 from millstream.broker.telemetry.series import ClientSeries, Collected

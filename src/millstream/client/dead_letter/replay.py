@@ -17,8 +17,8 @@ from millstream.client.dead_letter.ledger import Ledger, ledger_topic
 from millstream.client.dead_letter.letter import DeadLetter, Selection
 from millstream.client.dead_letter.shelf import Shelf
 from millstream.client.error import ClientError, OutcomeUnknown, TransactionAborted
-from millstream.client.producer import Producer
-from millstream.client.transaction import TIMEOUT_S, State, TransactionDriver
+from millstream.client.producer.producer import Producer
+from millstream.client.producer.transaction import TIMEOUT_S, State, TransactionDriver
 
 _BATCH: Final = 500
 _TRIES: Final = 10

@@ -15,7 +15,7 @@ from millstream.client.admin import Admin
 from millstream.client.dead_letter.ledger import Ledger, ledger_topic
 from millstream.client.dead_letter.letter import DeadLetter, Place, topic_of
 from millstream.client.error import TimedOut, from_kafka
-from millstream.client.lane import LOGGER
+from millstream.client.producer.lane import LOGGER
 from millstream.client.record import Partition, Record
 
 _BATCH: Final = 500

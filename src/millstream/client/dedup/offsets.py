@@ -31,8 +31,8 @@ from typing import Any, Final
 from confluent_kafka import Consumer as BareConsumer
 from confluent_kafka import TopicPartition
 
-from millstream.client.async_consumer import AsyncConsumer
-from millstream.client.consumer import Consumer
+from millstream.client.consumer.async_consumer import AsyncConsumer
+from millstream.client.consumer.consumer import Consumer
 from millstream.client.dedup.message import place_of
 from millstream.client.record import Partition
 from millstream.client.sql import checked_name, execute, require_transaction

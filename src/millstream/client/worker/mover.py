@@ -13,8 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from millstream.client.consumer import Consumer
-from millstream.client.delivery import Delivery
+from millstream.client.consumer.consumer import Consumer
 from millstream.client.error import (
     BrokerError,
     ClientError,
@@ -25,7 +24,8 @@ from millstream.client.error import (
     is_of_topic,
     is_rejection,
 )
-from millstream.client.producer import Producer
+from millstream.client.producer.delivery import Delivery
+from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition
 from millstream.client.worker.board import Entry
 from millstream.client.worker.desk import Desk

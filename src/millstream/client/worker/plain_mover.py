@@ -8,8 +8,8 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from millstream.client.delivery import Delivery
 from millstream.client.error import ClientError, CommitFailed
+from millstream.client.producer.delivery import Delivery
 from millstream.client.record import NotedOffset, Partition
 from millstream.client.worker.board import Entry
 from millstream.client.worker.mover import (

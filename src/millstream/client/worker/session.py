@@ -15,9 +15,9 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from millstream.client.consumer import RECORDS_MAX, Consumer
+from millstream.client.consumer.consumer import RECORDS_MAX, Consumer
 from millstream.client.error import ClientError, UsageError
-from millstream.client.producer import Producer
+from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition, Record
 from millstream.client.worker.desk import Counts, Desk
 from millstream.client.worker.mover import Clients, Mover

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from millstream.client.delivery import Delivery
 from millstream.client.error import ClientError, OutcomeUnknown, TimedOut, TransactionAborted
+from millstream.client.producer.delivery import Delivery
+from millstream.client.producer.transaction import TIMEOUT_S, State
 from millstream.client.record import Partition
-from millstream.client.transaction import TIMEOUT_S, State
 from millstream.client.worker.board import Entry
 from millstream.client.worker.desk import Finished
 from millstream.client.worker.mover import (

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from millstream.client.admin import Admin
-from millstream.client.consumer import topics_of
+from millstream.client.consumer.consumer import topics_of
 from millstream.client.error import ClientError, UsageError
 from millstream.client.record import Partition
 from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic

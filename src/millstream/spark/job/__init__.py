@@ -10,35 +10,35 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from millstream.spark.job.archive_job import ArchiveOptions as ArchiveOptions
-    from millstream.spark.job.archive_job import archive as archive
-    from millstream.spark.job.audit_job import Question as Question
-    from millstream.spark.job.audit_job import audit as audit
+    from millstream.spark.job.archive.archive_job import ArchiveOptions as ArchiveOptions
+    from millstream.spark.job.archive.archive_job import archive as archive
+    from millstream.spark.job.audit.audit_job import Question as Question
+    from millstream.spark.job.audit.audit_job import audit as audit
     from millstream.spark.job.deadletters_job import deadletters as deadletters
     from millstream.spark.job.failure import Failure as Failure
     from millstream.spark.job.failure import JobError as JobError
-    from millstream.spark.job.profile_job import profile as profile
-    from millstream.spark.job.replay_job import ReplayOptions as ReplayOptions
-    from millstream.spark.job.replay_job import replay as replay
+    from millstream.spark.job.profile.profile_job import profile as profile
+    from millstream.spark.job.replay.replay_job import ReplayOptions as ReplayOptions
+    from millstream.spark.job.replay.replay_job import replay as replay
     from millstream.spark.job.report import Progress as Progress
     from millstream.spark.job.report import Report as Report
     from millstream.spark.job.report import Step as Step
     from millstream.spark.job.report import Table as Table
     from millstream.spark.job.run import Run as Run
     from millstream.spark.job.run import RunOptions as RunOptions
-    from millstream.spark.job.snapshot_job import read_snapshot as read_snapshot
-    from millstream.spark.job.snapshot_job import snapshot as snapshot
+    from millstream.spark.job.snapshot.snapshot_job import read_snapshot as read_snapshot
+    from millstream.spark.job.snapshot.snapshot_job import snapshot as snapshot
 
 _NAMES: Final = {
-    "archive_job": ("ArchiveOptions", "archive"),
-    "audit_job": ("Question", "audit"),
+    "archive.archive_job": ("ArchiveOptions", "archive"),
+    "audit.audit_job": ("Question", "audit"),
     "deadletters_job": ("deadletters",),
     "failure": ("Failure", "JobError"),
-    "profile_job": ("profile",),
-    "replay_job": ("ReplayOptions", "replay"),
+    "profile.profile_job": ("profile",),
+    "replay.replay_job": ("ReplayOptions", "replay"),
     "report": ("Progress", "Report", "Step", "Table"),
     "run": ("Run", "RunOptions"),
-    "snapshot_job": ("read_snapshot", "snapshot"),
+    "snapshot.snapshot_job": ("read_snapshot", "snapshot"),
 }
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 

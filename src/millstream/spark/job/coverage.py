@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from millstream.spark.connection.cluster import TopicPartition
+from millstream.protocol.cluster_client import TopicPartition
 
 Place: TypeAlias = TopicPartition
 

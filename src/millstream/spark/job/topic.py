@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.spark.connection.cluster import Cluster
-from millstream.spark.connection.setting import connection_settings
+from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.connection_setting import connection_settings
 from millstream.spark.error import Unavailable
 from millstream.spark.job.coverage import Coverage, Place, Ranges, Span, offsets_json
 from millstream.spark.job.failure import Failure, JobError

@@ -23,9 +23,9 @@ from functools import partial
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.spark.connection.cluster import Cluster
-from millstream.spark.connection.setting import Address
-from millstream.spark.error import SparkSourceError
+from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.connection_setting import Address
+from millstream.spark.error import ProtocolError
 from millstream.spark.sink import fault, transaction
 from millstream.spark.sink.decision import Decision
 from millstream.spark.sink.ledger import Ledger
@@ -56,7 +56,7 @@ class Committer:
         self._ledger = Ledger(cluster, options.commit_topic, owner)
 
     def commit(self, batch: int, prepared: Sequence[Prepared]) -> None:
-        """Make the batch visible, if it is not yet. Raises SparkSourceError, BrokerError."""
+        """Make the batch visible, if it is not yet. Raises ProtocolError, BrokerError."""
         fault.reach("commit-begin")
         self._ledger.claim()
         decision = self._ledger.last()
@@ -101,7 +101,7 @@ class Committer:
 
 
 def roll_forward(cluster: Cluster, decision: Decision, what: str) -> None:
-    """Commit every transaction of a decision. Raises SparkSourceError if one can't be."""
+    """Commit every transaction of a decision. Raises ProtocolError if one can't be."""
     ender = Ender(cluster, is_commit=True)
     ender.end(decision.transactions)
     lost = {
@@ -113,7 +113,7 @@ def roll_forward(cluster: Cluster, decision: Decision, what: str) -> None:
     }
     if lost:
         names = ", ".join(f"{name} ({code.name})" for name, code in sorted(lost.items()))
-        raise SparkSourceError(
+        raise ProtocolError(
             f"{what} was decided, but some of its transactions are not there to be committed: they"
             " were aborted by a timeout (transaction.max.timeout.ms) or by a person, and their rows"
             f" are not in the output; or another driver of the query runs. {names}. Brokers that"
@@ -122,7 +122,7 @@ def roll_forward(cluster: Cluster, decision: Decision, what: str) -> None:
 
 
 def adopt(cluster: Cluster, prepared: Sequence[Prepared]) -> tuple[Identity, ...]:
-    """Become the only one who may end these transactions. Raises SparkSourceError unless every one
+    """Become the only one who may end these transactions. Raises ProtocolError unless every one
     is still there: nothing is decided yet, so the batch can be tried again."""
     return tuple(_adopt(cluster, each) for each in prepared)
 
@@ -140,7 +140,7 @@ def _adopt(cluster: Cluster, prepared: Prepared) -> Identity:
         found = transaction.describe(cluster, holder.transactional_id)
         if found is not None and found.is_open and found.identity == holder:
             return holder
-    raise SparkSourceError(
+    raise ProtocolError(
         f"transaction {holder.transactional_id} was aborted before its batch was decided: its time"
         " was up (kafka.transaction.timeout.ms), or somebody fenced it"
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.records.crc import Buffer
-from millstream.spark.error import SparkSourceError
+from millstream.spark.error import ProtocolError
 from millstream.spark.sink.transaction import Identity
 
 _VERSION: Final = 1
@@ -41,7 +41,7 @@ class Decision:
 
 
 def decode(value: Buffer) -> Decision:
-    """Raises SparkSourceError if it is not a decision that can be read here."""
+    """Raises ProtocolError if it is not a decision that can be read here."""
     try:
         found = json.loads(bytes(value))
         if found["version"] != _VERSION:
@@ -55,4 +55,4 @@ def decode(value: Buffer) -> Decision:
             bool(found["never_expires"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise SparkSourceError(f"a decision in the commit topic cannot be read: {error}") from error
+        raise ProtocolError(f"a decision in the commit topic cannot be read: {error}") from error

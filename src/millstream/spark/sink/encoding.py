@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 import pyarrow.compute as pc
 
+from millstream.protocol.cluster_client import TopicPartition
 from millstream.records.codec import Codec
 from millstream.records.crc import Buffer
 from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
 from millstream.spark.arrow import number_column, record_columns
-from millstream.spark.connection.cluster import TopicPartition
 from millstream.spark.error import OptionError
 from millstream.spark.sink.column import Rows
 from millstream.spark.sink.transaction import Identity

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.protocol.cluster_client import GROUP, TRANSACTION, Cluster, TopicPartition
 from millstream.records.batch import iterate_batches
 from millstream.records.builder import build_batch
 from millstream.records.crc import Buffer
 from millstream.records.record import Record, decode_records
-from millstream.spark.connection.cluster import GROUP, TRANSACTION, Cluster, TopicPartition
-from millstream.spark.error import SparkSourceError
+from millstream.spark.error import ProtocolError
 from millstream.spark.sink import fault, transaction
 from millstream.spark.sink.decision import Decision, decode
 from millstream.spark.sink.encoding import Encoded
@@ -78,7 +78,7 @@ class Ledger:
     # The last decision
 
     def confirm(self) -> None:
-        """Make sure that nobody has claimed the query since. Raises SparkSourceError."""
+        """Make sure that nobody has claimed the query since. Raises ProtocolError."""
         assert self._producer is not None, "claim first"
         try:
             self._producer = transaction.init_producer(
@@ -140,7 +140,7 @@ class Ledger:
         end = self._cluster.list_offsets({self._place: LATEST})[self._place]
         retry = self._cluster.retry(f"read {self._place} up to offset {end}")
         while self._cluster.list_offsets({self._place: LATEST}, True)[self._place] < end:
-            retry.pause(SparkSourceError("a decision of another query is under way"))
+            retry.pause(ProtocolError("a decision of another query is under way"))
         return end
 
     def _fetch(
@@ -171,7 +171,7 @@ class Ledger:
 
     def decide(self, decision: Decision) -> None:
         """It holds when this returns; if this raises, only `claim` and `last` tell whether it
-        does. Raises SparkSourceError if another driver has claimed the query."""
+        does. Raises ProtocolError if another driver has claimed the query."""
         assert self._producer is not None, "claim first"
         try:
             self._write(self._producer, decision)
@@ -261,8 +261,8 @@ class Ledger:
 
         self._cluster.attempt("create the commit topic", make)
 
-    def _fenced(self) -> SparkSourceError:
-        return SparkSourceError(
+    def _fenced(self) -> ProtocolError:
+        return ProtocolError(
             f"another driver writes for query {self._query}: is it running twice with one"
             " checkpoint?"
         )

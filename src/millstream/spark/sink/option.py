@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from millstream.records.codec import Codec
-from millstream.spark.connection.setting import (
+from millstream.protocol.connection_setting import (
     PREFIX,
     ConnectionSettings,
     connection_settings,
     take_choice,
     take_number,
 )
+from millstream.records.codec import Codec
 from millstream.spark.error import OptionError
 
 COMMIT_TOPIC_DEFAULT: Final = "__millstream_spark_commits"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.protocol.broker_connection import Link
+from millstream.protocol.cluster_client import RETRIABLE, Cluster, TopicPartition
+from millstream.protocol.connection_setting import Address
 from millstream.records.crc import Buffer
-from millstream.spark.connection.cluster import RETRIABLE, Cluster, TopicPartition
-from millstream.spark.connection.link import Link
-from millstream.spark.connection.setting import Address
 from millstream.spark.error import ConnectionLost, OptionError
 from millstream.spark.sink import transaction
 from millstream.spark.sink.encoding import Encoded

@@ -20,8 +20,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.spark.connection.cluster import Cluster
-from millstream.spark.error import SparkSourceError, UnknownTopic
+from millstream.protocol.cluster_client import Cluster
+from millstream.spark.error import ProtocolError, UnknownTopic
 from millstream.spark.sink import fault, transaction
 from millstream.spark.sink.column import ColumnPlan
 from millstream.spark.sink.encoding import Encoder
@@ -151,7 +151,7 @@ def take_slot(cluster: Cluster, prefix: str, timeout_ms: int) -> Identity:
         except BrokerError as error:
             if error.code not in _TAKEN:
                 raise
-    raise SparkSourceError(
+    raise ProtocolError(
         f"{_SLOTS_MAX} transactions of {prefix} are open: look at them with `millstream txn list"
         f" --pattern '{prefix}-.*'`, and abort those that nobody needs"
     )
@@ -195,5 +195,5 @@ def _made(cluster: Cluster, topic: str) -> int:
 def _give_up(cluster: Cluster, writer: Identity) -> None:
     """Abort, so that readers need not wait for a timeout. What happened is raised already, and if
     this fails as well, the timeout will do it."""
-    with contextlib.suppress(SparkSourceError, BrokerError):
+    with contextlib.suppress(ProtocolError, BrokerError):
         transaction.Ender(cluster, is_commit=False).end([writer])

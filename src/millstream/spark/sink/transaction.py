@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.spark.connection.cluster import RETRIABLE, TRANSACTION, Cluster, TopicPartition
-from millstream.spark.connection.link import Link
+from millstream.protocol.broker_connection import Link
+from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, Cluster, TopicPartition
 from millstream.spark.error import ConnectionLost
 from millstream.spark.sink import fault
 from millstream.wire.messages.add_partitions_to_txn import (

@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from millstream.spark.connection.cluster import Cluster
-from millstream.spark.error import OptionError, SparkSourceError
+from millstream.protocol.cluster_client import Cluster
+from millstream.spark.error import OptionError, ProtocolError
 from millstream.spark.sink import fault
 from millstream.spark.sink.column import ColumnPlan
 from millstream.spark.sink.commit import Committer, adopt, roll_forward
@@ -47,9 +47,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty(_QUERY_PROPERTY)
         batch = context.getLocalProperty(_BATCH_PROPERTY)
         if query is None or batch is None:
-            raise SparkSourceError(
-                "Spark does not tell its tasks of which query and batch they are"
-            )
+            raise ProtocolError("Spark does not tell its tasks of which query and batch they are")
         task = Task(self._options, self._columns, query, int(batch))
         return task.write(context.partitionId(), iterator)
 
@@ -119,5 +117,5 @@ def _collect(
 def _task_context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise SparkSourceError("rows are written by Spark's tasks only")
+        raise ProtocolError("rows are written by Spark's tasks only")
     return context

@@ -1,0 +1,102 @@
+"""Addresses as operators write them: `NAME://host:port` lists, `host:port`, metadata stores.
+
+Pure text to values; every function raises ValueError with what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from millstream.metadata.cluster_record import Endpoint
+from millstream.metadata.store.etcd.address import parse_etcd_address
+
+PLAINTEXT: Final = "PLAINTEXT"
+#: The metadata store of a cluster of one broker, in its data folder.
+EMBEDDED_STORE: Final = "sqlite"
+UNSUPPORTED_PROTOCOLS: Final = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+#: Hosts that mean every address of the machine; nothing a client could connect to.
+WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104
+
+_LISTENER = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)://(?P<address>.*)\Z")
+_ADDRESS = re.compile(
+    r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>\d{1,5})\Z"
+)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, `[ipv6]:port` or `:port`; the last is every address."""
+    match = _ADDRESS.match(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError("host:port with a port from 0 to 65535, and an IPv6 host in brackets")
+    return match["ipv6"] or match["host"] or "", int(match["port"])
+
+
+def parse_listeners(items: Iterable[str]) -> tuple[Endpoint, ...]:
+    """`NAME://host:port` each, names and addresses all different."""
+    endpoints: list[Endpoint] = []
+    for item in items:
+        match = _LISTENER.match(item)
+        if match is None:
+            raise ValueError("a comma-separated list of NAME://host:port")
+        endpoints.append(Endpoint(match["name"].upper(), *parse_address(match["address"])))
+    if len({endpoint.listener_name for endpoint in endpoints}) != len(endpoints):
+        raise ValueError("listeners with different names")
+    bound = [(endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port]
+    if len(set(bound)) != len(bound):
+        raise ValueError("listeners with different addresses")
+    return tuple(endpoints)
+
+
+def format_endpoint(endpoint: Endpoint) -> str:
+    """Return `NAME://host:port`, with an IPv6 host in brackets."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener_name}://{host}:{endpoint.port}"
+
+
+def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
+    """`key:value` each; the value is what follows the last colon, as keys may be IPv6."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, colon, value = item.rpartition(":")
+        if not colon or not key or not value:
+            raise ValueError(f"a comma-separated list of {what}")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def check_listeners(value: tuple[str, ...]) -> None:
+    if not parse_listeners(value):
+        raise ValueError("at least one NAME://host:port")
+
+
+def check_advertised(value: tuple[str, ...]) -> None:
+    for endpoint in parse_listeners(value):
+        if endpoint.host in WILDCARD_HOSTS:
+            raise ValueError("addresses that clients can connect to, not every address at once")
+
+
+def check_protocols(value: tuple[str, ...]) -> None:
+    for name, protocol in parse_pairs(value, "NAME:PLAINTEXT").items():
+        if protocol.upper() != PLAINTEXT:
+            raise ValueError(f"PLAINTEXT for {name}, because TLS and SASL are not supported yet")
+
+
+def check_http(value: str) -> None:
+    if value:
+        parse_address(value)
+
+
+def check_overrides(value: tuple[str, ...]) -> None:
+    for limit in parse_pairs(value, "address:count").values():
+        if not limit.isdecimal():
+            raise ValueError("a comma-separated list of address:count")
+
+
+def check_store(value: str) -> None:
+    if value == EMBEDDED_STORE:
+        return
+    if not value.startswith(("etcd:", "etcds:")):
+        raise ValueError("sqlite, or etcd://host:port,host:port/prefix")
+    parse_etcd_address(value)

@@ -1,0 +1,198 @@
+"""What the metrics show of the cluster: replication, controller, lease, and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from millstream.broker.membership import Membership
+from millstream.broker.metrics.broker_metrics import Metrics, RowSource
+from millstream.broker.metrics.exposition import Histogram
+from millstream.broker.metrics.replication_summary import ClusterLook, Led, Whole
+from millstream.metadata.catalog import Catalog
+from millstream.replication.stats import ReplicationStats
+from millstream.transactions.transaction_shards import Shards
+
+_Look = TypeVar("_Look")
+
+_LED: Final[tuple[tuple[str, str, Callable[[Led], float]], ...]] = (
+    ("leader_partitions", "Partitions that this broker leads.", lambda led: led.partitions),
+    (
+        "under_replicated_partitions",
+        "Partitions led here with replicas out of sync.",
+        lambda led: led.under_replicated,
+    ),
+    (
+        "under_min_isr_partitions",
+        "Partitions led here with fewer in sync than min.insync.replicas: acks=all is refused.",
+        lambda led: led.under_min_isr,
+    ),
+    (
+        "at_min_isr_partitions",
+        "Partitions led here with replicas out of sync, and just min.insync.replicas in sync.",
+        lambda led: led.at_min_isr,
+    ),
+    (
+        "reassignment_records_left",
+        "Records that replicas added by reassignments do not have yet, of partitions led here.",
+        lambda led: led.moving_records,
+    ),
+)
+_WHOLE: Final[tuple[tuple[str, str, Callable[[Whole], float]], ...]] = (
+    ("cluster_partitions", "Partitions of the cluster.", lambda whole: whole.partitions),
+    ("offline_partitions", "Partitions without a leader.", lambda whole: whole.offline),
+    (
+        "partitions_without_in_sync_replica",
+        "Partitions that wait for the disk of a replica to return, or for an unclean election.",
+        lambda whole: whole.abandoned,
+    ),
+    ("reassigning_partitions", "Partitions being reassigned.", lambda whole: whole.reassigning),
+    (
+        "preferred_replica_imbalance",
+        "Partitions that another than the preferred replica leads.",
+        lambda whole: whole.not_preferred,
+    ),
+)
+_ON_CONTROLLER: Final = " Told by the controller; 0 elsewhere."
+
+
+def show_replication(metrics: Metrics, stats: ReplicationStats, look: ClusterLook) -> None:
+    metrics.before_render.append(look.look)
+    metrics.add_attributes(
+        "replication",
+        "counter",
+        stats,
+        {
+            "bytes_out": "Bytes sent to followers.",
+            "bytes_in": "Bytes received from leaders.",
+            "truncations": "Logs cut to match their leader's.",
+            "connection_failures": "Connections to leaders that failed or broke.",
+            "partition_failures": "Partitions that could not be fetched from their leader.",
+        },
+    )
+    for name, description, attribute in (
+        ("shrinks", "Changes that took a replica out of an ISR, by leaders here.", "isr_shrinks"),
+        ("expands", "Changes that took a replica into an ISR, by leaders here.", "isr_expands"),
+        (
+            "failed_updates",
+            "Changes of an ISR that were overtaken or whose end is not known.",
+            "isr_retries",
+        ),
+    ):
+        metrics.add_counter(f"isr_{name}_total", description, _attribute(stats, attribute))
+    for name, description, of_led in _LED:
+        metrics.add_gauge(name, description, _reader(lambda: look.led, of_led))
+    for name, description, of_whole in _WHOLE:
+        text = description + _ON_CONTROLLER
+        metrics.add_gauge(name, text, _reader(lambda: look.whole, of_whole))
+    metrics.add_rows(
+        "replica_lag_records_max",
+        "gauge",
+        "Records that a follower lacks, in its worst partition led here.",
+        ("follower",),
+        _rows(lambda: look.led.lag_records_max),
+    )
+    metrics.add_rows(
+        "replica_lag_seconds_max",
+        "gauge",
+        "Time for which a follower has lacked something, in its worst partition led here.",
+        ("follower",),
+        _rows(lambda: look.led.lag_seconds_max),
+    )
+    metrics.add_rows(
+        "decommission_replicas_left",
+        "gauge",
+        "Replicas that a broker has which is decommissioned. Told by the controller.",
+        ("broker",),
+        _rows(lambda: look.whole.to_empty),
+    )
+
+
+def show_membership(
+    metrics: Metrics, membership: Membership, catalog: Catalog, session_timeout_ms: int
+) -> None:
+    controller, registration = membership.controller, membership.registration
+    stats = controller.stats
+    took = Histogram()
+    stats.on_elected = took.observe
+    metrics.add_gauge(
+        "controller_id",
+        "The controller, as this broker knows it; -1 while there is none.",
+        lambda: catalog.image.controller,
+    )
+    metrics.add_gauge(
+        "active_controller", "1 on the controller, 0 elsewhere.", lambda: int(controller.is_active)
+    )
+    metrics.add_gauge("brokers", "Brokers that are alive.", lambda: len(catalog.image.brokers))
+    for name, description, attribute in (
+        ("controller_elections", "Times that this broker became the controller.", "terms"),
+        ("leader_elections", "Leaders elected by this broker as controller.", "elections"),
+        (
+            "unclean_leader_elections",
+            "Of these, those of a replica that was not in sync.",
+            "unclean_elections",
+        ),
+        ("reassignments_completed", "Reassignments completed.", "reassignments_completed"),
+    ):
+        metrics.add_counter(f"{name}_total", description, _attribute(stats, attribute))
+    metrics.add_rows(
+        "leader_election_seconds",
+        "histogram",
+        "Time of the controller for all elections that one change asked for.",
+        (),
+        lambda: [((), took)],
+    )
+    metrics.add_gauge(
+        "broker_fenced",
+        "1 while the broker's lease may have run out and it leads nothing that others could.",
+        lambda: int(registration.is_fenced),
+    )
+    metrics.add_gauge(
+        "lease_renewed_ago_seconds",
+        "Time since the metadata store last confirmed the broker's lease.",
+        lambda: registration.renewed_ago_s,
+    )
+    metrics.add_gauge(
+        "lease_seconds", "Life of a lease that is not renewed.", lambda: session_timeout_ms / 1000
+    )
+    metrics.add_counter(
+        "lease_renewal_failures_total",
+        "Renewals of the broker's lease that failed.",
+        lambda: registration.stats.renewal_failures,
+    )
+    metrics.add_counter(
+        "lease_losses_total",
+        "Times that the broker's lease was lost and it registered anew.",
+        lambda: registration.stats.losses,
+    )
+
+
+def show_transactions(metrics: Metrics, shards: Shards) -> None:
+    is_open = 0
+
+    async def look() -> None:
+        nonlocal is_open
+        is_open = await shards.count_open()
+
+    metrics.before_render.append(look)
+    metrics.add_gauge(
+        "transactions_open", "Transactions under way, of this broker's ids.", lambda: is_open
+    )
+    for name in ("committed", "aborted"):
+        metrics.add_counter(
+            f"transactions_{name}_total",
+            f"Transactions {name} by this broker as their coordinator.",
+            _attribute(shards.stats, name),
+        )
+
+
+def _attribute(owner: Any, name: str) -> Callable[[], float]:
+    return lambda: getattr(owner, name)
+
+
+def _reader(read: Callable[[], _Look], part: Callable[[_Look], float]) -> Callable[[], float]:
+    return lambda: part(read())
+
+
+def _rows(read: Callable[[], Mapping[int, float]]) -> RowSource:
+    return lambda: [((str(broker_id),), value) for broker_id, value in sorted(read().items())]

@@ -1,0 +1,140 @@
+"""What the metrics read from the broker's parts when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from millstream.broker.context import Services
+from millstream.broker.metrics.broker_metrics import Metrics, PartitionSize
+from millstream.env.supervisor import Supervisor
+from millstream.log.compaction.cleaner import CleanerStats
+from millstream.log.upkeep import UpkeepStats
+from millstream.model.failure import CallbackKind
+from millstream.model.reply import ReplyKind
+from millstream.net.gate import Gate
+from millstream.net.rejection import Rejection
+from millstream.replication.replica import Replicas
+
+#: Shown from the start: a counter that begins with its first failure shows no increase.
+_KINDS: Final = (*ReplyKind, *CallbackKind)
+
+
+def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
+    replicas, catalog = services.replicas, services.catalog
+    metrics.partition_source = partial(partition_sizes, replicas)
+    metrics.connections = Connections(gate)
+    metrics.add_gauge("topics", "Topics.", lambda: len(catalog.image.topics))
+    metrics.add_gauge("partitions", "Partitions on this broker.", lambda: len(replicas))
+    metrics.add_gauge(
+        "fetch_sessions", "Fetch sessions open.", lambda: len(services.fetch_sessions)
+    )
+    metrics.add_rows(
+        "callback_failures_total",
+        "counter",
+        "Callbacks and deferred responses that raised, by kind.",
+        ("kind",),
+        lambda: [((kind,), services.failures.counts[kind]) for kind in _KINDS],
+    )
+    metrics.add_rows(
+        "requests_rejected_total",
+        "counter",
+        "Requests and connections rejected without a response, by reason.",
+        ("reason",),
+        lambda: [((kind,), gate.rejections.counts[kind]) for kind in Rejection],
+    )
+
+
+def show_tasks(metrics: Metrics, supervisor: Supervisor) -> None:
+    metrics.add_rows(
+        "task_failures_total",
+        "counter",
+        "Unexpected errors of background tasks, by task. Tasks are restarted after them.",
+        ("task",),
+        lambda: [((name,), count) for name, count in supervisor.failures.items()],
+    )
+
+
+def show_upkeep(metrics: Metrics, stats: UpkeepStats) -> None:
+    metrics.add_attributes(
+        "log",
+        "counter",
+        stats,
+        {
+            "flushes": "Logs flushed to stable storage.",
+            "checkpoints": "Writes of recovery points, log start offsets and high watermarks.",
+            "segments_expired": "Segments deleted by retention or DeleteRecords.",
+            "files_removed": "Files and directories removed from disk.",
+            "failures": "Background work on logs that failed.",
+        },
+    )
+
+
+def show_cleaner(metrics: Metrics, stats: CleanerStats) -> None:
+    metrics.add_attributes(
+        "compaction",
+        "counter",
+        stats,
+        {
+            "runs": "Logs compacted.",
+            "failures": "Compactions that failed.",
+            "bytes_read": "Bytes read by compaction.",
+            "bytes_written": "Bytes written by compaction.",
+            "records_read": "Records read by compaction.",
+            "records_kept": "Records kept by compaction.",
+            "tombstones_expired": "Tombstones dropped after delete.retention.ms.",
+            "keyless_records": "Records without a key dropped by compaction.",
+            "duration_seconds": "Seconds spent on compaction.",
+        },
+    )
+    metrics.add_gauge(
+        "compaction_dirty_ratio_max",
+        "Largest dirty ratio of a log at the last look.",
+        lambda: stats.dirty_ratio_max,
+    )
+    metrics.add_gauge(
+        "compaction_uncleanable_logs",
+        "Logs that compaction gave up on.",
+        lambda: len(stats.uncleanable),
+    )
+
+
+class Connections:
+    """What the gate knows, under the names that the metrics ask for."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    @property
+    def open(self) -> int:
+        return self._gate.connections
+
+    @property
+    def accepted(self) -> int:
+        return self._gate.counters.accepted
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        return self._gate.counters.refused
+
+    @property
+    def closed(self) -> Mapping[str, int]:
+        return self._gate.counters.closed
+
+    @property
+    def request_bytes_in_flight(self) -> int:
+        return self._gate.reserved_bytes
+
+    @property
+    def throttled_reads(self) -> int:
+        return self._gate.counters.memory_waits
+
+
+def partition_sizes(replicas: Replicas) -> Iterator[PartitionSize]:
+    for partition in replicas:
+        log = partition.log
+        topic, number = partition.topic_partition
+        yield PartitionSize(topic, number, log.size_bytes, log.log_start_offset, log.log_end_offset)

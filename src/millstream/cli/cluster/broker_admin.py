@@ -1,0 +1,218 @@
+"""What operators ask about brokers, and how one is emptied: of any broker, over the protocol.
+
+The wish that a broker hold nothing is a setting that all brokers share, `decommissioned.brokers`;
+the controller sees to it. So nothing depends on the command that expressed it: it can be ended and
+run again, and only watches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millstream.cli.support.failure import CommandError, ExitCode
+from millstream.cli.support.protocol import BrokerConnection, Cluster, refusal
+from millstream.model.error import ErrorCode
+from millstream.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from millstream.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+from millstream.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from millstream.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+DECOMMISSIONED: Final = "decommissioned.brokers"
+RATES: Final = ("leader.reassignment.throttled.rate", "follower.reassignment.throttled.rate")
+_BROKER: Final = 4
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_ALL_BROKERS: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """One broker as the cluster tells of it; also one that is not there but has replicas."""
+
+    broker: int
+    #: None while it is not alive.
+    address: str | None
+    rack: str | None
+    is_controller: bool
+    is_decommissioned: bool
+    leads: int
+    replicas: int
+    #: Of the replicas, those that are on their way to another broker.
+    moving: int
+    out_of_sync: int
+
+    @property
+    def state(self) -> str:
+        if self.is_decommissioned:
+            return "decommissioning" if self.replicas else "decommissioned"
+        return "down" if self.address is None else "alive"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "broker": self.broker,
+            "state": self.state,
+            "address": self.address,
+            "rack": self.rack,
+            "controller": self.is_controller,
+            "leads": self.leads,
+            "replicas": self.replicas,
+            "moving": self.moving,
+            "out_of_sync": self.out_of_sync,
+        }
+
+
+class BrokerAdmin:
+    """Asks a cluster as it is now; for a later look, connect again."""
+
+    __slots__ = ("_broker", "_cluster")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._broker = _any_broker(cluster)
+
+    def rows(self) -> list[BrokerRow]:
+        metadata = self._cluster.metadata
+        alive = {broker.node_id: broker for broker in metadata.brokers}
+        emptied = self.decommissioned()
+        removing = self._removing()
+        partitions = [
+            (topic.name, partition) for topic in metadata.topics for partition in topic.partitions
+        ]
+        ids = {*alive, *emptied, *(each for _, row in partitions for each in row.replica_nodes)}
+        rows = []
+        for broker_id in sorted(ids):
+            broker = alive.get(broker_id)
+            own = [(name, row) for name, row in partitions if broker_id in row.replica_nodes]
+            rows.append(
+                BrokerRow(
+                    broker_id,
+                    None if broker is None else f"{broker.host}:{broker.port}",
+                    None if broker is None else broker.rack,
+                    broker_id == metadata.controller_id,
+                    broker_id in emptied,
+                    sum(row.leader_id == broker_id for _, row in own),
+                    len(own),
+                    sum(
+                        broker_id in removing.get((name or "", row.partition_index), ())
+                        for name, row in own
+                    ),
+                    sum(broker_id not in row.isr_nodes for _, row in own),
+                )
+            )
+        return rows
+
+    def row(self, broker_id: int) -> BrokerRow:
+        for row in self.rows():
+            if row.broker == broker_id:
+                return row
+        raise CommandError(
+            ExitCode.NOT_FOUND,
+            f"there is no broker {broker_id}: `millstream broker list` shows those there are.",
+        )
+
+    def decommissioned(self) -> frozenset[int]:
+        """Brokers that are to hold nothing."""
+        text = self._setting(DECOMMISSIONED) or ""
+        return frozenset(int(item) for item in text.split(",") if item.strip())
+
+    def decommission(self, broker_id: int) -> None:
+        self._alter([(DECOMMISSIONED, _APPEND, str(broker_id))], f"broker {broker_id}")
+
+    def recommission(self, broker_id: int) -> None:
+        """Let the broker hold replicas again."""
+        self._alter([(DECOMMISSIONED, _SUBTRACT, str(broker_id))], f"broker {broker_id}")
+
+    def set_throttle(self, bytes_per_second: int) -> None:
+        self._alter([(name, _SET, str(bytes_per_second)) for name in RATES], "the throttle")
+
+    def lift_throttle(self) -> None:
+        self._alter([(name, _DELETE, None) for name in RATES], "the throttle")
+
+    def cancel_moves(self, broker_id: int) -> int:
+        """Call off the reassignments that take replicas away from a broker; how many there were."""
+        moves = [key for key, brokers in self._removing().items() if broker_id in brokers]
+        if not moves:
+            return 0
+        request = AlterPartitionReassignmentsRequest()
+        for name in dict.fromkeys(topic for topic, _ in moves):
+            rows = [
+                AlterPartitionReassignmentsRequest.Topic.Partition(
+                    partition_index=partition, replicas=None
+                )
+                for topic, partition in moves
+                if topic == name
+            ]
+            request.topics.append(
+                AlterPartitionReassignmentsRequest.Topic(name=name, partitions=rows)
+            )
+        answer = self._broker.call(request, AlterPartitionReassignmentsResponse)
+        for topic in answer.responses:
+            for row in topic.partitions:
+                if row.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
+                    what = f"calling off the move of {topic.name}-{row.partition_index}"
+                    raise refusal(row.error_code, what)
+        return len(moves)
+
+    def _removing(self) -> dict[tuple[str, int], list[int]]:
+        """By partition, the brokers that a reassignment takes replicas away from."""
+        answer = self._broker.call(
+            ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
+        )
+        if answer.error_code:
+            raise refusal(answer.error_code, "asking for reassignments")
+        return {
+            (topic.name, row.partition_index): row.removing_replicas
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    def _setting(self, name: str) -> str | None:
+        resource = DescribeConfigsRequest.Resource(
+            resource_type=_BROKER, resource_name=_ALL_BROKERS, configuration_keys=[name]
+        )
+        answer = self._broker.call(
+            DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
+        )
+        (result,) = answer.results
+        if result.error_code:
+            raise refusal(result.error_code, f"asking for {name}")
+        return next((row.value for row in result.configs if row.name == name), None)
+
+    def _alter(self, changes: list[tuple[str, int, str | None]], what: str) -> None:
+        configs = [
+            IncrementalAlterConfigsRequest.Resource.Config(
+                name=name, config_operation=operation, value=value
+            )
+            for name, operation, value in changes
+        ]
+        resource = IncrementalAlterConfigsRequest.Resource(
+            resource_type=_BROKER, resource_name=_ALL_BROKERS, configs=configs
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (row,) = self._broker.call(request, IncrementalAlterConfigsResponse).responses
+        if row.error_code:
+            reason = row.error_message or ErrorCode(row.error_code).name
+            raise CommandError(ExitCode.FAILED, f"{what}: {reason}.")
+
+
+def _any_broker(cluster: Cluster) -> BrokerConnection:
+    """A broker that answers: one that has just died may still be named."""
+    failure: CommandError | None = None
+    for broker_id in cluster.broker_ids:
+        try:
+            return cluster.broker(broker_id)
+        except CommandError as error:
+            failure = error
+    raise failure or CommandError(ExitCode.NO_CONNECTION, "the cluster names no brokers.")

@@ -1,0 +1,235 @@
+"""`millstream cluster`: status, brokers, partitions.
+
+`up` is in `cluster_up.py`, `elect` in `election.py`.
+
+The commands here are clients: they ask any broker, and show what the cluster says of itself.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.cluster.cluster_up import up
+from millstream.cli.cluster.election import elect
+from millstream.cli.support.connection import (
+    SERVERS_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Connection,
+    PropertiesOption,
+    ServersOption,
+    TimeoutOption,
+)
+from millstream.cli.support.failure import EXIT_CODES_HELP, ExitCode, guarded
+from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ClusterMetadata, DescribeClusterResult
+
+app = typer.Typer(no_args_is_help=True, help="Start a cluster here, and look at one.")
+app.command("up", epilog=EXIT_CODES_HELP)(up)
+app.command("elect", epilog=EXIT_CODES_HELP)(elect)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition as the cluster tells of it."""
+
+    topic: str
+    partition: int
+    #: None where nobody leads.
+    leader: int | None
+    #: The preferred leader first.
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.isr) < len(self.replicas)
+
+    @property
+    def is_led_by_preferred(self) -> bool:
+        return bool(self.replicas) and self.leader == self.replicas[0]
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def status(
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Say whether the cluster is whole. The exit code is 1 while it is not."""
+    connection = Connection(servers, properties, timeout)
+    description, metadata = _ask(connection)
+    partitions = _partitions(metadata)
+    lost = sorted(
+        {node for row in partitions for node in row.replicas} - {n.id for n in description.nodes}
+    )
+    found = {
+        "cluster_id": description.cluster_id,
+        "controller": description.controller.id if description.controller else None,
+        "brokers": len(description.nodes),
+        "missing_brokers": lost,
+        "topics": len(metadata.topics),
+        "partitions": len(partitions),
+        "without_leader": sum(row.leader is None for row in partitions),
+        "without_in_sync_replica": sum(not row.isr for row in partitions),
+        "under_replicated": sum(row.is_under_replicated for row in partitions),
+        "not_led_by_preferred": sum(not row.is_led_by_preferred for row in partitions),
+    }
+    is_whole = not (lost or found["without_leader"] or found["under_replicated"])
+    if as_json:
+        print_json({**found, "whole": is_whole})
+    else:
+        _print_status(found, is_whole)
+    if not is_whole:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def brokers(
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """List the brokers that are alive, and what each of them holds."""
+    connection = Connection(servers, properties, timeout)
+    description, metadata = _ask(connection)
+    partitions = _partitions(metadata)
+    controller = description.controller.id if description.controller else None
+    rows: list[dict[str, Any]] = [
+        {
+            "broker": node.id,
+            "host": node.host,
+            "port": node.port,
+            "rack": node.rack or None,
+            "controller": node.id == controller,
+            "leads": sum(row.leader == node.id for row in partitions),
+            "replicas": sum(node.id in row.replicas for row in partitions),
+            "out_of_sync": sum(
+                node.id in row.replicas and node.id not in row.isr for row in partitions
+            ),
+        }
+        for node in sorted(description.nodes, key=lambda node: node.id)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    headings = ["BROKER", "ADDRESS", "RACK", "ROLE", "LEADS", "REPLICAS", "OUT OF SYNC"]
+    cells = [
+        [
+            row["broker"],
+            f"{row['host']}:{row['port']}",
+            row["rack"] or "-",
+            "controller" if row["controller"] else "-",
+            row["leads"],
+            row["replicas"],
+            row["out_of_sync"],
+        ]
+        for row in rows
+    ]
+    print_table(headings, cells, right=("BROKER", "LEADS", "REPLICAS", "OUT OF SYNC"))
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def partitions(
+    pattern: Annotated[
+        str, typer.Argument(help="Topics to show; * and ? stand for any characters.")
+    ] = "*",
+    troubled: Annotated[
+        bool, typer.Option("--troubled", help="Only those without a leader or out of sync.")
+    ] = False,
+    broker: Annotated[
+        int | None, typer.Option("--broker", help="Only those with a replica on this broker.")
+    ] = None,
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """List partitions: who leads each, who has replicas, and who is in sync."""
+    connection = Connection(servers, properties, timeout)
+    rows = [
+        row
+        for row in _partitions(connection.metadata(connection.admin()))
+        if fnmatch.fnmatchcase(row.topic, pattern)
+        and (broker is None or broker in row.replicas)
+        and (not troubled or row.leader is None or row.is_under_replicated)
+    ]
+    if as_json:
+        print_json(
+            [
+                {
+                    "topic": row.topic,
+                    "partition": row.partition,
+                    "leader": row.leader,
+                    "replicas": list(row.replicas),
+                    "isr": list(row.isr),
+                }
+                for row in rows
+            ]
+        )
+    elif rows:
+        headings = ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC"]
+        print_table(headings, map(_cells, rows), right=("PARTITION", "LEADER"))
+    else:
+        note("No partitions are in trouble." if troubled else "No such partitions.")
+
+
+def _ask(connection: Connection) -> tuple[DescribeClusterResult, ClusterMetadata]:
+    admin, described = connection.reach()
+    return described, connection.metadata(admin)
+
+
+def _partitions(metadata: ClusterMetadata) -> list[PartitionRow]:
+    return [
+        PartitionRow(
+            name,
+            number,
+            found.leader if found.leader >= 0 else None,
+            tuple(found.replicas),
+            tuple(found.isrs),
+        )
+        for name, topic in sorted(metadata.topics.items())
+        for number, found in sorted(topic.partitions.items())
+    ]
+
+
+def _cells(row: PartitionRow) -> list[object]:
+    return [
+        row.topic,
+        row.partition,
+        "none" if row.leader is None else row.leader,
+        ",".join(map(str, row.replicas)),
+        ",".join(map(str, row.isr)) or "none",
+    ]
+
+
+def _print_status(found: dict[str, Any], is_whole: bool) -> None:
+    typer.secho("whole" if is_whole else "not whole", fg="green" if is_whole else "red", bold=True)
+    controller = found["controller"]
+    typer.echo(f"cluster      {found['cluster_id']}")
+    typer.echo(f"controller   {'none' if controller is None else f'broker {controller}'}")
+    missing = ", ".join(map(str, found["missing_brokers"]))
+    typer.echo(f"brokers      {found['brokers']} alive" + (f", missing: {missing}" * bool(missing)))
+    waiting = found["without_in_sync_replica"]
+    typer.echo(
+        f"partitions   {found['partitions']:,} in {counted(found['topics'], 'topic')}:"
+        f" {found['without_leader']:,} without leader,"
+        f" {found['under_replicated']:,} under-replicated,"
+        f" {found['not_led_by_preferred']:,} not led by the preferred replica"
+    )
+    if waiting:
+        typer.echo(
+            f"no replica   {counted(waiting, 'partition')} without any in-sync replica: bring the"
+            " disks back that had them,\n             or give up what is missing with"
+            " `millstream cluster elect TOPIC --unclean`"
+        )

@@ -1,0 +1,106 @@
+"""`millstream cluster elect`: have leaders elected on request."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.support.connection import (
+    SERVERS_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Connection,
+    PropertiesOption,
+    ServersOption,
+    TimeoutOption,
+)
+from millstream.cli.support.failure import CommandError, ExitCode, guarded
+from millstream.cli.support.outcome import report
+from millstream.cli.support.terminal import JsonOption
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_UNCLEAN_HELP = (
+    "Let a replica lead that may lack acknowledged records, where no other can. What it lacks is"
+    " lost, even if a replica that has it comes back later."
+)
+
+
+@guarded
+def elect(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition. May be repeated."),
+    ] = None,
+    unclean: Annotated[bool, typer.Option("--unclean", help=_UNCLEAN_HELP)] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Have the preferred replicas of a topic lead, or with --unclean any replica that is alive.
+
+    A partition that needs no election is left as it is."""
+    connection = Connection(servers, properties, timeout)
+    admin = connection.reach()[0]
+    numbers = partition or _partitions(connection, admin, topic)
+    if unclean and not yes:
+        _confirm(topic)
+    outcomes = _elect(connection, admin, topic, numbers, unclean)
+    report("partition", outcomes, "elected", {}, as_json=as_json)
+
+
+def _partitions(connection: Connection, admin: AdminClient, topic: str) -> list[int]:
+    found = connection.metadata(admin, topic).topics.get(topic)
+    if found is None or not found.partitions:
+        raise CommandError(ExitCode.NOT_FOUND, f"there is no topic {topic!r}.")
+    return sorted(found.partitions)
+
+
+def _confirm(topic: str) -> None:
+    if not sys.stdin.isatty():
+        raise CommandError(
+            ExitCode.USAGE,
+            "an unclean election needs a confirmation: pass --yes where nobody can be asked.",
+        )
+    question = f"Let replicas of {topic} lead that may lack acknowledged records?"
+    if not typer.confirm(question, err=True):
+        raise CommandError(ExitCode.FAILED, "nothing was elected.")
+
+
+def _elect(
+    connection: Connection, admin: AdminClient, topic: str, numbers: list[int], unclean: bool
+) -> dict[str, CommandError | str | None]:
+    from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
+
+    future = admin.elect_leaders(
+        ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
+        [TopicPartition(topic, number) for number in numbers],
+    )
+    try:
+        # The library fails on every timeout that is passed to it here.
+        found = future.result(connection.timeout_s)
+    except TimeoutError:
+        raise CommandError(
+            ExitCode.NO_CONNECTION,
+            f"no election of topic {topic!r} within {connection.timeout_s:g} s.",
+        ) from None
+    except KafkaException as exception:
+        what = f"cannot elect leaders of topic {topic!r}"
+        raise connection.failure(exception, what, topic) from None
+    outcomes: dict[str, CommandError | str | None] = {}
+    for each, failure in sorted(found.items(), key=lambda pair: pair[0].partition):
+        name = f"{each.topic}-{each.partition}"
+        if failure is None:
+            outcomes[name] = None
+        elif failure.code() == KafkaError.ELECTION_NOT_NEEDED:
+            outcomes[name] = "not needed"
+        else:
+            outcomes[name] = connection.failure(
+                KafkaException(failure), f"cannot elect a leader of {name}", topic
+            )
+    return outcomes

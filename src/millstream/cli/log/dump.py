@@ -1,0 +1,341 @@
+"""The files of a data directory as rows: what `millstream log dump` prints.
+
+Reads files only, trusts nothing in them, and goes on after damage as far as that makes sense. Every
+row is a dict that JSON can hold; its `type` is one of
+
+    batch        of a .log file: the header of one record batch
+    record       of a .log file, with `deep`: one record, after its batch
+    entry        of any other file: one row of an index, snapshot or checkpoint
+    damage       something that should not be there; `message` says what
+    summary      last: how much was found
+
+Formats other than the record batch (see `records/batch.py`), all big endian:
+
+    .index       offset - base int32, position int32
+    .timeindex   timestamp int64, offset - base int32
+    .txnindex    version int16 = 0, producer id, first offset, last offset, last stable offset int64
+    .snapshot    version int16 = 1, CRC32C uint32 of what follows, count int32, then per producer:
+                 id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
+                 timestamp int64, coordinator epoch int32, first offset of open transaction int64
+    checkpoints  text: version, count of rows, rows of words
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from millstream.cli.support.message import put_bytes
+from millstream.records.batch import (
+    CRC_START,
+    BatchHeader,
+    CorruptBatch,
+    iterate_batches,
+)
+from millstream.records.codec import Codec
+from millstream.records.crc import crc32c
+from millstream.records.record import Record, decode_records
+
+Row: TypeAlias = dict[str, Any]
+
+#: A batch that claims to decompress to more than this is called damaged.
+RECORDS_BYTES_MAX: Final = 1 << 30
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_TXN_ENTRY: Final = struct.Struct(">hqqqq")
+_SNAPSHOT_HEADER: Final = struct.Struct(">hIi")
+_SNAPSHOT_CRC_START: Final = 6
+_PRODUCER: Final = struct.Struct(">qhiqiqiq")
+_CONTROL_KEY: Final = struct.Struct(">hh")
+#: An entry of zeros is room that Kafka sets aside in the index of a segment it appends to.
+_ROOM: Final = (0, 0)
+_CONTROL_TYPES: Final = {0: "abort", 1: "commit", 2: "leader change"}
+
+_CHECKPOINTS: Final = {
+    "leader-epoch-checkpoint": ("epoch", "start_offset"),
+    "recovery-point-offset-checkpoint": ("topic", "partition", "offset"),
+    "log-start-offset-checkpoint": ("topic", "partition", "offset"),
+    "replication-offset-checkpoint": ("topic", "partition", "offset"),
+    "cleaner-offset-checkpoint": ("topic", "partition", "offset"),
+}
+_SEGMENT_SUFFIXES: Final = frozenset({"log", "index", "timeindex", "txnindex", "snapshot"})
+#: What a file is called while it is being replaced or removed.
+_PASSING_SUFFIXES: Final = (".deleted", ".cleaned", ".swap")
+
+
+def dump_file(path: Path, *, deep: bool, verify: bool) -> Iterator[Row]:
+    """All rows of one file. Raises OSError where it cannot be read, KeyError where it is none."""
+    reader = _READERS[file_kind(path) or ""]
+    return reader(path, deep, verify)
+
+
+def file_kind(path: Path) -> str | None:
+    """What the file is by its name, or None."""
+    if path.name in _CHECKPOINTS:
+        return "checkpoint"
+    name = path.name
+    for suffix in _PASSING_SUFFIXES:
+        name = name.removesuffix(suffix)
+    stem, dot, suffix = name.rpartition(".")
+    return suffix if dot and stem.isdecimal() and suffix in _SEGMENT_SUFFIXES else None
+
+
+def base_offset(path: Path) -> int:
+    """The offset that the file is named after."""
+    return int(path.name.partition(".")[0])
+
+
+# --- record batches ---
+
+
+def _dump_log(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        if size == 0:
+            yield _log_summary(0, 0, None, None)
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            view = memoryview(data)
+            try:
+                yield from _dump_batches(view, base_offset(path), deep, verify)
+            finally:
+                view.release()
+
+
+def _dump_batches(view: memoryview, first_offset: int, deep: bool, verify: bool) -> Iterator[Row]:
+    batches = records = end = 0
+    first: int | None = None
+    next_offset = first_offset
+    try:
+        for position, header in iterate_batches(view, verify_crc=False):
+            batches += 1
+            records += header.count
+            first = header.base_offset if first is None else first
+            end = position + header.size
+            yield _batch_row(position, header)
+            if header.base_offset < next_offset:
+                yield _damage(position, f"offset {header.base_offset} follows {next_offset - 1}")
+            next_offset = header.next_offset
+            if verify and crc32c(view[position + CRC_START : end]) != header.crc:
+                yield _damage(
+                    position, f"CRC of the batch with offset {header.base_offset} is wrong"
+                )
+            if deep:
+                yield from _record_rows(view, position, header)
+    except CorruptBatch as damage:
+        yield _damage(end, str(damage.message))
+    else:
+        if end < len(view):
+            yield _damage(end, f"{len(view) - end} bytes at the end are no whole batch")
+    yield _log_summary(batches, records, first, next_offset if batches else None)
+
+
+def _batch_row(position: int, header: BatchHeader) -> Row:
+    try:
+        codec = Codec(header.codec).name.lower()
+    except ValueError:
+        codec = f"unknown ({header.codec})"
+    return {
+        "type": "batch",
+        "position": position,
+        "size": header.size,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.count,
+        "codec": codec,
+        "timestamp_type": "LogAppendTime" if header.is_append_time else "CreateTime",
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "leader_epoch": header.leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "last_sequence": header.last_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "delete_horizon_ms": header.delete_horizon_ms,
+        "crc": header.crc,
+    }
+
+
+def _record_rows(view: memoryview, position: int, header: BatchHeader) -> Iterator[Row]:
+    try:
+        records = decode_records(view[position : position + header.size], RECORDS_BYTES_MAX)
+    except CorruptBatch as damage:
+        yield _damage(position, f"records of the batch do not decode: {damage.message}")
+        return
+    for record in records:
+        yield _control_row(record) if header.is_control else _record_row(record)
+
+
+def _record_row(record: Record) -> Row:
+    row: Row = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
+    put_bytes(row, "key", record.key)
+    put_bytes(row, "value", record.value)
+    headers = []
+    for name, value in record.headers:
+        header: Row = {"key": name.encode("utf-8", "surrogateescape").decode(errors="replace")}
+        put_bytes(header, "value", value)
+        headers.append(header)
+    row["headers"] = headers
+    return row
+
+
+def _control_row(record: Record) -> Row:
+    row: Row = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
+    if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
+        _, kind = _CONTROL_KEY.unpack_from(record.key)
+        row["control"] = _CONTROL_TYPES.get(kind, str(kind))
+    else:
+        row["control"] = "malformed"
+    return row
+
+
+def _log_summary(batches: int, records: int, first: int | None, end: int | None) -> Row:
+    return {
+        "type": "summary",
+        "batches": batches,
+        "records": records,
+        "start_offset": first,
+        "end_offset": end,
+    }
+
+
+# --- indexes ---
+
+
+def _dump_offset_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
+    base = base_offset(path)
+    positions = _batch_ends(path) if verify else None
+    last = (-1, -1)
+    count = 0
+    for number, (relative, position) in enumerate(_entries(path, _OFFSET_ENTRY)):
+        if (relative, position) == _ROOM:
+            break
+        count += 1
+        offset = base + relative
+        yield {"type": "entry", "offset": offset, "position": position}
+        if relative <= last[0] or position <= last[1]:
+            yield _damage(number, "entry does not lie behind the one before it")
+        elif positions is not None and positions.get(position) != offset:
+            yield _damage(number, f"no batch at position {position} of the log ends at {offset}")
+        last = (relative, position)
+    yield from _index_end(path, _OFFSET_ENTRY, count)
+
+
+def _dump_time_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
+    base = base_offset(path)
+    last = (-1, -1)
+    count = 0
+    for number, (timestamp, relative) in enumerate(_entries(path, _TIME_ENTRY)):
+        if (timestamp, relative) == _ROOM:
+            break
+        count += 1
+        yield {"type": "entry", "timestamp": timestamp, "offset": base + relative}
+        if timestamp <= last[0] or relative < last[1]:
+            yield _damage(number, "entry is not later than the one before it")
+        last = (timestamp, relative)
+    yield from _index_end(path, _TIME_ENTRY, count)
+
+
+def _dump_transaction_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
+    names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
+    count = 0
+    for fields in _entries(path, _TXN_ENTRY):
+        count += 1
+        yield {"type": "entry", **dict(zip(names, fields, strict=True))}
+    yield from _index_end(path, _TXN_ENTRY, count)
+
+
+def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
+    data = path.read_bytes()
+    return entry.iter_unpack(memoryview(data)[: len(data) // entry.size * entry.size])
+
+
+def _index_end(path: Path, entry: struct.Struct, count: int) -> Iterator[Row]:
+    rest = path.stat().st_size % entry.size
+    if rest:
+        yield _damage(count, f"{rest} bytes at the end are no whole entry")
+    yield {"type": "summary", "entries": count}
+
+
+def _batch_ends(index: Path) -> dict[int, int] | None:
+    """Position of each batch of the log beside an index -> last offset; None without a log."""
+    log = index.with_name(index.name.replace(".index", ".log"))
+    if not log.is_file() or not log.stat().st_size:
+        return None
+    ends: dict[int, int] = {}
+    with log.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        view = memoryview(data)
+        try:
+            for position, header in iterate_batches(view, verify_crc=False):
+                ends[position] = header.last_offset
+        except CorruptBatch:
+            # The log's own dump reports it.
+            pass
+        finally:
+            view.release()
+    return ends
+
+
+# --- producer snapshots and checkpoints ---
+
+
+def _dump_snapshot(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
+    data = path.read_bytes()
+    if len(data) < _SNAPSHOT_HEADER.size:
+        yield _damage(0, f"{len(data)} bytes are too few for a snapshot")
+        yield {"type": "summary", "entries": 0}
+        return
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+    if crc32c(data[_SNAPSHOT_CRC_START:]) != crc:
+        yield _damage(2, "CRC is wrong")
+    if version != 1 or len(data) - _SNAPSHOT_HEADER.size != count * _PRODUCER.size:
+        yield _damage(0, f"version {version} with {count} producers does not fit {len(data)} bytes")
+        yield {"type": "summary", "entries": 0}
+        return
+    names = (
+        *("producer_id", "producer_epoch", "last_sequence", "last_offset", "offset_delta"),
+        *("timestamp", "coordinator_epoch", "transaction_start_offset"),
+    )
+    for fields in _PRODUCER.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
+        yield {"type": "entry", **dict(zip(names, fields, strict=True))}
+    yield {"type": "summary", "entries": count}
+
+
+def _dump_checkpoint(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
+    names = _CHECKPOINTS[path.name]
+    lines = path.read_text(errors="replace").splitlines()
+    count = 0
+    for number, line in enumerate(lines[2:], start=2):
+        words = line.rsplit(maxsplit=len(names) - 1)
+        numbers = words[1:] if names[0] == "topic" else words
+        if len(words) != len(names) or not all(w.lstrip("-").isdecimal() for w in numbers):
+            yield _damage(number, f"line {number + 1} is not {' '.join(names)}")
+            continue
+        count += 1
+        values = [
+            word if name == "topic" else int(word) for name, word in zip(names, words, strict=True)
+        ]
+        yield {"type": "entry", **dict(zip(names, values, strict=True))}
+    if lines[:1] != ["0"] or lines[1:2] != [str(count)]:
+        yield _damage(0, f"the first two lines should be 0 and {count}")
+    yield {"type": "summary", "entries": count}
+
+
+def _damage(position: int, message: str) -> Row:
+    return {"type": "damage", "position": position, "message": message}
+
+
+_READERS: Final[dict[str, Callable[[Path, bool, bool], Iterator[Row]]]] = {
+    "log": _dump_log,
+    "index": _dump_offset_index,
+    "timeindex": _dump_time_index,
+    "txnindex": _dump_transaction_index,
+    "snapshot": _dump_snapshot,
+    "checkpoint": _dump_checkpoint,
+}

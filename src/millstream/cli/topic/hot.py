@@ -1,0 +1,186 @@
+"""`millstream topic hot`: the keys and partitions that have more than their part of a topic."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from millstream.cli.support.connection import (
+    SERVERS_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Connection,
+    PropertiesOption,
+    ServersOption,
+    TimeoutOption,
+)
+from millstream.cli.support.failure import CommandError, ExitCode, guarded
+from millstream.cli.support.message import put_bytes
+from millstream.cli.support.position import parse_moment
+from millstream.cli.support.reading import Reading, Start
+from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from millstream.cli.topic.skew import KeyLoad, KeyTally, PartitionLoad
+
+#: Keys counted at a time: shares are off by at most a two-thousandth.
+_CAPACITY: Final = 2000
+
+
+class Measure(StrEnum):
+    records = "records"
+    bytes = "bytes"
+
+
+@guarded
+def hot(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Look only at what is newer: 10m, 2h, a date."
+        ),
+    ] = None,
+    records_max: Annotated[
+        int, typer.Option("--max-records", "-n", min=1, help="Newest records to read, about.")
+    ] = 100_000,
+    seconds_max: Annotated[
+        float, typer.Option("--max-seconds", min=0.1, help="How long to read at most.")
+    ] = 30.0,
+    top: Annotated[int, typer.Option("--top", min=1, max=_CAPACITY, help="Keys to show.")] = 10,
+    threshold: Annotated[
+        float,
+        typer.Option("--threshold", min=0.0, max=1.0, help="Share from which on a key is hot."),
+    ] = 0.05,
+    measure: Annotated[
+        Measure, typer.Option("--by", help="What a key's share is of; partitions are by records.")
+    ] = Measure.records,
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Find hot partitions by their offsets, and hot keys in a sample of the newest records.
+
+    A key's true share of the sample is between the two that are shown.
+    """
+    from millstream.cli.topic.skew import KeyTally, partition_loads, sample_starts
+
+    start = Start(since is None, None, None if since is None else _moment(since))
+    connection = Connection(servers, properties, timeout)
+    consumer = connection.consumer(
+        {
+            # librdkafka wants a group's name even where no group is joined.
+            "group.id": "millstream-cli",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # Aborted records are load as well.
+            "isolation.level": "read_uncommitted",
+        }
+    )
+    reading = Reading(connection, consumer, topic)
+    tally = KeyTally(_CAPACITY, by_bytes=measure is Measure.bytes)
+    try:
+        ranges = reading.locate(None, start)
+        reading.begin(sample_starts(ranges, records_max))
+        for batch in reading.sample(seconds_max):
+            for message in batch:
+                tally.add(message)
+    finally:
+        reading.close()
+    report = _report(topic, partition_loads(ranges), tally, tally.top(top), threshold)
+    report["sample"]["complete"] = reading.is_complete
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def _moment(since: str) -> int:
+    try:
+        return parse_moment(since, int(time.time() * 1000))
+    except ValueError as error:
+        raise CommandError(ExitCode.USAGE, f"--since {error}.") from None
+
+
+def _report(
+    topic: str,
+    partitions: list[PartitionLoad],
+    tally: KeyTally,
+    keys: list[KeyLoad],
+    threshold: float,
+) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "records": sum(load.records for load in partitions),
+        "sample": {
+            "records": tally.records,
+            "share_error": tally.error_share,
+            "share_without_key": tally.keyless_share,
+        },
+        "partitions": [
+            {
+                "partition": load.partition,
+                "records": load.records,
+                "share": load.share,
+                "ratio": load.ratio,
+                "hot": load.is_hot,
+            }
+            for load in partitions
+        ],
+        "keys": [
+            put_bytes({}, "key", load.key)
+            | {
+                "share_min": load.at_least,
+                "share_max": load.at_most,
+                "partitions": load.partitions,
+                "hot": load.at_least >= threshold,
+            }
+            for load in keys
+        ],
+    }
+
+
+def _print(report: dict[str, Any]) -> None:
+    sample = report["sample"]
+    typer.secho(report["topic"], bold=True, nl=False)
+    typer.echo(
+        f"  {counted(report['records'], 'record')},"
+        f" keys in a sample of {counted(sample['records'], 'record')}"
+        f" (off by {sample['share_error']:.2%} at most, {sample['share_without_key']:.1%} without"
+        " key)\n"
+    )
+    print_table(
+        ["PARTITION", "RECORDS", "SHARE", "TIMES EVEN", ""],
+        [
+            (
+                row["partition"],
+                row["records"],
+                f"{row['share']:.1%}",
+                f"{row['ratio']:.2f}",
+                "hot" if row["hot"] else "",
+            )
+            for row in report["partitions"]
+        ],
+        right=("PARTITION", "RECORDS", "SHARE", "TIMES EVEN"),
+    )
+    if report["keys"]:
+        typer.echo()
+        print_table(
+            ["KEY", "AT LEAST", "AT MOST", "PARTITIONS", ""],
+            [
+                (
+                    row["key"] if "key" in row else f"base64:{row['key_base64']}",
+                    f"{row['share_min']:.2%}",
+                    f"{row['share_max']:.2%}",
+                    ",".join(map(str, row["partitions"])),
+                    "hot" if row["hot"] else "",
+                )
+                for row in report["keys"]
+            ],
+            right=("AT LEAST", "AT MOST"),
+        )
+    if not sample["complete"]:
+        note("The time was over before the sample was read: shares of keys may be off by more.")

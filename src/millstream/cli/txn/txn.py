@@ -1,0 +1,197 @@
+"""`millstream txn`: list, describe, abort."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from millstream.cli.support.connection import (
+    SERVERS_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    PropertiesOption,
+    ServersOption,
+    TimeoutOption,
+    parse_pairs,
+)
+from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.protocol import Cluster
+from millstream.cli.support.terminal import JsonOption, format_time, note, print_json, print_table
+from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
+
+app = typer.Typer(no_args_is_help=True, help="Look at and abort transactions.")
+
+#: Of a transaction that is part of a two-phase commit.
+_NO_TIMEOUT_MS: Final = 2**31 - 1
+#: The longest timeout that a broker grants unless it is told otherwise.
+_IDLE_MINUTES_DEFAULT: Final = 15.0
+
+_HangingOption = Annotated[
+    bool,
+    typer.Option(
+        "--hanging", help="Those that partitions have open and no coordinator knows of any more."
+    ),
+]
+_TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Look for hanging ones in this topic only. Repeatable."),
+]
+_IdleOption = Annotated[
+    float,
+    typer.Option(
+        "--idle-minutes",
+        min=0.0,
+        help="Hanging ones are those without a write for so long: the longest transaction.",
+    ),
+]
+
+
+@app.command("list", epilog=EXIT_CODES_HELP)
+@guarded
+def list_transactions(
+    states: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only in this state, such as Ongoing. Repeatable."),
+    ] = None,
+    producer_ids: Annotated[
+        list[int] | None, typer.Option("--producer-id", help="Only of this one. Repeatable.")
+    ] = None,
+    open_for: Annotated[
+        float | None,
+        typer.Option("--open-for", min=0.0, metavar="SECONDS", help="Open for longer than that."),
+    ] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", help="Ids that match this regular expression.")
+    ] = None,
+    hanging: _HangingOption = False,
+    topics: _TopicsOption = None,
+    idle_minutes: _IdleOption = _IDLE_MINUTES_DEFAULT,
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """List transactional ids, or transactions that hang."""
+    with Cluster(servers, parse_pairs(properties or (), "--property"), timeout) as cluster:
+        admin = TransactionAdmin(cluster, timeout)
+        if hanging:
+            _print_hanging(admin.hanging(int(idle_minutes * 60_000), topics or ()), as_json)
+            return
+        open_ms = -1 if open_for is None else int(open_for * 1000)
+        found = admin.listed(states or (), producer_ids or (), open_ms, pattern)
+    if as_json:
+        print_json([each._asdict() for each in found])
+    elif found:
+        headings = ["TRANSACTIONAL ID", "COORDINATOR", "PRODUCER ID", "STATE"]
+        print_table(headings, found, right=("COORDINATOR", "PRODUCER ID"))
+    else:
+        note("No such transactions.")
+
+
+def _print_hanging(found: list[OpenTransaction], as_json: bool) -> None:
+    if as_json:
+        print_json([each._asdict() for each in found])
+    elif found:
+        headings = ["TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "START OFFSET", "LAST WRITE"]
+        rows = [
+            (
+                each.topic,
+                each.partition,
+                each.producer_id,
+                each.producer_epoch,
+                each.start_offset,
+                format_time(each.last_timestamp),
+            )
+            for each in found
+        ]
+        print_table(headings, rows, right=("PARTITION", "PRODUCER ID", "EPOCH", "START OFFSET"))
+    else:
+        note("No transaction hangs.")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def describe(
+    transactional_id: Annotated[str, typer.Argument(metavar="ID")],
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show a transactional id: its producer, its state, and what its transaction writes to."""
+    with Cluster(servers, parse_pairs(properties or (), "--property"), timeout) as cluster:
+        node_id, found = TransactionAdmin(cluster, timeout).describe(transactional_id)
+    start_ms = found.transaction_start_time_ms
+    row: dict[str, Any] = {
+        "transactional_id": transactional_id,
+        "coordinator": node_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "state": found.transaction_state,
+        "timeout_ms": found.transaction_timeout_ms,
+        "start_time": format_time(start_ms) if start_ms >= 0 else None,
+        "partitions": [
+            f"{topic.topic}-{number}" for topic in found.topics for number in topic.partitions
+        ],
+    }
+    if as_json:
+        print_json(row)
+        return
+    if row["state"] == "Ongoing":
+        row["open_s"] = round(time.time() - start_ms / 1000, 1)
+    if row["timeout_ms"] == _NO_TIMEOUT_MS:
+        row["timeout_ms"] = "none: it is prepared, and stays until it is ended"
+    row["partitions"] = ", ".join(row["partitions"]) or "-"
+    for name, value in row.items():
+        typer.echo(f"{name.replace('_', ' ') + ':':<18}{'-' if value is None else value}")
+
+
+@app.command(epilog=EXIT_CODES_HELP)
+@guarded
+def abort(
+    transactional_id: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
+    hanging: _HangingOption = False,
+    topics: _TopicsOption = None,
+    idle_minutes: _IdleOption = _IDLE_MINUTES_DEFAULT,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+    servers: ServersOption = SERVERS_DEFAULT,
+    properties: PropertiesOption = None,
+    timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Abort the open transaction of an id and fence its producer, or abort all that hang."""
+    if (transactional_id is None) != hanging:
+        raise CommandError(ExitCode.USAGE, "name one transactional id, or pass --hanging.")
+    with Cluster(servers, parse_pairs(properties or (), "--property"), timeout) as cluster:
+        admin = TransactionAdmin(cluster, timeout)
+        if transactional_id is not None:
+            if not yes:
+                _confirm(f"Fence the producer of {transactional_id}?")
+            admin.fence(transactional_id)
+            if as_json:
+                print_json({"transactional_id": transactional_id, "result": "fenced"})
+            else:
+                typer.echo(f"{transactional_id}: fenced")
+            return
+        found = admin.hanging(int(idle_minutes * 60_000), topics or ())
+        if not as_json or not yes:
+            _print_hanging(found, as_json=False)
+        if found and not yes:
+            _confirm("Abort all of these?")
+        for each in found:
+            admin.abort(each)
+        if as_json:
+            print_json([each._asdict() for each in found])
+        elif found:
+            typer.echo(f"{len(found)} aborted")
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise CommandError(
+            ExitCode.USAGE, "aborting needs a confirmation: pass --yes where nobody can be asked."
+        )
+    if not typer.confirm(question, err=True):
+        raise CommandError(ExitCode.FAILED, "nothing was aborted.")

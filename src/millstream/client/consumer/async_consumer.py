@@ -1,0 +1,191 @@
+"""The consumer for asyncio: the same core, on one thread of its own, awaited on one event loop.
+
+Every call of librdkafka that may wait runs on the thread. The loop itself only hands out records
+that the thread made ready, and reads state that nobody holds for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import datetime as dt
+import functools
+import threading
+import time as clock
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from millstream.client.consumer.consumer import (
+    RECORDS_MAX,
+    Consumer,
+    count_of,
+    milliseconds_of,
+    topics_of,
+)
+from millstream.client.consumer.consumer_core import ConsumerCore, Position
+from millstream.client.consumer.consumer_handle import SLICE_S
+from millstream.client.error import ClosedError
+from millstream.client.producer.async_producer import other_loop, running_loop
+from millstream.client.record import Partition, Record, Records
+from millstream.client.setting import ConsumerOptions, ConsumerSettings
+
+Answer = TypeVar("Answer")
+#: Records that come with one call of the thread; polls that find some need no call.
+_AHEAD: Final = 4000
+
+
+class AsyncConsumer:
+    """`Consumer` for asyncio; see there. Made and used on one event loop.
+
+    >>> async def main():
+    ...     async with AsyncProducer() as producer:
+    ...         await producer.send_and_wait("crates", "alice", "7 pears")
+    ...     async with AsyncConsumer(group="pear-counters", topics=["crates"]) as consumer:
+    ...         async for record in consumer:
+    ...             print(record.value)
+    ...             break
+    >>> asyncio.run(main())
+    b'7 pears'
+
+    Callbacks for rebalances are plain functions. They run on the consumer's thread and are called
+    with a `Consumer`, whose methods need no `await` there. A `poll` that is cancelled loses
+    nothing: its records come with the next. Without a `group` the partitions of the topics are
+    known after the first awaited call, or inside `async with`.
+    """
+
+    def __init__(
+        self,
+        servers: str | None = None,
+        *,
+        topics: Sequence[str],
+        group: str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._loop = running_loop("AsyncConsumer")
+        self._core = ConsumerCore(servers, group, topics_of(topics), ConsumerSettings.of(options))
+        self._core.owner = Consumer.over(self._core)
+        self._thread = ThreadPoolExecutor(1, "millstream-consumer")
+        self._started = self._thread.submit(self._core.start)
+        self._ended: concurrent.futures.Future[None] | None = None
+
+    async def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
+        """Records as soon as there are some, at most `max_records`; none after `timeout_s`."""
+        count = count_of(max_records)
+        self._check_loop()
+        # Many polls in a row must not keep others from running.
+        await asyncio.sleep(0)
+        deadline = clock.monotonic() + timeout_s
+        while (ready := self._core.take_ready(count)) is None:
+            left = max(0.0, deadline - clock.monotonic())
+            if not await self._make_ready(count, left) or self._core.is_closing:
+                return self._core.no_records()
+        # Handed out on the loop, right before this returns: cancelled before, all is pending.
+        return ready
+
+    async def _make_ready(self, count: int, timeout_s: float) -> bool:
+        is_over = threading.Event()
+        ahead = max(0, _AHEAD - count)
+        call = functools.partial(self._core.make_ready, count, timeout_s, ahead, is_over.is_set)
+        try:
+            return await self._call(call)
+        finally:
+            is_over.set()
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Records one by one, until the consumer is closed."""
+        while not self._core.is_closing:
+            try:
+                batch = await self.poll(RECORDS_MAX, SLICE_S)
+            except ClosedError:
+                return
+            for record in self._core.step(batch):
+                yield record
+
+    async def commit(
+        self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
+    ) -> None:
+        """Commit what was handed out, up to and with the present record; or up to `records`; or
+        the offsets of the next records, by partition."""
+        await self._call(lambda: self._core.commit(records))
+
+    async def seek(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: Position | None = None,
+        time: dt.datetime | int | None = None,
+    ) -> None:
+        """As `Consumer.seek`."""
+        time_ms = milliseconds_of(time)
+        await self._call(lambda: self._core.seek(topic, partition, offset, time_ms))
+
+    async def pause(self, topic: str, partition: int | None = None) -> None:
+        """Hand out nothing more of it until `resume`."""
+        await self._call(lambda: self._core.pause(topic, partition))
+
+    async def resume(self, topic: str, partition: int | None = None) -> None:
+        await self._call(lambda: self._core.resume(topic, partition))
+
+    @property
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions that this consumer has now."""
+        return frozenset(self._core.assignment.partitions)
+
+    async def committed(self) -> dict[Partition, int]:
+        """The group's committed offsets, of the partitions that this consumer has."""
+        return await self._call(self._core.committed)
+
+    def offsets(self) -> dict[Partition, int]:
+        """The next offsets after what was handed out and not committed yet."""
+        return self._core.offsets()
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to commit offsets for this member; see `send_offsets`."""
+        return self._core.group_metadata()
+
+    async def close(self) -> None:
+        """Commit what was processed and leave the group. Twice is once."""
+        await self._close(is_failing=False)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._call(lambda: None)
+        except BaseException:
+            await self._close(is_failing=True)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._close(is_failing=error is not None)
+
+    async def _close(self, *, is_failing: bool) -> None:
+        # A call that runs on the thread ends soon once the core is told.
+        if self._core.begin_closing():
+            finish = functools.partial(self._core.finish_closing, is_failing=is_failing)
+            self._ended = self._thread.submit(finish)
+            self._thread.shutdown(wait=False)
+        assert self._ended is not None
+        await asyncio.shield(asyncio.wrap_future(self._ended))
+
+    async def _call(self, call: Callable[[], Answer]) -> Answer:
+        self._check_loop()
+        self._core.check_open()
+
+        def run() -> Answer:
+            # The thread has tried to start before: this raises what that met, and never waits.
+            self._started.result()
+            return call()
+
+        return await asyncio.shield(self._loop.run_in_executor(self._thread, run))
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise other_loop("AsyncConsumer")

@@ -1,0 +1,113 @@
+"""A transaction for asyncio. Its calls to the coordinator wait in a thread, not on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from millstream.client.error import ClientError, DeliveryError, UsageError
+from millstream.client.producer.delivery import AsyncDelivery
+from millstream.client.producer.lane import LOGGER
+from millstream.client.producer.transaction import TIMEOUT_S, OffsetSource, State, TransactionDriver
+from millstream.client.record import Partition
+
+
+class AsyncTransaction:
+    """Begins with its `async with` block, commits at its end, aborts if that is an exception."""
+
+    def __init__(
+        self,
+        begin: Callable[[], TransactionDriver],
+        send: Callable[..., Coroutine[Any, Any, AsyncDelivery]],
+        flush: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._begin = begin
+        self._flush = flush
+        self._driver: TransactionDriver | None = None
+        self._ended: State | None = None
+        #: As the producer's.
+        self.send = send
+
+    @property
+    def state(self) -> State:
+        if self._ended is not None:
+            return self._ended
+        return State.NONE if self._driver is None else self._driver.state
+
+    async def send_offsets(
+        self, source: OffsetSource | Any, offsets: Mapping[Partition, int] | None = None
+    ) -> None:
+        """Commit with the transaction what `source`, a consumer, has processed; or `offsets`."""
+        driver = self._open()
+        chosen = source.offsets() if offsets is None else offsets
+        await asyncio.to_thread(driver.add_offsets, chosen, source.group_metadata())
+
+    async def commit(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Make it visible; OutcomeUnknown if the brokers do not say in time whether it is."""
+        driver = self._open()
+        try:
+            await self._flush()
+        except DeliveryError:
+            # The coordinator's answer to the commit says the same, and ends the transaction.
+            if driver.state is not State.OPEN:
+                raise
+        await self._end(driver, lambda: driver.commit(timeout_s))
+
+    async def abort(self) -> None:
+        """Nothing of it will be seen by readers of committed records."""
+        driver = self._open()
+        await self._end(driver, driver.abort)
+
+    async def _end(self, driver: TransactionDriver, call: Callable[[], None]) -> None:
+        try:
+            await asyncio.to_thread(call)
+        finally:
+            if driver.state in (State.COMMITTED, State.ABORTED, State.BROKEN):
+                self._ended = driver.state
+
+    def _open(self) -> TransactionDriver:
+        if self._driver is None:
+            raise UsageError("The transaction has not begun: use `async with`.")
+        if self._ended is not None:
+            raise UsageError(f"The transaction is {self._ended}: begin another one.")
+        return self._driver
+
+    async def __aenter__(self) -> Self:
+        begun = asyncio.get_running_loop().run_in_executor(None, self._begin)
+        try:
+            self._driver = await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(_abort_later)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._ended is not None:
+            return
+        if error is None:
+            await self.commit()
+        elif self.state is State.OPEN:
+            try:
+                await self.abort()
+            except ClientError as failure:
+                error.add_note(f"and the transaction could not be aborted: {failure}")
+
+
+def _abort_later(begun: asyncio.Future[TransactionDriver]) -> None:
+    """Nobody waits for this transaction any more: end it, so that the next one can begin."""
+    if not begun.cancelled() and begun.exception() is None:
+        aborted = asyncio.get_running_loop().run_in_executor(None, begun.result().abort)
+        aborted.add_done_callback(_report)
+
+
+def _report(aborted: asyncio.Future[None]) -> None:
+    error = None if aborted.cancelled() else aborted.exception()
+    if error is not None:
+        LOGGER.warning("a transaction that nobody waits for was not aborted: %s", error)

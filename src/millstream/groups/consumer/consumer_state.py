@@ -1,0 +1,348 @@
+"""The state of a consumer group that lasts, which is what its records say.
+
+Every change is a record: `write` puts it among the effects and applies it in the way that `replay`
+does when the log is loaded. So what is replayed is what was, at any point.
+
+    kind of record         here
+    consumer group         `epoch`, `metadata_hash`
+    what a member wants    `members[id].wants`
+    target epoch           `target_epoch`, `target_ms`
+    a member's target      `targets[id]`
+    what a member has      `members[id].holding`
+    regular expression     `patterns[text]`
+
+Records of a member are erased holding first, then target, then wants, which ends the member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from millstream.coordination.effects import Effects, LogRecord
+from millstream.groups import group_record as record
+from millstream.groups.consumer.assignor import Assignment
+from millstream.groups.consumer.reconciliation import Held, Holding, MemberState
+from millstream.model.topic import TopicId
+
+Wants = record.ConsumerGroupMemberMetadataValue
+_HoldingValue = record.ConsumerGroupCurrentMemberAssignmentValue
+_TargetValue = record.ConsumerGroupTargetAssignmentMemberValue
+
+
+class Resolved(NamedTuple):
+    """A pattern's topics, as of a version of the cluster's metadata."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerMember:
+    """A member; both parts are replaced as a whole, never changed."""
+
+    member_id: str
+    wants: Wants = field(default_factory=Wants)
+    holding: Holding = field(default_factory=Holding)
+
+    @property
+    def instance_id(self) -> str | None:
+        return self.wants.instance_id
+
+    @property
+    def classic(self) -> Wants.Classic | None:
+        """What it said as a classic member; None if it speaks the consumer protocol."""
+        return self.wants.classic_member_metadata
+
+
+class ConsumerState:
+    """See the module's text."""
+
+    __slots__ = (
+        "_has_old_topics",
+        "_names",
+        "_owners",
+        "epoch",
+        "group_id",
+        "members",
+        "metadata_hash",
+        "patterns",
+        "static",
+        "target_epoch",
+        "target_ms",
+        "targets",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        #: Counts the changes of members, subscriptions and topics.
+        self.epoch = 0
+        #: Of the subscribed topics, as they were at this epoch.
+        self.metadata_hash = 0
+        #: The epoch for which `targets` were made; they are due for another if it is behind.
+        self.target_epoch = 0
+        self.target_ms = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.patterns: dict[str, Resolved] = {}
+        #: Member ids by instance id. Follows from `members`, like the next two.
+        self.static: dict[str, str] = {}
+        self._owners: dict[TopicId, dict[int, str]] = {}
+        self._names: frozenset[str] | None = None
+        #: Whether there is a record of its topics as Kafka 4.0 wrote it, which must be erased too.
+        self._has_old_topics = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConsumerState) and all(
+            getattr(self, each) == getattr(other, each)
+            for each in ConsumerState.__slots__
+            if each != "_names"
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # Reading
+
+    def owner(self, topic_id: TopicId, partition: int) -> str | None:
+        return self._owners.get(topic_id, {}).get(partition)
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.static.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """All that it subscribes to, by name and by pattern. Not all of them need exist."""
+        names = frozenset(member.wants.subscribed_topic_names)
+        found = self.patterns.get(member.wants.subscribed_topic_regex or "")
+        return names if found is None else names | found.topics
+
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """What all members subscribe to."""
+        if self._names is None:
+            names: set[str] = set()
+            for member in self.members.values():
+                names |= self.topics_of(member)
+            self._names = frozenset(names)
+        return self._names
+
+    @property
+    def used_patterns(self) -> set[str]:
+        found = {member.wants.subscribed_topic_regex for member in self.members.values()}
+        return {each for each in found if each}
+
+    # Changing
+
+    def write(self, effects: Effects, key: record.Key, value: record.Value | None) -> None:
+        effects.append(*record.encode(key, value))
+        self.replay(key, value)
+
+    def write_epoch(self, effects: Effects, epoch: int, metadata_hash: int) -> None:
+        value = record.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+        self.write(effects, record.ConsumerGroupMetadataKey(group_id=self.group_id), value)
+        if self._has_old_topics:
+            # The hash has taken its place.
+            key = record.ConsumerGroupPartitionMetadataKey(group_id=self.group_id)
+            self.write(effects, key, None)
+
+    def write_wants(self, effects: Effects, member_id: str, wants: Wants) -> None:
+        key = record.ConsumerGroupMemberMetadataKey(group_id=self.group_id, member_id=member_id)
+        self.write(effects, key, wants)
+
+    def write_holding(self, effects: Effects, member_id: str, holding: Holding) -> None:
+        value = _HoldingValue(
+            member_epoch=holding.epoch,
+            previous_member_epoch=holding.previous_epoch,
+            state=holding.state,
+            assigned_partitions=_held_rows(holding.assigned),
+            partitions_pending_revocation=_held_rows(holding.revoking),
+        )
+        self.write(effects, self._holding_key(member_id), value)
+
+    def write_target(self, effects: Effects, member_id: str, target: Assignment) -> None:
+        rows = [
+            _TargetValue.TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in sorted(target.items())
+        ]
+        self.write(effects, self._target_key(member_id), _TargetValue(topic_partitions=rows))
+
+    def write_target_epoch(self, effects: Effects, now_ms: int) -> None:
+        value = record.ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=self.epoch, assignment_timestamp=now_ms
+        )
+        key = record.ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group_id)
+        self.write(effects, key, value)
+
+    def write_pattern(self, effects: Effects, text: str, resolved: Resolved | None) -> None:
+        key = record.ConsumerGroupRegularExpressionKey(
+            group_id=self.group_id, regular_expression=text
+        )
+        value = resolved and record.ConsumerGroupRegularExpressionValue(
+            topics=sorted(resolved.topics),
+            version=resolved.version,
+            timestamp=resolved.timestamp_ms,
+        )
+        self.write(effects, key, value)
+
+    def erase_member(self, effects: Effects, member_id: str) -> None:
+        for key in self._member_keys(member_id):
+            self.write(effects, key, None)
+
+    def tombstones(self) -> list[LogRecord]:
+        """Erase everything, in an order that makes sense at every point. Changes nothing here."""
+        keys: list[record.Key] = []
+        for member_id in self.members:
+            keys += self._member_keys(member_id)
+        group_id = self.group_id
+        keys += [
+            record.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=text)
+            for text in self.patterns
+        ]
+        keys.append(record.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id))
+        if self._has_old_topics:
+            keys.append(record.ConsumerGroupPartitionMetadataKey(group_id=group_id))
+        keys.append(record.ConsumerGroupMetadataKey(group_id=group_id))
+        return [record.encode(key, None) for key in keys]
+
+    def _member_keys(self, member_id: str) -> Iterable[record.Key]:
+        group_id = self.group_id
+        wants = record.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
+        return self._holding_key(member_id), self._target_key(member_id), wants
+
+    def _holding_key(self, member_id: str) -> record.ConsumerGroupCurrentMemberAssignmentKey:
+        return record.ConsumerGroupCurrentMemberAssignmentKey(
+            group_id=self.group_id, member_id=member_id
+        )
+
+    def _target_key(self, member_id: str) -> record.ConsumerGroupTargetAssignmentMemberKey:
+        return record.ConsumerGroupTargetAssignmentMemberKey(
+            group_id=self.group_id, member_id=member_id
+        )
+
+    # Replaying. The log may have been compacted: a record may refer to one that comes later.
+
+    def replay(self, key: record.Key, value: record.Value | None) -> None:
+        """Apply a record of this group. Those of offsets and classic groups are not for it."""
+        match key, value:
+            case record.ConsumerGroupMetadataKey(), _:
+                self._replay_epoch(value)
+            case record.ConsumerGroupMemberMetadataKey(member_id=member_id), _:
+                self._replay_wants(member_id, value)
+            case record.ConsumerGroupTargetAssignmentMetadataKey(), _:
+                self._replay_target_epoch(value)
+            case record.ConsumerGroupTargetAssignmentMemberKey(member_id=member_id), _:
+                self._replay_target(member_id, value)
+            case record.ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id), _:
+                self._replay_holding(member_id, value)
+            case record.ConsumerGroupRegularExpressionKey(regular_expression=text), _:
+                self._replay_pattern(text, value)
+            case record.ConsumerGroupPartitionMetadataKey(), _:
+                self._has_old_topics = value is not None
+            case _:
+                raise TypeError(f"{type(key).__name__} is not a record of a consumer group")
+
+    def _replay_epoch(self, value: record.Value | None) -> None:
+        found = value if isinstance(value, record.ConsumerGroupMetadataValue) else None
+        self.epoch = 0 if found is None else found.epoch
+        self.metadata_hash = 0 if found is None else found.metadata_hash
+
+    def _replay_target_epoch(self, value: record.Value | None) -> None:
+        shape = record.ConsumerGroupTargetAssignmentMetadataValue
+        found = value if isinstance(value, shape) else None
+        self.target_epoch = 0 if found is None else found.assignment_epoch
+        self.target_ms = 0 if found is None else found.assignment_timestamp
+
+    def _replay_target(self, member_id: str, value: record.Value | None) -> None:
+        if not isinstance(value, _TargetValue):
+            self.targets.pop(member_id, None)
+            return
+        self.targets[member_id] = {
+            row.topic_id: frozenset(row.partitions) for row in value.topic_partitions
+        }
+
+    def _replay_pattern(self, text: str, value: record.Value | None) -> None:
+        self._names = None
+        if not isinstance(value, record.ConsumerGroupRegularExpressionValue):
+            self.patterns.pop(text, None)
+            return
+        self.patterns[text] = Resolved(frozenset(value.topics), value.version, value.timestamp)
+
+    def _replay_wants(self, member_id: str, value: record.Value | None) -> None:
+        self._names = None
+        if isinstance(value, Wants):
+            member = self._member(member_id)
+            self._forget_instance(member)
+            member.wants = value
+            if value.instance_id is not None:
+                self.static[value.instance_id] = member_id
+        elif member_id in self.members:
+            self._hold(self.members[member_id], Holding())
+            self._forget_instance(self.members.pop(member_id))
+
+    def _replay_holding(self, member_id: str, value: record.Value | None) -> None:
+        if isinstance(value, _HoldingValue):
+            self._hold(self._member(member_id), _holding(value))
+        elif member_id in self.members:
+            self._hold(self.members[member_id], Holding())
+
+    def _member(self, member_id: str) -> ConsumerMember:
+        return self.members.setdefault(member_id, ConsumerMember(member_id))
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
+        instance_id = member.instance_id
+        if instance_id is not None and self.static.get(instance_id) == member.member_id:
+            del self.static[instance_id]
+
+    def _hold(self, member: ConsumerMember, holding: Holding) -> None:
+        """Change what a member has, and with it who owns what."""
+        before, member.holding = member.holding, holding
+        for held in (before.assigned, before.revoking):
+            for topic_id, partitions in held.items():
+                owners = self._owners.get(topic_id, {})
+                for partition in partitions:
+                    if owners.get(partition) == member.member_id:
+                        del owners[partition]
+                if not owners:
+                    self._owners.pop(topic_id, None)
+        for held in (holding.assigned, holding.revoking):
+            for topic_id, partitions in held.items():
+                owners = self._owners.setdefault(topic_id, {})
+                owners.update(dict.fromkeys(partitions, member.member_id))
+
+
+def _held_rows(held: Held) -> list[_HoldingValue.TopicPartitions]:
+    return [
+        _HoldingValue.TopicPartitions(
+            topic_id=topic_id,
+            partitions=sorted(partitions),
+            assignment_epochs=[partitions[each] for each in sorted(partitions)],
+        )
+        for topic_id, partitions in sorted(held.items())
+    ]
+
+
+def _holding(value: _HoldingValue) -> Holding:
+    return Holding(
+        epoch=value.member_epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=MemberState(value.state),
+        assigned=_held(value.assigned_partitions, value.member_epoch),
+        revoking=_held(value.partitions_pending_revocation, value.member_epoch),
+    )
+
+
+def _held(rows: list[_HoldingValue.TopicPartitions], epoch: int) -> Held:
+    """Partitions of a record; before Kafka 4.3 it did not say since when they are held."""
+    return {
+        row.topic_id: dict(
+            zip(
+                row.partitions,
+                row.assignment_epochs or [epoch] * len(row.partitions),
+                strict=False,
+            )
+        )
+        for row in rows
+        if row.partitions
+    }

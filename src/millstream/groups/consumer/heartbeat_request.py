@@ -1,0 +1,186 @@
+"""Reading a ConsumerGroupHeartbeat: is it well-formed, what does it say, what does it change?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from millstream.groups.consumer.consumer_state import ConsumerMember, ConsumerState, Wants
+from millstream.groups.consumer.reconciliation import AWAY, Holding, MemberState, Owned
+from millstream.groups.group import Caller
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicId
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+#: From this version on members make up their own ids (KIP-1082).
+_OWN_MEMBER_ID_SINCE: Final = 1
+_UNCHANGED_TIMEOUT: Final = -1
+#: What one member may say, so that its records always fit into a batch.
+MEMBER_ID_BYTES_MAX: Final = 1_000
+WANTS_BYTES_MAX: Final = 256 * 1024
+
+
+def check_request(
+    request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str]
+) -> None:
+    """What is wrong whatever the group: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+    epoch = request.member_epoch
+    for value, name in (
+        (request.group_id, "GroupId"),
+        (request.instance_id, "InstanceId"),
+        (request.rack_id, "RackId"),
+    ):
+        _require(value is None or value.strip() != "", f"{name} is empty")
+    _require(epoch >= AWAY, f"MemberEpoch {epoch} means nothing")
+    may_lack_id = epoch == JOIN_EPOCH and version < _OWN_MEMBER_ID_SINCE
+    _require(may_lack_id or request.member_id.strip() != "", "MemberId is empty")
+    said = [request.instance_id or "", request.rack_id or ""]
+    check_size(request.member_id, *said, *(request.subscribed_topic_names or ()))
+    if epoch == JOIN_EPOCH:
+        _check_join(request)
+    elif epoch == AWAY:
+        _require(request.instance_id is not None, "InstanceId is missing in a static leave")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise BrokerError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor[:80]!r} is none of {', '.join(assignors)}",
+        )
+
+
+def check_size(member_id: str, *said: str | bytes) -> None:
+    """INVALID_REQUEST for an id, or all else that a member says, that is absurdly long."""
+    _require(len(member_id.encode()) <= MEMBER_ID_BYTES_MAX, "MemberId is too long")
+    size = sum(len(each.encode() if isinstance(each, str) else each) for each in said)
+    _require(size <= WANTS_BYTES_MAX, f"a member may say {WANTS_BYTES_MAX} bytes, not {size}")
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    _require(request.rebalance_timeout_ms >= 0, "RebalanceTimeoutMs is missing in a first request")
+    _require(request.topic_partitions == [], "TopicPartitions must be empty in a first request")
+    _require(
+        request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
+        "SubscribedTopicNames and SubscribedTopicRegex are both missing in a first request",
+    )
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, otherwise)
+
+
+def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether it says everything, so that the answer must too. Members do so when they join, and
+    whenever they can't be sure that they heard the last answer."""
+    return request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != _UNCHANGED_TIMEOUT
+        and (
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        )
+        and request.topic_partitions is not None
+    )
+
+
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+    """What the member says to own; None if it says nothing."""
+    if request.topic_partitions is None:
+        return None
+    owned: dict[TopicId, set[int]] = {}
+    for row in request.topic_partitions:
+        owned.setdefault(row.topic_id, set()).update(row.partitions)
+    return owned
+
+
+def updated_wants(wants: Wants, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Wants:
+    """A member's wants after a request, in which None stands for what did not change."""
+    changes: dict[str, object] = {
+        "client_id": caller.client_id,
+        "client_host": caller.client_host,
+        # Whoever sends this speaks the consumer protocol from now on.
+        "classic_member_metadata": None,
+    }
+    for name in ("instance_id", "rack_id", "server_assignor"):
+        if (value := getattr(request, name)) is not None:
+            changes[name] = value
+    if request.rebalance_timeout_ms != _UNCHANGED_TIMEOUT:
+        changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.subscribed_topic_names is not None:
+        changes["subscribed_topic_names"] = sorted(set(request.subscribed_topic_names))
+    if request.subscribed_topic_regex is not None:
+        changes["subscribed_topic_regex"] = request.subscribed_topic_regex or None
+    return replace(wants, **changes)  # type: ignore[arg-type]
+
+
+# Who may speak as which member.
+
+
+def find_member(state: ConsumerState, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """The member who says to be this one; UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    if instance_id is None:
+        member = state.members.get(member_id)
+    else:
+        member = state.static_member(instance_id)
+        if member is not None and member.member_id != member_id:
+            raise BrokerError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"another member joined as instance {instance_id[:80]!r}",
+            )
+    if member is None:
+        raise BrokerError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"group {state.group_id[:80]!r} has no such member"
+        )
+    return member
+
+
+def find_joining(
+    state: ConsumerState, member_id: str, instance_id: str | None
+) -> ConsumerMember | None:
+    """The member that one who joins is already, or whose place it takes; None if it is new.
+
+    A static member's place is free once that member went away, or speaks the classic protocol,
+    which lets the newest instance win. UNRELEASED_INSTANCE_ID otherwise.
+    """
+    if instance_id is None:
+        return state.members.get(member_id)
+    member = state.static_member(instance_id)
+    if member is None or member.member_id == member_id:
+        return member or state.members.get(member_id)
+    if member.holding.epoch != AWAY and member.classic is None:
+        raise BrokerError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"instance {instance_id[:80]!r} is still in use by another member",
+        )
+    return member
+
+
+def check_epoch(holding: Holding, epoch: int, owned: Owned | None) -> None:
+    """FENCED_MEMBER_EPOCH unless a member with this holding may be in that epoch.
+
+    It may be in the one before if it has nothing that it was not given: then the answer that
+    told it of the new one was lost.
+    """
+    if holding.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
+        raise _fenced("it is in a state that this broker does not know")
+    if epoch == holding.epoch:
+        return
+    if epoch == holding.previous_epoch and epoch < holding.epoch and holding.has_at_most(owned):
+        return
+    raise _fenced(f"it says to be in epoch {epoch} and is in epoch {holding.epoch}")
+
+
+def check_member_epoch(member: ConsumerMember, epoch: int) -> None:
+    """STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol."""
+    if epoch == member.holding.epoch:
+        return
+    is_classic = member.classic is not None
+    code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+    raise BrokerError(code, f"the member is in epoch {member.holding.epoch}, not in {epoch}")
+
+
+def _fenced(reason: str) -> BrokerError:
+    return BrokerError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"the member must give up its partitions and join again: {reason}",
+    )

@@ -1,0 +1,68 @@
+"""What the members of a consumer group are meant to have: subscriptions, topics and an assignor
+in, target assignments out.
+
+A hash of the subscribed topics tells whether they changed since the last target was made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+from millstream.groups.consumer.assignor import (
+    RANGE,
+    UNIFORM,
+    Assignment,
+    Assignor,
+    Candidate,
+    assign_ranges,
+)
+from millstream.groups.consumer.consumer_state import ConsumerState
+from millstream.groups.consumer.uniform_assignor import assign_uniformly
+from millstream.groups.subscription.topic_view import TopicView
+from millstream.model.topic import TopicId
+
+ASSIGNORS: Final[dict[str, Assignor]] = {UNIFORM: assign_uniformly, RANGE: assign_ranges}
+
+_HASH_BYTES: Final = 8
+
+
+def preferred_assignor(state: ConsumerState, offered: Sequence[str]) -> str:
+    """The one that most members ask for; the first of those on offer if none asks."""
+    votes = Counter(member.wants.server_assignor for member in state.members.values())
+    return max(offered, key=lambda name: (votes[name], -offered.index(name)))
+
+
+def metadata_hash(names: Iterable[str], topics: TopicView) -> int:
+    """A number that stays the same as long as these topics do; those that don't exist count as
+    nothing. Racks are left out, because no assignor goes by them."""
+    digest = blake2b(digest_size=_HASH_BYTES)
+    is_empty = True
+    for name in sorted(names):
+        topic = topics.topic(name)
+        if topic is not None:
+            is_empty = False
+            digest.update(f"{name} {topic.topic_id.hex()} {topic.partition_count}\n".encode())
+    return 0 if is_empty else int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def make_targets(
+    state: ConsumerState, assignor_name: str, topics: TopicView
+) -> dict[str, Assignment]:
+    """What every member is to have, given what each was meant to have until now."""
+    found = {name: topics.topic(name) for name in state.subscribed}
+    ids = {name: topic.topic_id for name, topic in found.items() if topic is not None}
+    partition_counts: dict[TopicId, int] = {
+        topic.topic_id: topic.partition_count for topic in found.values() if topic is not None
+    }
+    candidates = {
+        member_id: Candidate(
+            instance_id=member.instance_id,
+            topics=frozenset(ids[name] for name in state.topics_of(member) if name in ids),
+            previous=state.targets.get(member_id, {}),
+        )
+        for member_id, member in state.members.items()
+    }
+    return ASSIGNORS[assignor_name](candidates, partition_counts)

@@ -1,0 +1,377 @@
+"""The `uniform` assignor: equally many partitions for every member, and as few moved as possible.
+
+Balance comes first, then stickiness. What holds depends on the members' subscriptions:
+
+    subscriptions  members   balance                            moves
+    the same       any       no two differ by more than one     the fewest that allow this
+    different      up to 24  the smallest sum of squared loads  the fewest that allow this
+    different      more      the smallest sum of squared loads  none that could be taken back, alone
+                                                                or in exchange for another
+
+Where subscriptions differ, members keep what they had, the rest goes to the least loaded, and
+partitions move from the most to the least loaded of each topic's subscribers, then along chains of
+members. Groups of up to `EXACT_MEMBERS_MAX` members are then made exact in their moves too, by
+cancelling negative cycles of the min-cost flow that the problem is. The work is bounded: a group
+with many thousands of subscriptions may be left less even than it could be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
+
+from millstream.groups.consumer.assignor import Assignment, Candidate
+from millstream.model.topic import TopicId
+
+EXACT_MEMBERS_MAX: Final = 24
+_BALANCING_ROUNDS_MAX: Final = 16
+_IMPROVEMENTS_MAX: Final = 500
+#: Members looked at in search of chains: well under a second.
+_CHAIN_STEPS_MAX: Final = 1_000_000
+_NOBODY: Final = -1
+
+#: Partition first, so that sorting spreads each topic's partitions over its members.
+_Place = tuple[int, TopicId]
+
+
+def assign_uniformly(
+    members: Mapping[str, Candidate], partition_counts: Mapping[TopicId, int]
+) -> dict[str, Assignment]:
+    """The `uniform` assignor."""
+    if not members:
+        return {}
+    subscriptions = {member.topics for member in members.values()}
+    if len(subscriptions) == 1:
+        return _assign_equals(
+            members, {each: partition_counts[each] for each in subscriptions.pop()}
+        )
+    return _Balance(members, partition_counts).result()
+
+
+def _assign_equals(
+    members: Mapping[str, Candidate], partition_counts: Mapping[TopicId, int]
+) -> dict[str, Assignment]:
+    """All members subscribe to the same topics."""
+    order = sorted(members)
+    quota, extras = divmod(sum(partition_counts.values()), len(order))
+    places = sorted(
+        (partition, topic_id)
+        for topic_id, count in partition_counts.items()
+        for partition in range(count)
+    )
+    free = dict.fromkeys(places)
+    kept: dict[str, list[_Place]] = {}
+    for member_id in order:
+        previous = members[member_id].previous
+        had = sorted(
+            (partition, topic_id)
+            for topic_id in previous.keys() & partition_counts.keys()
+            for partition in previous[topic_id]
+            if (partition, topic_id) in free
+        )
+        # Whoever has one more than the quota may keep it: that saves a move.
+        is_extra = extras > 0 and len(had) > quota
+        extras -= is_extra
+        kept[member_id] = had[: quota + is_extra]
+        for place in kept[member_id]:
+            del free[place]
+    _hand_out(list(free), kept, quota, extras)
+    return {member_id: _grouped(kept[member_id]) for member_id in order}
+
+
+def _hand_out(places: list[_Place], kept: dict[str, list[_Place]], quota: int, extras: int) -> None:
+    """Fill everybody up to the quota, and `extras` of them with one more, turn by turn."""
+    missing: dict[str, int] = {}
+    for member_id, had in kept.items():
+        wanted = quota - len(had)
+        if wanted >= 0 and extras > 0:
+            wanted += 1
+            extras -= 1
+        if wanted > 0:
+            missing[member_id] = wanted
+    # Topic by topic, so that each is spread over many members.
+    places.sort(key=lambda place: (place[1], place[0]))
+    at = 0
+    while missing:
+        for member_id in list(missing):
+            kept[member_id].append(places[at])
+            at += 1
+            missing[member_id] -= 1
+            if not missing[member_id]:
+                del missing[member_id]
+
+
+def _grouped(places: Iterable[_Place]) -> Assignment:
+    grouped: dict[TopicId, list[int]] = {}
+    for partition, topic_id in places:
+        grouped.setdefault(topic_id, []).append(partition)
+    return {topic_id: frozenset(each) for topic_id, each in sorted(grouped.items())}
+
+
+class _Balance:
+    """Members with different subscriptions, by number; and who has each partition meanwhile."""
+
+    __slots__ = ("_held", "_homes", "_loads", "_order", "_owners", "_subscribers", "_topics")
+
+    def __init__(
+        self, members: Mapping[str, Candidate], partition_counts: Mapping[TopicId, int]
+    ) -> None:
+        self._order = sorted(members)
+        self._topics = [members[member_id].topics for member_id in self._order]
+        self._subscribers: dict[TopicId, list[int]] = {}
+        for number, topics in enumerate(self._topics):
+            for topic_id in sorted(topics):
+                self._subscribers.setdefault(topic_id, []).append(number)
+        self._owners = {
+            topic_id: [_NOBODY] * partition_counts[topic_id] for topic_id in self._subscribers
+        }
+        self._loads = [0] * len(self._order)
+        #: Per member and topic, the partitions that it has now.
+        self._held: list[dict[TopicId, set[int]]] = [{} for _ in self._order]
+        for number, member_id in enumerate(self._order):
+            self._keep(number, members[member_id])
+        #: Who had each partition before. Moving it back there undoes a move.
+        self._homes = {topic_id: list(owners) for topic_id, owners in self._owners.items()}
+
+    def result(self) -> dict[str, Assignment]:
+        topics = sorted(self._subscribers, key=lambda each: (len(self._subscribers[each]), each))
+        for topic_id in topics:
+            self._place_free(topic_id)
+        for _ in range(_BALANCING_ROUNDS_MAX):
+            if not sum(self._balance_topic(topic_id) for topic_id in topics):
+                break
+        self._level()
+        while self._go_home() or self._exchange():
+            pass
+        if len(self._order) <= EXACT_MEMBERS_MAX:
+            for _ in range(_IMPROVEMENTS_MAX):
+                if not self._improve():
+                    break
+        return {
+            member_id: {
+                topic_id: frozenset(partitions)
+                for topic_id, partitions in sorted(self._held[number].items())
+                if partitions
+            }
+            for number, member_id in enumerate(self._order)
+        }
+
+    def _keep(self, number: int, member: Candidate) -> None:
+        for topic_id in sorted(member.previous.keys() & member.topics):
+            owners = self._owners[topic_id]
+            for partition in member.previous[topic_id]:
+                if partition < len(owners) and owners[partition] == _NOBODY:
+                    self._give(topic_id, partition, number)
+
+    def _give(self, topic_id: TopicId, partition: int, number: int) -> None:
+        owners = self._owners[topic_id]
+        before = owners[partition]
+        if before != _NOBODY:
+            self._held[before][topic_id].discard(partition)
+            self._loads[before] -= 1
+        owners[partition] = number
+        self._held[number].setdefault(topic_id, set()).add(partition)
+        self._loads[number] += 1
+
+    def _place_free(self, topic_id: TopicId) -> None:
+        """Give what nobody has to the subscribers that have least."""
+        least = [(self._loads[number], number) for number in self._subscribers[topic_id]]
+        heapify(least)
+        for partition, owner in enumerate(self._owners[topic_id]):
+            if owner == _NOBODY:
+                load, number = least[0]
+                heapreplace(least, (load + 1, number))
+                self._give(topic_id, partition, number)
+
+    def _balance_topic(self, topic_id: TopicId) -> bool:
+        """Even out the topic's subscribers with its own partitions; says if anything moved."""
+        loads = self._loads
+        subscribers = self._subscribers[topic_id]
+        has_moved = False
+        while True:
+            holders = [each for each in subscribers if self._held[each].get(topic_id)]
+            giver = max(holders, key=loads.__getitem__, default=_NOBODY)
+            taker = min(subscribers, key=loads.__getitem__)
+            if giver == _NOBODY or loads[giver] - loads[taker] < 2:
+                return has_moved
+            _, partition = self._cheapest(topic_id, giver, taker)
+            self._give(topic_id, partition, taker)
+            has_moved = True
+
+    def _cheapest(self, topic_id: TopicId, giver: int, taker: int) -> tuple[int, int]:
+        """What it costs in moves that `giver` gives `taker` a partition, and which one."""
+        homes = self._homes[topic_id]
+        best = (2, _NOBODY)
+        for partition in self._held[giver][topic_id]:
+            home = homes[partition]
+            cost = -1 if home == taker else 1 if home == giver else 0
+            best = min(best, (cost, partition))
+            if cost < 0:
+                break
+        return best
+
+    # Chains: a member gives a partition to another, which gives one of another topic to a third,
+    # and so on. If no chain leads from a member to one that has at least two less, then no other
+    # assignment has a smaller sum of squares (an optimal semi-matching).
+
+    def _level(self) -> None:
+        """Move partitions along chains as long as that evens out the loads."""
+        loads = self._loads
+        # Those from whom no chain leads on to anybody with two less, nor ever will: whatever they
+        # reach is among them too, and only members that have no more than they are left to try.
+        settled: set[int] = set()
+        steps_left = _CHAIN_STEPS_MAX
+        fullest = [(-load, number) for number, load in enumerate(loads)]
+        heapify(fullest)
+        while fullest and steps_left > 0:
+            load, giver = heappop(fullest)
+            if giver in settled or -load != loads[giver]:
+                continue
+            chain, steps = self._chain(giver, settled)
+            steps_left -= steps
+            for topic_id, source, taker in chain:
+                self._give(topic_id, self._cheapest(topic_id, source, taker)[1], taker)
+            if chain:
+                _, _, last = chain[0]
+                heappush(fullest, (-loads[giver], giver))
+                heappush(fullest, (-loads[last], last))
+
+    def _chain(self, start: int, settled: set[int]) -> tuple[list[tuple[TopicId, int, int]], int]:
+        """The shortest chain to somebody with at least two less, last step first: topic, giver and
+        taker. None if there is none; whoever was tried is settled then. And how long it took."""
+        wanted = self._loads[start] - 2
+        came: dict[int, tuple[TopicId, int]] = {}
+        tried: set[TopicId] = set()
+        waiting = [start]
+        steps = 0
+        for giver in waiting:
+            for topic_id, held in self._held[giver].items():
+                if not held or topic_id in tried:
+                    continue
+                tried.add(topic_id)
+                for taker in self._subscribers[topic_id]:
+                    steps += 1
+                    if taker == start or taker in came or taker in settled:
+                        continue
+                    came[taker] = (topic_id, giver)
+                    if self._loads[taker] <= wanted:
+                        return _steps_back(came, taker), steps
+                    waiting.append(taker)
+        settled.update(waiting)
+        return [], steps
+
+    def _go_home(self) -> bool:
+        """Give partitions back to those that had them, where that is as even; says if any moved."""
+        has_moved = False
+        for topic_id, homes in self._homes.items():
+            owners = self._owners[topic_id]
+            for partition, home in enumerate(homes):
+                if home != _NOBODY and self._loads[owners[partition]] > self._loads[home]:
+                    self._give(topic_id, partition, home)
+                    has_moved = True
+        return has_moved
+
+    def _exchange(self) -> bool:
+        """Give partitions back to those that had them, for others that these did not have; says if
+        any moved."""
+        foreign: list[set[tuple[TopicId, int]]] = [set() for _ in self._order]
+        astray: list[tuple[TopicId, int]] = []
+        for topic_id, homes in self._homes.items():
+            for partition, (home, owner) in enumerate(
+                zip(homes, self._owners[topic_id], strict=True)
+            ):
+                if home != owner:
+                    foreign[owner].add((topic_id, partition))
+                    if home != _NOBODY:
+                        astray.append((topic_id, partition))
+        has_moved = False
+        for topic_id, partition in astray:
+            owner, home = self._owners[topic_id][partition], self._homes[topic_id][partition]
+            fitting = [each for each in foreign[home] if each[0] in self._topics[owner]]
+            if owner == home or not fitting:
+                continue
+            other_topic_id, other = min(fitting)
+            self._give(topic_id, partition, home)
+            self._give(other_topic_id, other, owner)
+            foreign[owner].discard((topic_id, partition))
+            foreign[home].discard((other_topic_id, other))
+            if self._homes[other_topic_id][other] != owner:
+                foreign[owner].add((other_topic_id, other))
+            has_moved = True
+        return has_moved
+
+    # The exact part: a graph whose nodes are the members and one more, the sink. An edge between
+    # members is a partition that can be given on, at the price of a move; an edge from the sink to
+    # a member takes off a part of its load, one to the sink adds to it. A cycle with a negative sum
+    # makes the assignment better; when there is none, it is the best one.
+
+    def _improve(self) -> bool:
+        edges = self._edges()
+        cycle = _negative_cycle(len(self._order) + 1, edges)
+        for giver, taker in cycle:
+            if (step := edges[giver, taker][1]) is not None:
+                self._give(*step, taker)
+        return bool(cycle)
+
+    def _edges(self) -> dict[tuple[int, int], tuple[int, tuple[TopicId, int] | None]]:
+        """Price, and which partition it is, per pair of nodes."""
+        sink = len(self._order)
+        # More than all moves of a cycle together: balance comes first.
+        weight = sink + 2
+        edges: dict[tuple[int, int], tuple[int, tuple[TopicId, int] | None]] = {}
+        for giver in range(sink):
+            edges[sink, giver] = (weight * (1 - 2 * self._loads[giver]), None)
+            edges[giver, sink] = (weight * (1 + 2 * self._loads[giver]), None)
+            for topic_id, held in self._held[giver].items():
+                if not held:
+                    continue
+                for taker in self._subscribers[topic_id]:
+                    known = edges.get((giver, taker))
+                    if taker == giver or (known is not None and known[0] < 0):
+                        continue
+                    cost, partition = self._cheapest(topic_id, giver, taker)
+                    if known is None or cost < known[0]:
+                        edges[giver, taker] = (cost, (topic_id, partition))
+        return edges
+
+
+def _steps_back(
+    came: Mapping[int, tuple[TopicId, int]], end: int
+) -> list[tuple[TopicId, int, int]]:
+    """How one came to a member, last step first: topic, giver and taker."""
+    steps: list[tuple[TopicId, int, int]] = []
+    while end in came:
+        topic_id, giver = came[end]
+        steps.append((topic_id, giver, end))
+        end = giver
+    return steps
+
+
+def _negative_cycle(
+    node_count: int, edges: Mapping[tuple[int, int], tuple[int, object]]
+) -> list[tuple[int, int]]:
+    """The edges of a cycle whose prices sum up to less than nothing; none if there is no such
+    cycle (Bellman and Ford)."""
+    distances = [0] * node_count
+    parents = [_NOBODY] * node_count
+    priced = [(start, end, price) for (start, end), (price, _) in edges.items()]
+    changed = _NOBODY
+    for _ in range(node_count):
+        changed = _NOBODY
+        for start, end, price in priced:
+            if distances[start] + price < distances[end]:
+                distances[end] = distances[start] + price
+                parents[end] = start
+                changed = end
+        if changed == _NOBODY:
+            return []
+    for _ in range(node_count):
+        # Far enough back to be on the cycle, not only behind it.
+        changed = parents[changed]
+    cycle: list[tuple[int, int]] = []
+    node = changed
+    while not cycle or node != changed:
+        cycle.append((parents[node], node))
+        node = parents[node]
+    return cycle

@@ -1,0 +1,171 @@
+"""All group shards of this broker: partitions of `__consumer_offsets` that it leads.
+
+Besides what every coordinator's shards do (`coordination.shards`), offsets of deleted topics go as
+the metadata says so, and one task drops expired offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from millstream.coordination import shards
+from millstream.coordination.effects import TimerKey
+from millstream.coordination.journal import Journal, JournalOptions
+from millstream.coordination.shard import ShardState
+from millstream.env.clock import Clock
+from millstream.env.random import Random
+from millstream.env.supervisor import Supervisor, Work
+from millstream.groups.consumer.consumer_group import ConsumerSettings
+from millstream.groups.group import Group
+from millstream.groups.group_shard import GroupSettings, Shard
+from millstream.groups.offsets_topic import OFFSETS_TOPIC
+from millstream.groups.subscription.topic_view import ImageTopicView, TopicView
+from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta
+from millstream.model.failure import CallbackKind
+from millstream.replication.replica import Replicas
+
+_log = logging.getLogger(__name__)
+
+#: Groups looked at for expiry between two turns of the loop.
+_GROUPS_PER_TURN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOptions:
+    """What the broker's settings say about groups."""
+
+    session_timeout_ms_min: int = 6000
+    session_timeout_ms_max: int = 1_800_000
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_check_interval_ms: int = 600_000
+    #: Read at a time when a partition is loaded.
+    load_bytes: int = 1024 * 1024
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    journal: JournalOptions = field(default_factory=JournalOptions)
+
+
+class Shards(shards.Shards[Shard]):
+    """See the module's text. Event loop only."""
+
+    __slots__ = ("_random", "options", "topics")
+
+    topic = OFFSETS_TOPIC
+    kind = "group"
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        clock: Clock,
+        supervisor: Supervisor,
+        random: Random,
+        options: CoordinatorOptions,
+    ) -> None:
+        super().__init__(replicas, clock, supervisor)
+        self._random = random
+        #: Replaced by `configure`; groups whose own settings did not change keep what they have.
+        self.options = options
+        #: The topics as the last image has them.
+        self.topics: TopicView = ImageTopicView(EMPTY_IMAGE)
+
+    @property
+    def _journal_options(self) -> JournalOptions:
+        return self.options.journal
+
+    @property
+    def _load_bytes(self) -> int:
+        return self.options.load_bytes
+
+    def start(self, image: ClusterImage) -> None:
+        self.topics = ImageTopicView(image)
+        super().start(image)
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if self._is_stopped:
+            return
+        self.topics = ImageTopicView(image)
+        failures = self._replicas.failures
+        for topic in delta.deleted:
+            for shard in self._shards.values():
+                if shard.state is ShardState.ACTIVE:
+                    about = f"partition {shard.index} forgets {topic.name}"
+                    failures.run(CallbackKind.SHARD, about, shard.forget_topic, topic.name)
+        super().follow(image, delta)
+
+    def configure(self, changes: Mapping[str, ConsumerSettings | None]) -> None:
+        """These groups have other settings of their own now; None: none any more."""
+        own = self.options.groups.own.mutate()
+        for group_id, settings in changes.items():
+            if settings is None:
+                own.pop(group_id, None)
+            else:
+                own[group_id] = settings
+        groups = replace(self.options.groups, own=own.finish())
+        self.options = replace(self.options, groups=groups)
+        for shard in self._shards.values():
+            shard.configure(groups, changes)
+
+    def set_consumer(self, settings: ConsumerSettings) -> None:
+        """Run consumer groups that set nothing for themselves with these settings from now on."""
+        groups = replace(self.options.groups, consumer=settings)
+        self.options = replace(self.options, groups=groups)
+        for shard in self._shards.values():
+            shard.configure(groups, shard.groups)
+
+    def _make(self, index: int, leader_epoch: int, journal: Journal) -> Shard:
+        return Shard(
+            index, leader_epoch, journal, self._set_timer, self.options.groups, self._random
+        )
+
+    def _expire_timer(self, shard: Shard, owner: str, key: TimerKey) -> None:
+        shard.expire_timer(self.now_ms, owner, key, self.topics)
+
+    def all_groups(self) -> Iterator[Group]:
+        """Every group here. COORDINATOR_LOAD_IN_PROGRESS while that can't be told."""
+        for shard in self.all():
+            yield from shard.groups.values()
+
+    # Expiry
+
+    def _background(self) -> dict[str, Work]:
+        return {"offset-expiry": self._expire_regularly}
+
+    async def _expire_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.offsets_check_interval_ms / 1000)
+            await self.expire_offsets()
+
+    async def expire_offsets(self) -> int:
+        """Drop offsets past their retention, and empty groups that have none left; how many."""
+        count = looked_at = 0
+        for shard in list(self._shards.values()):
+            for group_id in list(shard.groups):
+                if shard.state is not ShardState.ACTIVE:
+                    break
+                count += self._expire_offsets_of(shard, group_id)
+                looked_at += 1
+                if looked_at % _GROUPS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        if count:
+            _log.info("%d committed offsets expired", count)
+        return count
+
+    def _expire_offsets_of(self, shard: Shard, group_id: str) -> int:
+        retention_ms = self.options.offsets_retention_ms
+        try:
+            return shard.expire_offsets(self.now_ms, retention_ms, group_id)
+        except Exception as error:  # noqa: BLE001  # reported; other groups go on
+            self._supervisor.report("offset-expiry", error, f"group {group_id}")
+            return 0
+
+    def serving(self) -> list[Shard]:
+        """Those whose groups are served now."""
+        return [shard for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
+
+    def is_serving(self, index: int) -> bool:
+        """Whether the groups of one partition of the offsets topic are served here now."""
+        shard = self._shards.get(index)
+        return shard is not None and shard.state is ShardState.ACTIVE

@@ -1,0 +1,485 @@
+"""Which compacted log is cleaned next, how far, and what became of it.
+
+Owns the choice, the file that remembers how far each log is clean,
+the swap of cleaned segments into a log, and the figures. The reading and writing is `cleaning`,
+in threads of its own; retention of `compact,delete` topics is the log's.
+
+A log is cleaned when the dirty part of what may be cleaned (see `cleanable`) is more than
+min.cleanable.dirty.ratio, or when a dirty record is older than max.compaction.lag.ms. Of several
+such logs the dirtiest goes first.
+
+File: `cleaner-offset-checkpoint` in the data folder, Kafka's format: the first dirty offset of
+each log that was ever cleaned. It is written after the cleaned segments are in place; if a crash
+loses it, the same offsets are cleaned once more.
+
+A cleaning that fails (disk errors: three times) takes its log out of the running until the next
+start: the log is reported in `stats.uncleanable` and stays readable, only growing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from millstream.env.supervisor import SupervisedTask, Supervisor
+from millstream.log.compaction.batch_compaction import CompactionRules
+from millstream.log.compaction.cleanable import (
+    Candidate,
+    Quiet,
+    find_candidate,
+    first_dirty_offset,
+    is_compacted,
+    limit_offset,
+)
+from millstream.log.compaction.cleaning import (
+    CleanedGroup,
+    Cleaning,
+    CleaningLimits,
+    CleaningPlan,
+    SourceSegment,
+)
+from millstream.log.compaction.cleaning_pace import (
+    CleaningCancelledError,
+    CleaningThread,
+    IoLimit,
+    Pace,
+)
+from millstream.log.directory.checkpoint import read_offsets, write_offsets
+from millstream.log.directory.data_directory import LogDirectory
+from millstream.log.log import PartitionLog
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicId, TopicPartition
+
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+#: How many logs are looked at before the event loop gets a turn.
+_LOGS_PER_TURN: Final = 256
+#: Of those, logs that must be loaded first.
+_LOADS_PER_TURN: Final = 8
+_LOAD_PAUSE_S: Final = 0.02
+#: How often a log is tried whose cleaning meets disk errors.
+_TRIES_MAX: Final = 3
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerOptions:
+    """Broker settings `log.cleaner.*`. All but `load_factor` and `backoff_ms` are for all threads
+    together."""
+
+    #: Logs that are cleaned at a time.
+    threads: int = 1
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    #: How full the memory for keys may get.
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 512 * 1024
+    #: Bytes read and written; 0 is no limit.
+    io_bytes_per_second_max: float = 0.0
+    #: Rest of a thread that found nothing to clean.
+    backoff_ms: int = 15_000
+
+    @property
+    def limits(self) -> CleaningLimits:
+        """The memory for one thread."""
+        threads = max(self.threads, 1)
+        return CleaningLimits(
+            dedupe_buffer_bytes=self.dedupe_buffer_bytes // threads,
+            load_factor=self.load_factor,
+            io_buffer_bytes=self.io_buffer_bytes // threads,
+        )
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    """Figures since the start, but for `dirty_ratio_max`, which is of the last look."""
+
+    runs: int = 0
+    failures: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    tombstones: int = 0
+    tombstones_expired: int = 0
+    keyless_records: int = 0
+    duration_seconds: float = 0.0
+    dirty_ratio_max: float = 0.0
+    last_error: str | None = None
+    uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+class Cleaner:
+    """Cleans the logs of one data folder. Used from the event loop.
+
+    Each of `threads` tasks cleans one log at a time, in a thread. Options that change count from
+    the next cleaning on, the bytes per second at once. A task that is one too many ends after its
+    present cleaning.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_checkpointing",
+        "_choosing",
+        "_clock",
+        "_directory",
+        "_disk",
+        "_first_dirty",
+        "_high_watermark",
+        "_io_limit",
+        "_is_checkpoint_stale",
+        "_loads",
+        "_options",
+        "_path",
+        "_quiet",
+        "_retire",
+        "_running",
+        "_supervisor",
+        "_tasks",
+        "_topic_ids",
+        "_tries",
+        "stats",
+    )
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        options: CleanerOptions,
+        high_watermark: Callable[[TopicPartition], int],
+        retire: Callable[[Sequence[Path], int], None],
+    ) -> None:
+        self._directory = directory
+        self._disk = directory.storage.disk
+        self._clock = directory.storage.clock
+        self._path = directory.storage.path / CLEANER_OFFSETS
+        self._options = options
+        #: Nothing at or past it is touched, nor past the last stable offset that it makes.
+        self._high_watermark = high_watermark
+        #: Told of files to be removed after so many milliseconds.
+        self._retire = retire
+        self._first_dirty = self._load_checkpoint()
+        self._quiet: dict[TopicPartition, Quiet] = {}
+        self._topic_ids: dict[TopicPartition, TopicId] = {}
+        #: Logs loaded by this look since the event loop had a rest.
+        self._loads = 0
+        #: Failures in a row.
+        self._tries: dict[TopicPartition, int] = {}
+        #: Whether the file says more than is true.
+        self._is_checkpoint_stale = False
+        self._io_limit = IoLimit(self._clock, options.io_bytes_per_second_max)
+        #: The logs being cleaned, each with the way to stop that.
+        self._running: dict[TopicPartition, Pace] = {}
+        #: One task at a time looks for a log, so that no two of them take the same.
+        self._choosing = asyncio.Lock()
+        #: One write of the checkpoint at a time, and the last one is the newest.
+        self._checkpointing = asyncio.Lock()
+        #: Set, and replaced, when the options change.
+        self._changed = asyncio.Event()
+        #: None while the cleaner is stopped.
+        self._supervisor: Supervisor | None = None
+        #: By number, below the number of threads.
+        self._tasks: dict[int, SupervisedTask] = {}
+        self.stats = CleanerStats()
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Clean in the background until `stop`."""
+        self._supervisor = supervisor
+        self._start_tasks(supervisor)
+
+    def _start_tasks(self, supervisor: Supervisor) -> None:
+        for number in range(self._options.threads):
+            if number not in self._tasks or self._tasks[number].is_done:
+                self._tasks[number] = supervisor.start(
+                    "log-cleaner", partial(self._run, number), about=f"thread {number}"
+                )
+
+    async def stop(self) -> None:
+        """Abandon the cleanings that run, and return when their threads have ended."""
+        self._supervisor = None
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            await task.ended()
+
+    def reconfigure(self, options: CleanerOptions) -> None:
+        """Take over options that were changed at run time."""
+        self._options = options
+        self._io_limit.set_rate(options.io_bytes_per_second_max)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._supervisor is not None:
+            self._start_tasks(self._supervisor)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Drop all that is known of a log that was deleted or moved away.
+
+        A new log of the same name is noticed without it, by its topic id.
+        """
+        self._cancel(topic_partition)
+        if self._first_dirty.pop(topic_partition, None) is not None:
+            self._is_checkpoint_stale = True
+        self._topic_ids.pop(topic_partition, None)
+        self._quiet.pop(topic_partition, None)
+        self._tries.pop(topic_partition, None)
+        self.stats.uncleanable.pop(topic_partition, None)
+
+    def truncated(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log was cut to `offset`: what it gets from there on is not clean."""
+        self._cancel(topic_partition)
+        if self._first_dirty.get(topic_partition, 0) > offset:
+            self._first_dirty[topic_partition] = offset
+            self._is_checkpoint_stale = True
+        self._quiet.pop(topic_partition, None)
+
+    def _cancel(self, topic_partition: TopicPartition) -> None:
+        pace = self._running.get(topic_partition)
+        if pace is not None:
+            pace.cancel()
+
+    async def run_once(self) -> bool:
+        """Clean the log that needs it most. False if none does, or if that failed.
+
+        Cancelling it abandons the cleaning; segments already swapped in stay so.
+        """
+        async with self._choosing:
+            candidate = await self._choose()
+            if candidate is not None:
+                partition = candidate.log.topic_partition
+                pace = self._running[partition] = Pace(self._io_limit)
+        if candidate is None:
+            await self._correct_checkpoint()
+            return False
+        started = self._clock.monotonic()
+        try:
+            await self._correct_checkpoint()
+            await self._clean(candidate, pace)
+        except CleaningCancelledError:
+            return False
+        except Exception as error:  # noqa: BLE001  # whatever it is, other logs go on
+            if self._directory.get(partition) is candidate.log:
+                self._failed(partition, error)
+            return False
+        finally:
+            del self._running[partition]
+            self.stats.duration_seconds += self._clock.monotonic() - started
+        self._tries.pop(partition, None)
+        self.stats.runs += 1
+        return True
+
+    async def _run(self, number: int) -> None:
+        while number < self._options.threads:
+            if not await self.run_once():
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until the backoff is over, or until it changes."""
+        changed = self._changed
+        try:
+            async with asyncio.timeout(self._options.backoff_ms / 1000):
+                await changed.wait()
+        except TimeoutError:
+            pass
+
+    def _load_checkpoint(self) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._disk, self._path)
+        except ValueError as error:
+            # Losing it costs work and nothing else.
+            logger.warning("all compacted logs will be cleaned from their start: %s", error)
+            return {}
+
+    async def _correct_checkpoint(self) -> None:
+        if not self._is_checkpoint_stale:
+            return
+        self._is_checkpoint_stale = False
+        try:
+            async with self._checkpointing:
+                await asyncio.to_thread(self._write_checkpoint, dict(self._first_dirty))
+        except OSError as error:
+            self._is_checkpoint_stale = True
+            self.stats.last_error = f"{self._path} could not be written: {error}"
+            logger.warning("%s", self.stats.last_error)
+
+    def _drop_strangers(self) -> None:
+        """Drop what the checkpoint says of logs that are no more: their names may be used again."""
+        for partition in [one for one in self._first_dirty if self._directory.get(one) is None]:
+            self.forget(partition)
+
+    def _failed(self, partition: TopicPartition, error: Exception) -> None:
+        """Report it. A full or failing disk gets a few more chances, anything else none."""
+        tries = self._tries[partition] = self._tries.get(partition, 0) + 1
+        is_disk = isinstance(error, OSError) or (
+            isinstance(error, BrokerError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        )
+        sentence = f"{partition} could not be compacted: {error}"
+        self.stats.failures += 1
+        self.stats.last_error = sentence
+        if is_disk and tries < _TRIES_MAX:
+            logger.warning("%s; it will be tried again", sentence)
+        else:
+            logger.error("%s; it is left as it is until the next start", sentence, exc_info=error)
+            self.stats.uncleanable[partition] = str(error)
+
+    # -- choosing ------------------------------------------------------------------------------
+
+    async def _choose(self) -> Candidate | None:
+        best: Candidate | None = None
+        ratio_max = 0.0
+        self._drop_strangers()
+        for number, log in enumerate(list(self._directory.all_logs)):
+            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if self._loads >= _LOADS_PER_TURN:
+                self._loads = 0
+                await asyncio.sleep(_LOAD_PAUSE_S)
+            partition = log.topic_partition
+            if not is_compacted(log) or partition in self.stats.uncleanable:
+                continue
+            if partition in self._running:
+                continue
+            try:
+                ratio, candidate = self._examine(log)
+            except Exception as error:  # noqa: BLE001  # whatever it is, other logs go on
+                self._failed(partition, error)
+                continue
+            ratio_max = max(ratio_max, ratio)
+            if candidate and (best is None or candidate.dirty_ratio > best.dirty_ratio):
+                best = candidate
+        self.stats.dirty_ratio_max = ratio_max
+        return best
+
+    def _examine(self, log: PartitionLog) -> tuple[float, Candidate | None]:
+        """The log's dirty ratio, and the log itself if it should be cleaned.
+
+        Looks at a log's segments only when something has changed since it was last found quiet,
+        so that many idle logs cost little and are not loaded again and again.
+        """
+        partition, now_ms = log.topic_partition, self._clock.wall_ms()
+        if self._topic_ids.setdefault(partition, log.topic_id) != log.topic_id:
+            self.forget(partition)
+            self._topic_ids[partition] = log.topic_id
+        limit = limit_offset(log, self._high_watermark(partition))
+        quiet = self._quiet.get(partition)
+        if quiet is not None and quiet.is_still_so(log, limit, now_ms):
+            return quiet.dirty_ratio, None
+        was_loaded = log.is_loaded
+        self._loads += not was_loaded
+        first_dirty = first_dirty_offset(log, self._first_dirty.get(partition))
+        candidate = find_candidate(log, first_dirty, limit, now_ms)
+        if candidate is not None and candidate.is_wanted:
+            self._quiet.pop(partition, None)
+            return candidate.dirty_ratio, candidate
+        if not was_loaded:
+            log.unload()
+        ratio = candidate.dirty_ratio if candidate else 0.0
+        self._quiet[partition] = Quiet.of(log, limit, now_ms, ratio)
+        return ratio, None
+
+    # -- cleaning ------------------------------------------------------------------------------
+
+    async def _clean(self, candidate: Candidate, pace: Pace) -> None:
+        log = candidate.log
+        thread = CleaningThread(pace)
+        try:
+            await self._flush_markers(log, thread)
+            await self._run_plan(log, self._plan(candidate), thread)
+        finally:
+            thread.close()
+
+    async def _flush_markers(self, log: PartitionLog, thread: CleaningThread) -> None:
+        """Make the markers durable that decide about what is cleaned: they may come after it."""
+        has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers())
+        ticket = log.begin_flush() if has_markers else None
+        if ticket is not None:
+            try:
+                await thread.run(ticket.run)
+            finally:
+                log.finish_flush(ticket)
+
+    async def _run_plan(
+        self, log: PartitionLog, plan: CleaningPlan, thread: CleaningThread
+    ) -> None:
+        cleaning = Cleaning(plan, self._disk, self._options.limits, thread.pace)
+        try:
+            await thread.run(cleaning.build_map)
+            self.stats.bytes_read += cleaning.bytes_mapped
+            for group in cleaning.groups():
+                cleaned = await thread.run(cleaning.rewrite, group)
+                self._count(cleaned)
+                self._check_current(log, cleaned)
+                if cleaned.is_changed:
+                    await thread.run(log.stage_replacement, [cleaned.base_offset])
+                    self._swap(log, cleaned, cleaning)
+                cleaning.discard()
+            self._first_dirty[log.topic_partition] = cleaning.known.end_offset
+            async with self._checkpointing:
+                await thread.run(self._write_checkpoint, dict(self._first_dirty))
+        finally:
+            cleaning.discard()
+
+    def _plan(self, candidate: Candidate) -> CleaningPlan:
+        log, config = candidate.log, candidate.log.config
+        segments = log.segments
+        return CleaningPlan(
+            directory=log.directory,
+            segments=[
+                SourceSegment(
+                    segment.base_offset, following.base_offset, segment.size, segment.log.path
+                )
+                for segment, following in pairwise(segments)
+                if segment.base_offset < candidate.end_offset
+            ],
+            first_dirty_offset=candidate.first_dirty_offset,
+            rules=CompactionRules(
+                now_ms=self._clock.wall_ms(),
+                delete_retention_ms=config.delete_retention_ms,
+                round_end_offset=candidate.end_offset,
+                payload_bytes_max=self._directory.storage.options.decompressed_bytes_max,
+                producer_last_offsets={
+                    entry.producer_id: entry.batches[-1].last_offset
+                    for entry in log.producers()
+                    if entry.batches
+                },
+                producer_last_epochs={
+                    entry.producer_id: entry.epoch for entry in log.producers() if not entry.batches
+                },
+                aborted=log.aborted_transactions(segments[0].base_offset, candidate.end_offset),
+            ),
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+
+    def _check_current(self, log: PartitionLog, cleaned: CleanedGroup) -> None:
+        """Stop unless the log still has what was cleaned: it may have been cut or deleted."""
+        if self._directory.get(log.topic_partition) is not log:
+            raise CleaningCancelledError
+        sizes = {segment.base_offset: segment.size for segment in log.segments[:-1]}
+        if any(sizes.get(one.base_offset) != one.size_bytes for one in cleaned.sources):
+            raise CleaningCancelledError
+
+    def _swap(self, log: PartitionLog, cleaned: CleanedGroup, cleaning: Cleaning) -> None:
+        self._check_current(log, cleaned)
+        cleaning.claimed()
+        old = [one.base_offset for one in cleaned.sources]
+        paths = log.replace_segments(old, [cleaned.base_offset])
+        self._retire(paths, log.config.file_delete_delay_ms)
+
+    def _write_checkpoint(self, offsets: dict[TopicPartition, int]) -> None:
+        write_offsets(self._disk, self._path, offsets)
+
+    def _count(self, cleaned: CleanedGroup) -> None:
+        stats, counts = self.stats, cleaned.counts
+        stats.bytes_read += cleaned.bytes_read
+        stats.bytes_written += cleaned.bytes_written
+        stats.records_read += counts.records_read
+        stats.records_kept += counts.records_kept
+        stats.tombstones += counts.tombstones
+        stats.tombstones_expired += counts.tombstones_expired
+        stats.keyless_records += counts.keyless

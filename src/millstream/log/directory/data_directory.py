@@ -1,0 +1,469 @@
+"""The data folder: who may use it, what was known when it was last used, which logs are in it.
+
+    .lock                   held by the process that uses the folder
+    meta.properties         whose folder it is: cluster.id, node.id, directory.id
+    .kafka_cleanshutdown    there only between a clean stop and the next start
+    <checkpoints>           see `checkpoint`
+    replica-folders         see `folder_ledger`
+    <topic>-<partition>/    a log; made by its first append
+    <topic>-<partition>.<32 hex digits>-delete/   a log that was deleted and is being removed
+
+A clean stop makes every log durable, then writes the checkpoints, then the marker. A start removes
+the marker, durably, before it lets anything be written. So the marker means: the checkpoints tell
+the end of every log, and nothing needs to be looked at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from millstream.env.clock import Clock
+from millstream.env.disk import Disk, File
+from millstream.env.random import Random
+from millstream.log.directory import checkpoint
+from millstream.log.directory.folder_ledger import FolderLedger
+from millstream.log.directory.partition_metadata import read_topic_id
+from millstream.log.files import FileCache
+from millstream.log.flush import FlushTicket
+from millstream.log.log import PartitionLog
+from millstream.log.storage import LogOptions, Storage
+from millstream.model.config import TopicConfig
+from millstream.model.error import BrokerError
+from millstream.model.topic import TopicId, TopicPartition, format_topic_id
+
+_log = logging.getLogger(__name__)
+
+LOCK: Final = ".lock"
+CLEAN_MARKER: Final = ".kafka_cleanshutdown"
+META: Final = "meta.properties"
+DELETE_SUFFIX: Final = "-delete"
+
+_CLEAN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1,"millstream":1}'
+_NAME_BYTES_MAX: Final = 255
+
+#: Called with (logs done, logs in all, the log just done).
+Progress: TypeAlias = Callable[[int, int, TopicPartition], None]
+
+
+class DirectoryInUseError(Exception):
+    """Another process holds the data folder."""
+
+
+class WrongDirectoryError(Exception):
+    """The data folder belongs to another cluster or node."""
+
+
+class LogDirectory:
+    """Made by `open`. All methods run on the event loop's thread, except where they say so."""
+
+    __slots__ = (
+        "_checkpoint_lock",
+        "_lock_file",
+        "_log_starts",
+        "_logs",
+        "_names",
+        "_recovery_points",
+        "deleted_paths",
+        "high_watermarks",
+        "meta",
+        "storage",
+        "was_clean",
+    )
+
+    def __init__(self, storage: Storage, lock_file: File) -> None:
+        self.storage = storage
+        self._lock_file = lock_file
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        #: One checkpoint at a time, whichever thread writes it.
+        self._checkpoint_lock = threading.Lock()
+        disk, path = storage.disk, storage.path
+        marker = path / CLEAN_MARKER
+        #: Whether the last stop was clean. Where it was not, call `recover` before serving.
+        self.was_clean = disk.exists(marker) and disk.read(marker) == _CLEAN_CONTENT
+        #: What the checkpoints say of partitions whose log was not asked for yet.
+        self._recovery_points = self._read(checkpoint.RECOVERY_POINTS)
+        self._log_starts = self._read(checkpoint.LOG_STARTS)
+        #: As of the last checkpoint; kept up to date by the caller of `checkpoint`.
+        self.high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
+        self.meta = self._read_meta()
+        names = disk.listdir(path)
+        #: Directories left of deleted logs, to be removed in the background.
+        self.deleted_paths = [path / name for name in names if name.endswith(DELETE_SUFFIX)]
+        #: Directories of logs that were there at the start and not asked for yet.
+        self._names = {name for name in names if _parse_name(name) is not None}
+        if disk.exists(marker):
+            disk.remove(marker)
+            disk.sync_dir(path)
+        storage.checkpoint_now = self.checkpoint
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        options: LogOptions | None = None,
+    ) -> LogDirectory:
+        """Take the folder, made if missing. Raises DirectoryInUseError, OSError."""
+        options = options or LogOptions()
+        disk.mkdir(path)
+        lock_file = _lock(disk, path)
+        files = FileCache(disk, options.open_files_max)
+        ledger = FolderLedger(disk, path)
+        return cls(Storage(path, disk, clock, random, options, files, ledger), lock_file)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoint.read_offsets(self.storage.disk, self.storage.path / name)
+        except ValueError as error:
+            # Without it nothing is known to be durable: everything is read again.
+            _log.error("%s; recovering all logs", error)
+            self.was_clean = False
+            return {}
+
+    def _read_meta(self) -> dict[str, str]:
+        path = self.storage.path / META
+        if not self.storage.disk.exists(path):
+            return {}
+        lines = self.storage.disk.read(path).decode().splitlines()
+        pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    def identify(self, cluster_id: str, node_id: int) -> None:
+        """Make the folder this node's, or raise WrongDirectoryError if it is another's."""
+        wanted = {"cluster.id": cluster_id, "node.id": str(node_id)}
+        for name, value in wanted.items():
+            found = self.meta.get(name, value)
+            if found != value:
+                raise WrongDirectoryError(
+                    f"{self.storage.path / META} says {name}={found}, but this is {value}: point"
+                    " the broker at its own data folder, or remove this one if it is not needed"
+                )
+        if wanted.items() <= self.meta.items() and "directory.id" in self.meta:
+            return
+        directory_id = self.meta.get("directory.id") or format_topic_id(
+            self.storage.random.getrandbits(128).to_bytes(16, "big")
+        )
+        self.meta = {"version": "1", **wanted, "directory.id": directory_id}
+        text = "".join(f"{name}={value}\n" for name, value in self.meta.items())
+        self.storage.disk.write_atomic(self.storage.path / META, text.encode())
+
+    @property
+    def directory_id(self) -> str:
+        """The folder's random id, which it keeps for life; empty before `identify`."""
+        return self.meta.get("directory.id", "")
+
+    def has_lost(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
+        """Whether the folder of a log that had records is gone. To be asked before `log` is."""
+        name = str(topic_partition)
+        if name in self._names:
+            return False
+        ledger = self.storage.ledger
+        is_synced = topic_partition in self._recovery_points
+        if not ledger.is_missing:
+            return ledger.has(name, topic_id, durably=is_synced)
+        # An earlier release wrote no ledger: the checkpoints know of logs that had records.
+        return is_synced or self.high_watermarks.get(topic_partition, 0) > 0
+
+    def has_found(self, topic_partition: TopicPartition) -> bool:
+        """Whether somebody put the folder of a log here that was lost. To be asked before `log`."""
+        name = str(topic_partition)
+        ledger = self.storage.ledger
+        return name in self._names and not ledger.is_missing and not ledger.has_name(name)
+
+    # Logs
+
+    @property
+    def path(self) -> Path:
+        return self.storage.path
+
+    @property
+    def all_logs(self) -> Collection[PartitionLog]:
+        return self._logs.values()
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(topic_partition)
+
+    def log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: TopicConfig,
+        *,
+        is_only_replica: bool = True,
+    ) -> PartitionLog:
+        """The partition's log, found or new. Makes nothing on disk.
+
+        A directory of that name that belongs to another topic id is set aside for removal. A log
+        whose directory is missing goes on where it ended if it is the only replica; otherwise it
+        begins anew, and gets all records from its leader.
+        """
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            return log
+        name = str(topic_partition)
+        exists = name in self._names
+        self._names.discard(name)
+        if exists and not self._is_of(topic_partition, topic_id):
+            self._set_aside(name)
+            self._forget(topic_partition)
+            exists = False
+        log = PartitionLog(
+            self.storage,
+            topic_partition,
+            topic_id,
+            config,
+            exists=exists,
+            is_recovered=self.was_clean or not exists,
+        )
+        if not exists and not is_only_replica:
+            self._forget(topic_partition)
+        point = self._recovery_points.pop(topic_partition, 0)
+        log.recovery_point = log.checkpointed_point = log.log_end_offset = point
+        log.log_start_offset = self._log_starts.pop(topic_partition, 0)
+        if log.is_recovered:
+            # Otherwise the end is not known yet, and may well be above the recovery point.
+            log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
+        if not exists and log.log_end_offset:
+            _log.error("%s is missing: %d records are lost", log.directory, log.log_end_offset)
+            log.log_start_offset = log.log_end_offset
+        self._logs[topic_partition] = log
+        return log
+
+    def _is_of(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
+        directory = self.storage.path / str(topic_partition)
+        found = read_topic_id(self.storage.disk, directory)
+        return found is None or found == topic_id
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        self._recovery_points.pop(topic_partition, None)
+        self._log_starts.pop(topic_partition, None)
+        self.high_watermarks.pop(topic_partition, None)
+        self.storage.are_points_stale = self.storage.are_starts_stale = True
+
+    def recover(self, progress: Progress | None = None) -> None:
+        """After an unclean stop: repair every log that was asked for. Blocks.
+
+        Before it is done the offsets of a log that was not loaded are not to be believed.
+        """
+        pending = [log for log in self._logs.values() if not log.is_recovered]
+        for number, log in enumerate(self._recovered(pending)):
+            if progress is not None:
+                progress(number + 1, len(pending), log.topic_partition)
+
+    def _recovered(self, pending: list[PartitionLog]) -> Iterator[PartitionLog]:
+        """Recover logs with as many threads as the options say; yield each one that is done."""
+        options = self.storage.options
+        threads = min(options.recovery_threads, len(pending))
+        open_files_max = max(options.open_files_max // max(threads, 1), _FILES_PER_THREAD_MIN)
+
+        def recover(log: PartitionLog) -> PartitionLog:
+            log.recover(FileCache(self.storage.disk, open_files_max))
+            return log
+
+        if threads <= 1:
+            yield from map(recover, pending)
+            return
+        with ThreadPoolExecutor(threads, "millstream-recovery") as pool:
+            try:
+                yield from (
+                    done.result()
+                    for done in as_completed([pool.submit(recover, log) for log in pending])
+                )
+            except BaseException:
+                # One log that can't be read ends the start: the others need not be recovered.
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def delete(self, topic_partition: TopicPartition) -> Path | None:
+        """Take a log out. Returns its renamed directory, to be removed in the background."""
+        log = self._logs.pop(topic_partition, None)
+        self._forget(topic_partition)
+        if log is None:
+            return None
+        self.storage.unflushed.pop(log, None)
+        self.storage.flush_due.pop(log, None)
+        exists = self.storage.disk.exists(log.directory)
+        log.retire()
+        try:
+            self.storage.ledger.deleted(str(topic_partition))
+        except OSError as error:
+            # At worst the log is reported as lost if the replica comes back and is still empty.
+            _log.warning("the deletion of %s was not noted: %s", topic_partition, error)
+        return self._set_aside(str(topic_partition)) if exists else None
+
+    def _set_aside(self, name: str) -> Path:
+        path, disk = self.storage.path, self.storage.disk
+        while True:
+            ending = f".{self.storage.random.getrandbits(128):032x}{DELETE_SUFFIX}"
+            target = path / (name[: _NAME_BYTES_MAX - len(ending)] + ending)
+            if not disk.exists(target):  # a seeded simulator draws the same again
+                break
+        disk.rename(path / name, target)
+        self.deleted_paths.append(target)
+        return target
+
+    def strays(self) -> list[Path]:
+        """Directories of logs that nobody has asked for: of topics deleted while we were down."""
+        return [self.storage.path / name for name in sorted(self._names)]
+
+    def delete_strays(self) -> None:
+        """Once every log that there should be was asked for: drop what is left of others.
+
+        Also their offsets in the checkpoints, which are older than a deletion shortly before a
+        crash: a new topic of the same name must not begin with them."""
+        for name in sorted(self._names):
+            topic_partition = _parse_name(name)
+            assert topic_partition is not None
+            self._forget(topic_partition)
+            self._set_aside(name)
+        self._names.clear()
+        known = {*self._recovery_points, *self._log_starts, *self.high_watermarks}
+        for topic_partition in known - self._logs.keys():
+            self._forget(topic_partition)
+        # Logs that were lost are no longer claimed: this broker has left their ISRs by now.
+        self.storage.ledger.rewrite(
+            {str(log.topic_partition): log.topic_id for log in self._logs.values() if log.exists}
+        )
+
+    # Checkpoints and closing
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Write the recovery points and log starts, and the high watermarks if given, durably.
+
+        Safe in a thread beside the event loop; blocks.
+        """
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_starts()
+        if high_watermarks is not None:
+            self.checkpoint_high_watermarks(high_watermarks)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write the recovery points durably. Safe in a thread beside the event loop; blocks."""
+        storage = self.storage
+        with self._checkpoint_lock:
+            storage.are_points_stale = False
+            points, logs = dict(self._recovery_points), list(self._logs.values())
+            points |= {
+                log.topic_partition: log.recovery_point for log in logs if log.recovery_point
+            }
+            try:
+                self._write(checkpoint.RECOVERY_POINTS, points)
+            except OSError:
+                storage.are_points_stale = True
+                raise
+            for log in logs:
+                log.checkpointed_point = points.get(log.topic_partition, 0)
+
+    def checkpoint_log_starts(self) -> None:
+        """Write the log start offsets durably. Safe in a thread beside the event loop; blocks."""
+        storage = self.storage
+        with self._checkpoint_lock:
+            storage.are_starts_stale = False
+            starts, logs = dict(self._log_starts), list(self._logs.values())
+            starts |= {
+                log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset
+            }
+            try:
+                self._write(checkpoint.LOG_STARTS, starts)
+            except OSError:
+                storage.are_starts_stale = True
+                raise
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write the high watermarks durably. Safe in a thread beside the event loop; blocks."""
+        with self._checkpoint_lock:
+            self._write(checkpoint.HIGH_WATERMARKS, high_watermarks)
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        checkpoint.write_offsets(self.storage.disk, self.storage.path / name, offsets)
+
+    def close(
+        self, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Close all logs and give the folder back. Blocks on the disk.
+
+        `clean`: make everything durable and mark it so. Not to be called before `recover` is done
+        where that was needed, unless with `clean=False`.
+        """
+        is_whole = clean and self._flush_all()
+        for log in self._logs.values():
+            try:
+                log.close(clean)
+            except BrokerError:
+                is_whole = False
+        if clean:
+            self.checkpoint(high_watermarks)
+            # The next start takes each recovery point for the end of its log.
+            if is_whole and all(
+                log.is_recovered and log.recovery_point == log.log_end_offset
+                for log in self._logs.values()
+            ):
+                self.storage.disk.write_atomic(self.storage.path / CLEAN_MARKER, _CLEAN_CONTENT)
+        self.storage.files.close()
+        self._lock_file.close()
+
+    def _flush_all(self) -> bool:
+        """Flush all logs side by side; whether all of them could be."""
+        tickets: list[tuple[PartitionLog, FlushTicket]] = []
+        is_whole = True
+        threads = self.storage.options.recovery_threads
+        with ThreadPoolExecutor(threads, "millstream-close") as pool:
+            for log in self._logs.values():
+                try:
+                    ticket = log.begin_close()
+                except BrokerError:
+                    is_whole = False
+                    continue
+                if ticket is not None:
+                    tickets.append((log, ticket))
+                # Tickets pin descriptors, so they are run in groups.
+                if len(tickets) >= _CLOSE_GROUP:
+                    is_whole = _run(pool, tickets) and is_whole
+            return _run(pool, tickets) and is_whole
+
+
+_CLOSE_GROUP: Final = 256
+#: Files that a thread may open while it recovers a log, however low the bound for all of them is.
+_FILES_PER_THREAD_MIN: Final = 16
+
+
+def _run(pool: ThreadPoolExecutor, tickets: list[tuple[PartitionLog, FlushTicket]]) -> bool:
+    list(pool.map(FlushTicket.run, [ticket for _, ticket in tickets]))
+    is_whole = True
+    for log, ticket in tickets:
+        try:
+            log.finish_flush(ticket)
+        except BrokerError:
+            is_whole = False
+    tickets.clear()
+    return is_whole
+
+
+def _parse_name(name: str) -> TopicPartition | None:
+    """The partition whose directory has that name, if it is one's."""
+    topic, dash, partition = name.rpartition("-")
+    if dash and topic and partition.isdecimal() and partition.isascii():
+        return TopicPartition(topic, int(partition))
+    return None
+
+
+def _lock(disk: Disk, path: Path) -> File:
+    file = disk.open(path / LOCK, create=True)
+    descriptor = file.fileno()
+    if descriptor >= 0:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise DirectoryInUseError(
+                f"{path} is in use by another process: stop that one, or choose another data folder"
+            ) from error
+    return file

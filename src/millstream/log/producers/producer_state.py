@@ -1,0 +1,376 @@
+"""What a log knows of its producers: epochs, the last few batches and the open transaction of each.
+
+Owns the checks that make a retried batch count once and keep a fenced producer or coordinator out,
+what is undecided and since where, and the snapshot of that state (`<offset>.snapshot`: the state
+after all records below that offset). Does not know files.
+
+A transaction is open from its first batch to its marker. It is unstable for longer: until the
+marker is below the high watermark. Readers of committed records stop at the first unstable offset.
+
+Snapshot, big endian: version (int16, 1), CRC32C of all that follows (uint32), number of entries
+(int32), and per producer: id (int64), epoch (int16), last sequence (int32), last offset (int64),
+last offset delta (int32), timestamp (int64), coordinator epoch (int32), first offset of its open
+transaction (int64, -1 if none). Only the last batch of a producer survives in a snapshot.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Final, NamedTuple
+
+from millstream.log.index.transaction_index import AbortedTransaction
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.records.batch import BatchHeader
+from millstream.records.control import EndMarker
+from millstream.records.crc import crc32c
+
+#: How many batches back a retry is recognised: what a client may have in flight.
+BATCHES_KEPT: Final = 5
+
+_HEAD: Final = struct.Struct(">hIi")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_VERSION: Final = 1
+_SEQUENCE_MODULUS: Final = 1 << 31
+_NO_EPOCH: Final = -1
+#: The transaction version since which every end of a transaction raises the producer's epoch.
+_BUMPED_SINCE: Final = 2
+
+
+class ProducedBatch(NamedTuple):
+    """A batch that was appended."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerEntry:
+    """One producer id."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "is_restored",
+        "last_timestamp",
+        "marker_offset",
+        "producer_id",
+        "transaction_start",
+    )
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        #: The last batches of `epoch`, oldest first, at most BATCHES_KEPT.
+        self.batches: list[ProducedBatch] = []
+        #: Whether it comes from a snapshot, so that batches before the first of `batches` were
+        #: appended but are no longer known one by one.
+        self.is_restored = False
+        self.last_timestamp = -1
+        #: Of the coordinator whose marker came last, or -1.
+        self.coordinator_epoch = -1
+        #: First offset of the open transaction, or -1.
+        self.transaction_start = -1
+        #: Of the last marker that was seen, or -1. Not in snapshots.
+        self.marker_offset = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    def has_forgotten(self, header: BatchHeader) -> bool:
+        """Whether a batch of this epoch is a recent one from before the snapshot."""
+        if not self.is_restored or not 0 < len(self.batches) < BATCHES_KEPT:
+            return False
+        behind = (self.batches[0].first_sequence - header.last_sequence) % _SEQUENCE_MODULUS
+        return 0 < behind < _SEQUENCE_MODULUS // 2
+
+
+class ProducerState:
+    """All producers of one log."""
+
+    __slots__ = ("_ended", "_open", "entries", "is_dirty")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        #: First offset -> producer id of the open transactions, ascending.
+        self._open: dict[int, int] = {}
+        #: Marker's and first offset of those that ended and may still be unstable, markers
+        #: ascending.
+        self._ended: deque[tuple[int, int]] = deque()
+        #: Whether anything changed since the last snapshot.
+        self.is_dirty = False
+
+    def check(self, header: BatchHeader, offset: int) -> ProducedBatch | None:
+        """Whether a client's batch may be appended at `offset`.
+
+        Returns the batch it repeats, if it does; raises BrokerError if it is out of order or of
+        a producer that was fenced. A producer that is not known may start with any sequence: its
+        state may have been lost to retention or expiry.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch == entry.epoch and entry.batches and sequence >= 0:
+            last = header.last_sequence
+            for batch in entry.batches:
+                if batch.first_sequence == sequence and batch.last_sequence == last:
+                    return batch
+        if epoch < entry.epoch:
+            raise _refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                header,
+                offset,
+                f"is of epoch {epoch}, but epoch {entry.epoch} was seen",
+            )
+        is_next = epoch == entry.epoch and sequence == (entry.last_sequence + 1) % _SEQUENCE_MODULUS
+        # What a coordinator writes on a producer's behalf has no sequence.
+        if not is_next and sequence >= 0:
+            _check_start(entry, header, offset)
+        if entry.transaction_start >= 0 and not header.is_transactional:
+            raise _refused(
+                ErrorCode.INVALID_TXN_STATE, header, offset, "is not part of its open transaction"
+            )
+        return None
+
+    def is_past(self, header: BatchHeader) -> bool:
+        """Whether the producer has gone on from a batch: appended it, or begun another epoch."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None or header.producer_epoch > entry.epoch:
+            return False
+        if header.producer_epoch < entry.epoch:
+            return True
+        ahead = (entry.last_sequence - header.base_sequence) % _SEQUENCE_MODULUS
+        return bool(entry.batches) and ahead < _SEQUENCE_MODULUS // 2
+
+    def append(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+        """Note a batch of data that was appended at `base_offset`, by a client or a leader."""
+        self.is_dirty = True
+        entry = self.entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            entry = self._enter_epoch(header)
+        entry.last_timestamp = max_timestamp
+        batches = entry.batches
+        if len(batches) >= BATCHES_KEPT:
+            del batches[0]
+        batches.append(
+            ProducedBatch(
+                header.base_sequence,
+                header.last_sequence,
+                base_offset,
+                base_offset + header.last_offset_delta,
+                max_timestamp,
+            )
+        )
+        if header.is_transactional and entry.transaction_start < 0:
+            entry.transaction_start = base_offset
+            self._open[base_offset] = header.producer_id
+
+    def _enter_epoch(self, header: BatchHeader) -> ProducerEntry:
+        """The entry of a batch's producer, in the batch's epoch."""
+        entry = self.entries.get(header.producer_id)
+        epoch = header.producer_epoch
+        if entry is None:
+            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+            entry.is_restored = False
+        return entry
+
+    # Transactions
+
+    @property
+    def has_unstable(self) -> bool:
+        """Whether there may be an unstable offset."""
+        return bool(self._open or self._ended)
+
+    def first_unstable_offset(self, high_watermark: int) -> int:
+        """The first offset that is not decided for good, at most `high_watermark`.
+
+        What ended below the high watermark is then forgotten.
+        """
+        ended = self._ended
+        while ended and ended[0][0] < high_watermark:
+            ended.popleft()
+        first = min(next(iter(self._open), high_watermark), high_watermark)
+        return min(first, *(start for _, start in ended)) if ended else first
+
+    def keep_ended(self, before: ProducerState, offset: int) -> None:
+        """Take over what `before`, the state before a cut to `offset`, knew to have ended.
+
+        A replay from a snapshot sees only what ended after it.
+        """
+        self._ended = deque(each for each in before._ended if each[0] < offset)
+
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
+
+    def has_marker_since(self, producer_id: int, offset: int) -> bool:
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.marker_offset >= offset
+
+    def check_first(self, header: BatchHeader, offset: int) -> None:
+        """Refuse a batch that can't begin a transaction of version 2.
+
+        Its sequence starts anew with every transaction, so where no batch is known another one
+        than 0 says that earlier ones are still on their way.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            raise _refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                header,
+                offset,
+                f"is of epoch {header.producer_epoch}, but epoch {entry.epoch} was seen",
+            )
+        if header.base_sequence > 0 and (entry is None or not entry.batches):
+            raise _refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                header,
+                offset,
+                f"begins a transaction with sequence {header.base_sequence} and not 0",
+            )
+
+    def check_marker(self, header: BatchHeader, marker: EndMarker, version: int) -> bool:
+        """Whether a marker is to be written; False where it was written before.
+
+        From transaction version 2 on a marker carries the epoch after the transaction's, so one
+        that comes late can't be taken for that of a later transaction. Raises BrokerError.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return True
+        epoch = header.producer_epoch
+        is_bumped = version >= _BUMPED_SINCE
+        if is_bumped and epoch == entry.epoch and entry.transaction_start < 0:
+            return False
+        if epoch < entry.epoch or (is_bumped and epoch == entry.epoch):
+            raise BrokerError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"marker for producer {header.producer_id} is of epoch {epoch}, but epoch"
+                f" {entry.epoch} was seen",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise BrokerError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker for producer {header.producer_id} is of coordinator epoch"
+                f" {marker.coordinator_epoch}, but {entry.coordinator_epoch} was seen",
+            )
+        return True
+
+    def end(
+        self, header: BatchHeader, offset: int, timestamp: int, marker: EndMarker | None
+    ) -> AbortedTransaction | None:
+        """Note a control batch that was appended at `offset`; what it aborted, if anything.
+
+        `marker` None: one that compaction has emptied, which still tells the producer's epoch.
+        """
+        self.is_dirty = True
+        entry = self._enter_epoch(header)
+        entry.last_timestamp = timestamp
+        if marker is None:
+            return None
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.marker_offset = offset
+        start, entry.transaction_start = entry.transaction_start, -1
+        if start < 0:
+            return None
+        del self._open[start]
+        self._ended.append((offset, start))
+        if marker.is_commit:
+            return None
+        stable = next(iter(self._open), offset + 1)
+        return AbortedTransaction(header.producer_id, start, offset, stable)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without open transaction that were silent too long; how many."""
+        expired = [
+            entry.producer_id
+            for entry in self.entries.values()
+            if entry.transaction_start < 0 and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.entries[producer_id]
+        if expired:
+            self.is_dirty = True
+        return len(expired)
+
+    def encode(self) -> bytes:
+        """The snapshot."""
+        rows = []
+        for entry in self.entries.values():
+            last = entry.batches[-1] if entry.batches else None
+            rows.append(
+                _ENTRY.pack(
+                    entry.producer_id,
+                    entry.epoch,
+                    last.last_sequence if last else -1,
+                    last.last_offset if last else -1,
+                    last.last_offset - last.first_offset if last else 0,
+                    entry.last_timestamp,
+                    entry.coordinator_epoch,
+                    entry.transaction_start,
+                )
+            )
+        body = struct.pack(">i", len(rows)) + b"".join(rows)
+        return struct.pack(">hI", _VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode(cls, data: bytes) -> ProducerState:
+        """The state that `encode` wrote; raises ValueError on damage."""
+        if len(data) < _HEAD.size:
+            raise ValueError(f"a snapshot of {len(data)} bytes is too short")
+        version, crc, count = _HEAD.unpack_from(data)
+        if version != _VERSION:
+            raise ValueError(f"snapshot version {version} is unknown")
+        if crc32c(memoryview(data)[6:]) != crc:
+            raise ValueError("the snapshot's CRC is wrong")
+        if len(data) != _HEAD.size + count * _ENTRY.size:
+            raise ValueError(f"a snapshot of {len(data)} bytes cannot hold {count} entries")
+        state = cls()
+        for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]):
+            producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = row
+            entry = state.entries[producer_id] = ProducerEntry(producer_id, epoch)
+            entry.is_restored = True
+            entry.last_timestamp = timestamp
+            entry.coordinator_epoch = coordinator
+            entry.transaction_start = start
+            if offset >= 0:
+                first = (sequence - delta) % _SEQUENCE_MODULUS if sequence >= 0 else sequence
+                entry.batches.append(
+                    ProducedBatch(first, sequence, offset - delta, offset, timestamp)
+                )
+            if start >= 0:
+                state._open[start] = producer_id
+        state._open = dict(sorted(state._open.items()))
+        return state
+
+
+def _check_start(entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
+    """Refuse a batch that is not the next of its epoch, unless it is the first of a new one."""
+    epoch, sequence = header.producer_epoch, header.base_sequence
+    if epoch != entry.epoch:
+        if sequence == 0 or entry.epoch == _NO_EPOCH:
+            return
+        reason = f"starts epoch {epoch} with sequence {sequence} and not 0"
+    elif entry.has_forgotten(header):
+        # Clients take this for a success whose offset is not known, which it is.
+        raise _refused(
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            header,
+            offset,
+            f"repeats sequence {sequence}, which is too long ago to know its offset",
+        )
+    else:
+        reason = f"has sequence {sequence} after {entry.last_sequence}"
+    raise _refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, offset, reason)
+
+
+def _refused(code: ErrorCode, header: BatchHeader, offset: int, reason: str) -> BrokerError:
+    return BrokerError(code, f"batch of producer {header.producer_id} for offset {offset} {reason}")

@@ -1,0 +1,237 @@
+"""The metadata store of a cluster: `MetadataStore` on etcd.
+
+Owns the keys under the cluster's prefix, and how the port's calls are etcd's. Talking to members
+is `etcd_gateway`'s, watching `etcd_watch`'s.
+
+    <root><key>        a key of the port; its revision is etcd's mod_revision
+    <root>~progress    written when a watch may miss something; no call of the port shows it
+
+Revisions are those of the whole etcd. Where others share it they skip numbers, and a transaction
+that changed nothing may show a revision that no watch of ours will be told of. Whoever waits for
+it is helped on: if watches have not reached it soon, `~progress` is written.
+
+An etcd whose revision goes back was restored from a backup, and what brokers know is ahead of it:
+calls then fail for good, rather than go on from a past that others have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from millstream.env.clock import Clock
+from millstream.env.random import Random
+from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
+from millstream.metadata.store.etcd import gateway_message as message
+from millstream.metadata.store.etcd.address import EtcdOptions
+from millstream.metadata.store.etcd.gateway import EtcdError, EtcdGateway
+from millstream.metadata.store.etcd.watch import EtcdWatch
+from millstream.metadata.store.port import (
+    Change,
+    Condition,
+    Events,
+    KeyValue,
+    LeaseExpiredError,
+    LeaseId,
+    Outcome,
+    Put,
+    Range,
+    StoreError,
+)
+
+_logger = logging.getLogger(__name__)
+
+#: etcd's own default limit (--max-txn-ops).
+CHANGES_MAX: Final = 128
+PROGRESS_KEY: Final = "~progress"
+#: Keys that one answer to `range` holds; more are asked for in turn.
+_PAGE_KEYS: Final = 5_000
+#: A range whose pages were compacted away beneath it begins again this often.
+_RANGE_ATTEMPTS_MAX: Final = 5
+#: Time that watches have to reach a revision by themselves.
+_NUDGE_AFTER_S: Final = 0.1
+
+
+class EtcdStore:
+    """Created by `open`, on the loop that will use it."""
+
+    __slots__ = ("_awaited", "_gateway", "_newest", "_nudging", "_root", "_supervisor", "_watches")
+
+    def __init__(self, gateway: EtcdGateway, root: str, supervisor: Supervisor) -> None:
+        self._gateway = gateway
+        self._supervisor = supervisor
+        self._root = root
+        #: The newest revision that was answered with; no later call may be answered from before.
+        self._newest = 0
+        self._watches: set[EtcdWatch] = set()
+        #: A revision that someone was told of, and may wait for a watch to reach.
+        self._awaited = 0
+        self._nudging: SupervisedTask | None = None
+
+    @classmethod
+    async def open(
+        cls, options: EtcdOptions, clock: Clock, random: Random, supervisor: Supervisor
+    ) -> EtcdStore:
+        """Connect; StoreError with a sentence for the operator if that can't be done."""
+        try:
+            gateway = await EtcdGateway.open(options, clock, random)
+        except OSError as error:
+            raise StoreError(f"the files for TLS cannot be used: {error}") from error
+        return cls(gateway, options.address.root, supervisor)
+
+    @property
+    def changes_max(self) -> int:
+        return CHANGES_MAX
+
+    async def get(self, key: str) -> KeyValue | None:
+        since = self._newest
+        body = message.range_request(self._bytes(key))
+        answer = await self._gateway.call("/v3/kv/range", body, message.RangeAnswer)
+        self._check(answer.header, since)
+        if not answer.kvs:
+            return None
+        return KeyValue(key, answer.kvs[0].value, answer.kvs[0].mod_revision)
+
+    async def range(self, prefix: str) -> Range:
+        for _ in range(_RANGE_ATTEMPTS_MAX):
+            try:
+                return await self._range(prefix)
+            except EtcdError as error:
+                # Compacted between two pages: a newer instant can still be read.
+                if error.code != message.OUT_OF_RANGE:
+                    raise
+        raise StoreError(f"etcd is compacted too often to read all of {self._root}{prefix}")
+
+    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+        if max(len(changes), len(compares)) > CHANGES_MAX:
+            raise StoreError(
+                f"a transaction may hold {CHANGES_MAX} changes and as many compares, this one has"
+                f" {len(changes)} and {len(compares)}"
+            )
+        since = self._newest
+        body = message.transaction_request(self._root, compares, changes)
+        try:
+            answer = await self._gateway.call(
+                "/v3/kv/txn", body, message.TransactionAnswer, repeatable=not changes
+            )
+        except EtcdError as error:
+            leases = [change.lease for change in changes if isinstance(change, Put)]
+            lease = next(filter(None, leases), None)
+            if lease is not None and error.code == message.NOT_FOUND:
+                raise LeaseExpiredError(lease) from error
+            raise
+        self._check(answer.header, since)
+        if not (answer.succeeded and any(isinstance(change, Put) for change in changes)):
+            self._help_watches(answer.header.revision)
+        return Outcome(answer.succeeded, answer.header.revision)
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
+        watch = EtcdWatch(
+            self._gateway, self, self._root, prefix, PROGRESS_KEY, max(0, from_revision - 1)
+        )
+        self._watches.add(watch)
+        try:
+            async with aclosing(watch.changes()) as changes:
+                async for events in changes:
+                    self._newest = max(self._newest, events.revision)
+                    yield events
+        finally:
+            self._watches.discard(watch)
+
+    async def grant(self, ttl_ms: int) -> LeaseId:
+        # etcd counts in seconds, and takes no less than its own members need to elect a leader.
+        body = message.grant_request(-(-ttl_ms // 1000))
+        answer = await self._gateway.call("/v3/lease/grant", body, message.LeaseAnswer)
+        return answer.lease
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        body = message.lease_request(lease)
+        answer = await self._gateway.call("/v3/lease/keepalive", body, message.KeepAliveAnswer)
+        if answer.result.ttl_s <= 0:
+            raise LeaseExpiredError(lease)
+
+    async def revoke(self, lease: LeaseId) -> None:
+        try:
+            body = message.lease_request(lease)
+            await self._gateway.call("/v3/lease/revoke", body, message.EmptyAnswer)
+        except EtcdError as error:
+            if error.code != message.NOT_FOUND:
+                raise
+
+    async def close(self) -> None:
+        """Watches end with StoreClosedError, and so do calls."""
+        if self._nudging is not None:
+            await self._nudging.stop()
+        await self._gateway.close()
+
+    # What watches ask for.
+
+    async def revision(self) -> int:
+        """The store's present revision."""
+        since = self._newest
+        body = message.range_request(self._bytes(PROGRESS_KEY))
+        answer = await self._gateway.call("/v3/kv/range", body, message.RangeAnswer)
+        self._check(answer.header, since)
+        return answer.header.revision
+
+    async def nudge(self) -> int:
+        """Change a key that no watch shows; gives the revision of that."""
+        body = message.transaction_request(self._root, [], [Put(PROGRESS_KEY, b"")])
+        answer = await self._gateway.call("/v3/kv/txn", body, message.TransactionAnswer)
+        return answer.header.revision
+
+    def _help_watches(self, revision: int) -> None:
+        """See to it that watches reach a revision that no change of ours may have."""
+        self._awaited = max(self._awaited, revision)
+        if self._nudging is None and self._is_awaited():
+            self._nudging = self._supervisor.start(
+                "etcd-nudge", self._nudge_later, policy=Policy.REPORT
+            )
+
+    async def _nudge_later(self) -> None:
+        try:
+            while self._is_awaited():
+                await asyncio.sleep(_NUDGE_AFTER_S)
+                if self._is_awaited():
+                    self._awaited = await self.nudge()
+        except StoreError as error:
+            # The watch itself finds out when it has been idle for long enough.
+            _logger.warning("cannot help a watch of etcd on: %s", error)
+        finally:
+            self._nudging = None
+
+    def _is_awaited(self) -> bool:
+        return any(watch.position < self._awaited for watch in self._watches)
+
+    def _bytes(self, key: str) -> bytes:
+        return f"{self._root}{key}".encode()
+
+    def _check(self, header: message.Header, since: int) -> None:
+        """StoreError if an answer is from another etcd, or from before what was answered once."""
+        self._gateway.check_cluster(header.cluster_id)
+        if header.revision < since:
+            raise StoreError(
+                f"etcd is at revision {header.revision}, but was at {since} before: it seems to"
+                " have been restored from a backup; restart all brokers"
+            )
+        self._newest = max(self._newest, header.revision)
+
+    async def _range(self, prefix: str) -> Range:
+        start, end = self._bytes(prefix), message.after_prefix(self._bytes(prefix))
+        since, revision = self._newest, 0
+        items: list[KeyValue] = []
+        while True:
+            body = message.range_request(start, end, revision=revision, limit=_PAGE_KEYS)
+            answer = await self._gateway.call("/v3/kv/range", body, message.RangeAnswer)
+            self._check(answer.header, since)
+            revision = revision or answer.header.revision
+            items += map(self._item, answer.kvs)
+            if not answer.more or not answer.kvs:
+                return Range(revision, [item for item in items if item.key != PROGRESS_KEY])
+            start = answer.kvs[-1].key + b"\0"
+
+    def _item(self, found: message.Item) -> KeyValue:
+        return KeyValue(found.key.decode()[len(self._root) :], found.value, found.mod_revision)

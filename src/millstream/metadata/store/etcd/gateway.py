@@ -1,0 +1,359 @@
+"""Calls to an etcd cluster through its JSON gateway, whichever of its members answers.
+
+Owns the HTTP session, which member is asked, how often and for how long, logging in, and refusing
+members that must not be trusted. Knows nothing of topics or watches; `etcd` and `etcd_watch` do.
+
+A call is made to one member; when that one does not answer the next is asked, until `call_ms_max`
+is over. How a call can end besides an answer:
+    UnavailableError   no member could be reached or took it; it was certainly not done
+    UncertainError     not repeatable, and lost after it was sent: it may have been done
+    EtcdError          etcd's own answer is an error
+    StoreError         a member is of an unsafe version or another cluster, or does not let us in
+
+Refused versions: before 3.4.22 and 3.5.0 to 3.5.5. Members of them can come to disagree on what
+was committed when one is killed (3.5.0 to 3.5.2), killed while it defragments (3.5.0 to 3.5.5) or
+added with authentication on (3.4.20, 3.4.21, 3.5.5); a single member could forget what it had
+acknowledged (before 3.4.21 and 3.5.5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import aiohttp
+
+from millstream.env.clock import Clock
+from millstream.env.random import Random
+from millstream.metadata.store.etcd import gateway_message as message
+from millstream.metadata.store.etcd.address import EtcdOptions
+from millstream.metadata.store.etcd.stream import EtcdStream
+from millstream.metadata.store.port import (
+    StoreClosedError,
+    StoreError,
+    UnavailableError,
+    UncertainError,
+)
+
+_logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+CALLS_MAX: Final = 64
+_PAUSE_S_MIN: Final = 0.05
+_PAUSE_S_MAX: Final = 1.0
+_CONNECT_S_MAX: Final = 1.5
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+#: The first safe patch version of the minor versions that have unsafe ones.
+_SAFE_PATCHES: Final = {(3, 4): 22, (3, 5): 6}
+
+#: Answers of members that did not take the call: another one, or the same one later, may.
+_NOT_TAKEN: Final = (
+    "etcdserver: no leader",
+    "etcdserver: too many requests",
+    "etcdserver: not leader",
+    "raft proposal dropped",
+)
+#: Answers that a call met with in the middle of a change of etcd's own leader, or of its stop.
+_LOST: Final = ("etcdserver: request timed out", "etcdserver: leader changed", "server stopped")
+#: Answers to a login that is no longer good.
+_STALE_TOKEN: Final = ("invalid auth token", "revision of auth store is old")
+_HINTS: Final = {
+    "database space exceeded": "its quota is used up: compact and defragment it, disarm the alarm",
+    "user name is empty": "give metadata.etcd.username and metadata.etcd.password.file",
+    "authentication failed": "metadata.etcd.username or the password is wrong",
+    "permission denied": "the user needs to read and write all keys under the prefix",
+}
+
+
+class EtcdError(StoreError):
+    """An error that etcd itself answered with; `code` is gRPC's."""
+
+    def __init__(self, answer: message.ErrorAnswer) -> None:
+        hint = next((hint for text, hint in _HINTS.items() if text in answer.message), "")
+        super().__init__(f"etcd says: {answer.message}" + (f" ({hint})" if hint else ""))
+        self.code = answer.code
+        self.text = answer.message
+
+
+class _NotTakenError(Exception):
+    """This member did not take the call."""
+
+
+class _LostError(Exception):
+    """This member may have taken the call; what became of it is not known."""
+
+
+class EtcdGateway:
+    """Made by `open`, on the loop that will use it."""
+
+    __slots__ = (
+        "_closed",
+        "_cluster_id",
+        "_current",
+        "_login",
+        "_options",
+        "_random",
+        "_session",
+        "_slots",
+        "_streams",
+        "_token",
+        "_trusted",
+        "_urls",
+        "clock",
+    )
+
+    def __init__(self, options: EtcdOptions, clock: Clock, random: Random) -> None:
+        self._options = options
+        self._random = random
+        self.clock = clock
+        self._urls = options.address.urls
+        #: The member that is asked next. Brokers begin with different ones.
+        self._current = random.randrange(len(self._urls))
+        self._slots = asyncio.Semaphore(CALLS_MAX)
+        self._session = _make_session(options)
+        #: Members whose version was found to be safe.
+        self._trusted: set[str] = set()
+        #: Of the etcd cluster that answered first; another one may not answer later.
+        self._cluster_id = ""
+        self._token = ""
+        self._login = asyncio.Lock()
+        self._streams: set[EtcdStream] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, options: EtcdOptions, clock: Clock, random: Random) -> EtcdGateway:
+        """Return when a member that can be trusted has answered."""
+        gateway = cls(options, clock, random)
+        try:
+            body = message.range_request(options.address.root.encode())
+            answer = await gateway.call("/v3/kv/range", body, message.RangeAnswer)
+            gateway.check_cluster(answer.header.cluster_id)
+        except BaseException:
+            await gateway.close()
+            raise
+        return gateway
+
+    async def close(self) -> None:
+        """Calls and streams end with StoreClosedError."""
+        self._closed = True
+        for stream in self._streams:
+            stream.end()
+        await self._session.close()
+
+    async def call(self, path: str, body: bytes, kind: type[_T], *, repeatable: bool = True) -> _T:
+        """Ask the cluster. What is not repeatable is not sent again once it may have arrived."""
+        async with self._slots:
+            deadline = self.clock.monotonic() + self._options.call_ms_max / 1000
+            pause = _PAUSE_S_MIN
+            while True:
+                self.check_open()
+                url = self._urls[self._current]
+                try:
+                    return await self._ask(url, path, body, kind)
+                except _NotTakenError as error:
+                    reason = str(error)
+                except _LostError as error:
+                    if not repeatable:
+                        raise UncertainError(
+                            f"etcd was lost in the middle of a transaction: {error}"
+                        ) from error
+                    reason = str(error)
+                self.turn_from(url)
+                if self.clock.monotonic() + pause > deadline:
+                    raise self.unavailable(reason)
+                await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _PAUSE_S_MAX)
+
+    @asynccontextmanager
+    async def stream(self, path: str, body: bytes) -> AsyncGenerator[EtcdStream, None]:
+        """A stream of lines from one member; UnavailableError when that one is of no use."""
+        self.check_open()
+        url = self._urls[self._current]
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_S_MAX, sock_read=None, connect=None
+        )
+        try:
+            await self._prepare(url)
+            async with asyncio.timeout(self._options.attempt_ms_max / 1000):
+                response = await self._session.post(
+                    url + path, data=body, headers=self._headers(), timeout=timeout
+                )
+            try:
+                if response.status != 200:
+                    raise _failure(url, response.status, await response.read())
+                stream = EtcdStream(response)
+                self._streams.add(stream)
+                try:
+                    yield stream
+                finally:
+                    self._streams.discard(stream)
+            finally:
+                response.close()
+        except (_NotTakenError, _LostError) as error:
+            self.turn_from(url)
+            raise self.unavailable(str(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.turn_from(url)
+            raise self.unavailable(_reason(url, error)) from error
+
+    def turn_from(self, url: str) -> None:
+        """Ask another member from now on, unless that has happened already."""
+        if self._urls[self._current] == url:
+            self._current = (self._current + 1) % len(self._urls)
+
+    def turn(self) -> None:
+        """Ask another member from now on."""
+        self.turn_from(self._urls[self._current])
+
+    def forget_login(self, reason: str) -> None:
+        """Log in anew before the next call, if that is what etcd's answer means."""
+        if _says(reason, _STALE_TOKEN):
+            self._token = ""
+
+    def unavailable(self, reason: str) -> UnavailableError:
+        return UnavailableError(f"no etcd answers at {self._options.address}: {reason}")
+
+    def check_cluster(self, cluster_id: str) -> None:
+        """StoreError if an answer is from another etcd than the ones before."""
+        if self._cluster_id and cluster_id and cluster_id != self._cluster_id:
+            raise StoreError(
+                f"etcd at {self._options.address} are members of different clusters, or one was"
+                f" replaced: {self._cluster_id} and {cluster_id}"
+            )
+        self._cluster_id = cluster_id or self._cluster_id
+
+    def check_open(self) -> None:
+        """StoreClosedError once it is closed."""
+        if self._closed:
+            raise StoreClosedError("the metadata store is closed")
+
+    async def _ask(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
+        """One attempt, twice only where the login had run out."""
+        await self._prepare(url)
+        token = self._token
+        try:
+            return await self._post(url, path, body, kind)
+        except EtcdError as error:
+            if not token or not _says(error.text, _STALE_TOKEN):
+                raise
+            if self._token == token:
+                self.forget_login(error.text)
+        await self._prepare(url)
+        return await self._post(url, path, body, kind)
+
+    async def _prepare(self, url: str) -> None:
+        """Trust the member, and be logged in."""
+        if url not in self._trusted:
+            answer = await self._get_version(url)
+            check_version(answer.etcdserver, url)
+            self._trusted.add(url)
+        if self._options.username and not self._token:
+            async with self._login:
+                if not self._token:
+                    self._token = await self._log_in(url)
+
+    async def _get_version(self, url: str) -> message.VersionAnswer:
+        try:
+            async with self._session.get(url + "/version") as response:
+                return message.decode(await response.read(), message.VersionAnswer)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _NotTakenError(_reason(url, error)) from error
+        except ValueError as error:
+            raise _NotTakenError(f"{url}: does not answer like an etcd") from error
+
+    async def _log_in(self, url: str) -> str:
+        username, password = self._options.username or "", self._options.password or ""
+        body = message.authenticate_request(username, password)
+        try:
+            answer = await self._post(url, "/v3/auth/authenticate", body, message.TokenAnswer)
+        except _LostError as error:
+            raise _NotTakenError(str(error)) from error
+        return answer.token
+
+    async def _post(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
+        try:
+            async with self._session.post(
+                url + path, data=body, headers=self._headers()
+            ) as response:
+                answer = await response.read()
+                if response.status != 200:
+                    raise _failure(url, response.status, answer)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise _NotTakenError(_reason(url, error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.check_open()
+            raise _LostError(_reason(url, error)) from error
+        try:
+            return message.decode(answer, kind)
+        except ValueError as error:
+            raise _LostError(f"{url}: unreadable answer: {error}") from error
+
+    def _headers(self) -> dict[str, str]:
+        # A member that is cut off from the others is to say so instead of being silent.
+        headers = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
+        if self._token:
+            headers["Authorization"] = self._token
+        return headers
+
+
+def check_version(version: str, url: str) -> None:
+    """StoreError if an etcd of this version may lose what it has acknowledged."""
+    match = _VERSION.match(version)
+    if match is None:
+        raise StoreError(f"etcd at {url} has a version that cannot be read: {version!r}")
+    major, minor, patch = map(int, match.groups())
+    if (major, minor) < (3, 4) or patch < _SAFE_PATCHES.get((major, minor), 0):
+        raise StoreError(
+            f"etcd {version} at {url} is not used, because it may lose data: etcd before 3.4.22"
+            " and from 3.5.0 to 3.5.5 has known data inconsistencies; upgrade it"
+        )
+
+
+def _make_session(options: EtcdOptions) -> aiohttp.ClientSession:
+    context: ssl.SSLContext | bool = True
+    if options.address.uses_tls:
+        context = ssl.create_default_context(cafile=options.ca_file)
+        if options.certificate_file is not None:
+            context.load_cert_chain(options.certificate_file, options.key_file)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=context, keepalive_timeout=30),
+        timeout=aiohttp.ClientTimeout(
+            total=options.attempt_ms_max / 1000, sock_connect=_CONNECT_S_MAX
+        ),
+        read_bufsize=4 * 1024 * 1024,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
+
+
+def _failure(url: str, status: int, answer: bytes) -> Exception:
+    """What an answer that is an error means."""
+    error = message.decode_error(answer)
+    if error is None and status == 404:
+        return StoreError(f"{url} has no JSON gateway: start etcd with --enable-grpc-gateway")
+    if error is None:
+        return _LostError(f"{url}: unreadable answer: {answer[:200]!r}")
+    if _says(error.message, _NOT_TAKEN):
+        return _NotTakenError(f"{url}: {error.message}")
+    if _says(error.message, _LOST):
+        return _LostError(f"{url}: {error.message}")
+    return EtcdError(error)
+
+
+def _says(text: str, any_of: tuple[str, ...]) -> bool:
+    return any(part in text for part in any_of)
+
+
+def _reason(url: str, error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        text = str(error.os_error)
+    elif isinstance(error, TimeoutError):
+        text = "no answer in time"
+    return f"{url}: {text or type(error).__name__}"

@@ -1,0 +1,186 @@
+"""The messages of etcd's JSON gateway that the store uses: requests as bytes, answers as structs.
+
+Pure: no I/O. The gateway writes 64-bit numbers as text and bytes in base64, and leaves out what is
+zero or empty. Stream answers are objects on lines of their own, each with a `result` or an
+`error`. Errors carry gRPC's code; their shape differs between the gateway's versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from millstream.metadata.store.port import Change, Condition, LeaseId, Put, ValueIs
+
+_T = TypeVar("_T")
+
+#: gRPC's codes that etcd answers with and that are told apart here.
+INVALID_ARGUMENT: Final = 3
+NOT_FOUND: Final = 5
+RESOURCE_EXHAUSTED: Final = 8
+OUT_OF_RANGE: Final = 11
+UNAUTHENTICATED: Final = 16
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Header(msgspec.Struct, frozen=True):
+    cluster_id: str = ""
+    #: The store's revision when the answer was made.
+    revision: int = 0
+
+
+class Item(msgspec.Struct, frozen=True):
+    key: bytes = b""
+    value: bytes = b""
+    mod_revision: int = 0
+
+
+class RangeAnswer(msgspec.Struct, frozen=True):
+    header: Header
+    kvs: list[Item] = []
+    more: bool = False
+
+
+class TransactionAnswer(msgspec.Struct, frozen=True):
+    header: Header
+    succeeded: bool = False
+
+
+class LeaseAnswer(msgspec.Struct, frozen=True, rename={"lease": "ID", "ttl_s": "TTL"}):
+    lease: LeaseId = 0
+    #: Missing, and so 0, where a lease that was to be kept alive is gone.
+    ttl_s: int = 0
+
+
+class KeepAliveAnswer(msgspec.Struct, frozen=True):
+    result: LeaseAnswer = LeaseAnswer()
+
+
+class EmptyAnswer(msgspec.Struct, frozen=True):
+    """An answer that says no more than that it was done."""
+
+
+class TokenAnswer(msgspec.Struct, frozen=True):
+    token: str
+
+
+class VersionAnswer(msgspec.Struct, frozen=True):
+    etcdserver: str
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    kv: Item
+    type: str = "PUT"
+
+
+class WatchResult(msgspec.Struct, frozen=True):
+    header: Header = Header()
+    created: bool = False
+    canceled: bool = False
+    compact_revision: int = 0
+    cancel_reason: str = ""
+    events: list[WatchEvent] = []
+
+
+class WatchLine(msgspec.Struct, frozen=True):
+    result: WatchResult | None = None
+    error: dict[str, Any] | None = None
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    message: str
+    code: int
+
+
+def decode(body: bytes | bytearray, kind: type[_T]) -> _T:
+    """ValueError if it is not what etcd would say."""
+    return msgspec.json.decode(body, type=kind, strict=False)
+
+
+def decode_error(body: bytes) -> ErrorAnswer | None:
+    """The error in an answer or line; None if it holds no etcd error at all."""
+    try:
+        found = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+    return error_of(found)
+
+
+def error_of(found: dict[str, Any]) -> ErrorAnswer | None:
+    inner = found.get("error")
+    if isinstance(inner, dict):
+        found = inner
+    message = found.get("message", inner)
+    code = found.get("code", found.get("grpc_code"))
+    if not isinstance(message, str) or not isinstance(code, int):
+        return None
+    return ErrorAnswer(message, code)
+
+
+def range_request(
+    start: bytes, end: bytes | None = None, *, revision: int = 0, limit: int = 0
+) -> bytes:
+    """Of one key, or of those from `start` to before `end`."""
+    body: dict[str, object] = {"key": start, "revision": revision, "limit": limit}
+    if end is not None:
+        body["range_end"] = end
+    return _encode(body)
+
+
+def transaction_request(
+    root: str, compares: Sequence[Condition], changes: Sequence[Change]
+) -> bytes:
+    return _encode(
+        {
+            "compare": [_comparison(root, compare) for compare in compares],
+            "success": [_operation(root, change) for change in changes],
+        }
+    )
+
+
+def _comparison(root: str, compare: Condition) -> dict[str, object]:
+    key = f"{root}{compare.key}".encode()
+    if isinstance(compare, ValueIs):
+        return {"key": key, "target": "VALUE", "result": "EQUAL", "value": compare.value}
+    return {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": compare.revision}
+
+
+def _operation(root: str, change: Change) -> dict[str, object]:
+    key = f"{root}{change.key}".encode()
+    if isinstance(change, Put):
+        put = {"key": key, "value": change.value, "lease": change.lease or 0}
+        return {"request_put": put}
+    return {"request_delete_range": {"key": key}}
+
+
+def watch_request(start: bytes, end: bytes, from_revision: int) -> bytes:
+    return _encode(
+        {
+            "create_request": {
+                "key": start,
+                "range_end": end,
+                "start_revision": from_revision,
+                "progress_notify": True,
+            }
+        }
+    )
+
+
+def grant_request(ttl_s: int) -> bytes:
+    return _encode({"TTL": ttl_s})
+
+
+def lease_request(lease: LeaseId) -> bytes:
+    return _encode({"ID": lease})
+
+
+def authenticate_request(username: str, password: str) -> bytes:
+    return _encode({"name": username, "password": password})
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The first key after all those that begin with `prefix`, whose last byte is below 255."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -1,0 +1,152 @@
+"""One watch of an etcd: every change once, in order, whatever becomes of members and connections.
+
+Owns where the watch is, and connecting again from there. A watch covers all keys of the cluster
+and picks those with its prefix, so that it knows every revision that it could have missed.
+
+Silence: a member that is stopped or cut off looks like one with nothing to tell. After
+`IDLE_S` without a line the revision is asked for, over a connection of its own; if it is ahead of
+the watch, a change is made (`Nudge`), and a watch that is not told of it within `SILENCE_S` is
+given up for one at another member.
+
+Compaction: the watch begins at the last revision that it knows, not at the one after. An etcd
+that has forgotten more than that refuses it, also where it forgot just one deletion, which some
+versions would otherwise leave out. Events that are known already are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Final, Protocol
+
+from millstream.metadata.store.etcd import gateway_message as message
+from millstream.metadata.store.etcd.gateway import EtcdError, EtcdGateway
+from millstream.metadata.store.etcd.stream import EtcdStream
+from millstream.metadata.store.port import (
+    CompactedError,
+    Event,
+    Events,
+    StoreError,
+    UnavailableError,
+)
+
+_logger = logging.getLogger(__name__)
+
+IDLE_S: Final = 2.0
+SILENCE_S: Final = 2.0
+_PAUSE_S_MIN: Final = 0.05
+_PAUSE_S_MAX: Final = 2.0
+
+
+class Nudge(Protocol):
+    """How a watch finds out whether it misses something."""
+
+    async def revision(self) -> int:
+        """The store's present revision."""
+        ...
+
+    async def nudge(self) -> int:
+        """Change a key that no watch shows; gives the revision of that."""
+        ...
+
+
+class EtcdWatch:
+    """Changes under `root` after the revision `position`, of keys with `prefix`."""
+
+    __slots__ = ("_expected", "_gateway", "_nudge", "_prefix", "_progress_key", "_root", "position")
+
+    def __init__(
+        self,
+        gateway: EtcdGateway,
+        nudge: Nudge,
+        root: str,
+        prefix: str,
+        progress_key: str,
+        position: int,
+    ) -> None:
+        self._gateway = gateway
+        self._nudge = nudge
+        self._root = root.encode()
+        self._prefix = prefix
+        self._progress_key = progress_key
+        #: All changes up to this revision were given.
+        self.position = position
+        #: A change was made at this revision, and the member has to tell; 0 is none.
+        self._expected = 0
+
+    async def changes(self) -> AsyncGenerator[Events, None]:
+        """Without an end; CompactedError when changes were forgotten before they were seen."""
+        pause = _PAUSE_S_MIN
+        while True:
+            try:
+                async with self._gateway.stream("/v3/watch", self._request()) as stream:
+                    self._expected = 0
+                    while (line := await self._next_line(stream)) is not None:
+                        found = self._take(line)
+                        if found is not None:
+                            pause = _PAUSE_S_MIN
+                            yield found
+                    self._gateway.turn()
+            except (UnavailableError, EtcdError) as error:
+                self._gateway.check_open()
+                # A login or a permission can be mended while we run, just like a network.
+                level = logging.WARNING if pause == _PAUSE_S_MIN else logging.DEBUG
+                _logger.log(level, "the watch of etcd begins again: %s", error)
+                self._gateway.turn()
+                self._gateway.forget_login(str(error))
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_S_MAX)
+
+    def _request(self) -> bytes:
+        start = max(1, self.position)
+        return message.watch_request(self._root, message.after_prefix(self._root), start)
+
+    async def _next_line(self, stream: EtcdStream) -> bytes | None:
+        """None when the member has nothing to tell although it should."""
+        while True:
+            line = await stream.line(SILENCE_S if self._expected else IDLE_S)
+            if line is not None:
+                return line
+            if self._expected > self.position:
+                _logger.warning("etcd is silent on a watch; asking another member")
+                return None
+            self._expected = 0
+            if await self._nudge.revision() > self.position:
+                self._expected = await self._nudge.nudge()
+
+    def _take(self, line: bytes) -> Events | None:
+        try:
+            found = message.decode(line, message.WatchLine)
+        except ValueError as error:
+            raise UnavailableError(f"unreadable line of a watch: {error}") from error
+        if found.error is not None:
+            answer = message.error_of(found.error)
+            raise UnavailableError(answer.message if answer else f"{found.error}")
+        if found.result is None:
+            return None
+        self._gateway.check_cluster(found.result.header.cluster_id)
+        if found.result.canceled:
+            self._raise_canceled(found.result)
+        return self._events(found.result.events) if found.result.events else None
+
+    def _raise_canceled(self, result: message.WatchResult) -> None:
+        if result.compact_revision:
+            raise CompactedError(self.position + 1, result.compact_revision + 1)
+        raise UnavailableError(f"etcd has cancelled the watch: {result.cancel_reason or '?'}")
+
+    def _events(self, found: list[message.WatchEvent]) -> Events | None:
+        known = self.position
+        events: list[Event] = []
+        for event in found:
+            revision = event.kv.mod_revision
+            if revision <= known:
+                continue
+            if revision < self.position:
+                raise StoreError(f"etcd tells of revision {revision} after {self.position}")
+            self.position = revision
+            key = event.kv.key.removeprefix(self._root).decode()
+            if key.startswith(self._prefix) and key != self._progress_key:
+                value = None if event.type == "DELETE" else event.kv.value
+                events.append(Event(key, value, revision))
+        return Events(self.position, events) if self.position > known else None

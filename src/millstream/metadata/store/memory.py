@@ -1,0 +1,311 @@
+"""A metadata store in memory, for many brokers of one process: `MetadataStore` without durability.
+
+Owns what a store promises and nothing else, in as little code as that takes. Deterministic: time
+is the given clock's, timers are the running loop's, nothing is random, and who waits is woken in
+the order of waiting. So it is the store of simulated clusters, and of tests that need none on disk.
+
+`MemoryStore` holds the data; `connect` gives each broker a connection of its own, which is the
+`MetadataStore`. What a connection goes through is its `Link`: a simulator's link delays calls and
+answers, or fails them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from itertools import count
+from typing import Final, Protocol
+
+from millstream.env.clock import Clock
+from millstream.metadata.store.port import (
+    Change,
+    CompactedError,
+    Condition,
+    Delete,
+    Event,
+    Events,
+    KeyValue,
+    LeaseExpiredError,
+    LeaseId,
+    Outcome,
+    Put,
+    Range,
+    StoreClosedError,
+    StoreError,
+    ValueIs,
+)
+
+CHANGES_MAX: Final = 20_000
+#: Transactions that a watch can go back.
+HISTORY_MAX: Final = 50_000
+
+
+class Link(Protocol):
+    """The way between a broker and the store. What either method raises, the caller gets."""
+
+    async def request(self) -> None:
+        """Called before each call reaches the store; UnavailableError keeps it away."""
+        ...
+
+    async def answer(self, changed: bool) -> None:
+        """Called when the store is done, or has news for a watch, which waits as long as this.
+
+        UncertainError loses the answer of a call that changed something."""
+        ...
+
+
+class DirectLink:
+    """Nothing in between but a turn of the loop, so that calls can overtake each other."""
+
+    __slots__ = ()
+
+    async def request(self) -> None:
+        await asyncio.sleep(0)
+
+    async def answer(self, changed: bool) -> None:
+        await asyncio.sleep(0)
+
+
+class MemoryStore:
+    """The data, and its leases and watchers."""
+
+    __slots__ = (
+        "_clock",
+        "_compacted",
+        "_deadlines",
+        "_history",
+        "_history_max",
+        "_keys",
+        "_lease_keys",
+        "_leases",
+        "_news",
+        "_ttls",
+        "changes_max",
+        "revision",
+    )
+
+    def __init__(
+        self, clock: Clock, *, history_max: int = HISTORY_MAX, changes_max: int = CHANGES_MAX
+    ) -> None:
+        self._clock = clock
+        self.changes_max = changes_max
+        self.revision = 0
+        self._keys: dict[str, KeyValue] = {}
+        #: The changes of the revisions after `_compacted`, a list each.
+        self._history: deque[list[Event]] = deque()
+        self._history_max = history_max
+        self._compacted = 0
+        #: Watchers that wait for the next revision.
+        self._news: list[asyncio.Future[None]] = []
+        # Time to live and end of each lease, in seconds of the clock, and what hangs on it.
+        self._leases = count(1)
+        self._ttls: dict[LeaseId, float] = {}
+        self._deadlines: dict[LeaseId, float] = {}
+        self._lease_keys: dict[LeaseId, dict[str, None]] = {}
+
+    def connect(self, link: Link | None = None) -> MemoryConnection:
+        return MemoryConnection(self, link or DirectLink())
+
+    def get(self, key: str) -> KeyValue | None:
+        self._expire()
+        return self._keys.get(key)
+
+    def range(self, prefix: str) -> Range:
+        self._expire()
+        found = [item for key, item in self._keys.items() if key.startswith(prefix)]
+        return Range(self.revision, sorted(found))
+
+    def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+        self._expire()
+        if len(changes) > self.changes_max:
+            raise StoreError(
+                f"a transaction may hold {self.changes_max} changes, this one has {len(changes)}"
+            )
+        for change in changes:
+            if isinstance(change, Put) and change.lease and change.lease not in self._ttls:
+                raise LeaseExpiredError(change.lease)
+        if not all(map(self._holds, compares)):
+            return Outcome(False, self.revision)
+        self._apply([change for change in changes if self._has_effect(change)])
+        return Outcome(True, self.revision)
+
+    def events(self, prefix: str, from_revision: int) -> Events:
+        """All changes from this revision on."""
+        self._expire()
+        if from_revision <= self._compacted:
+            raise CompactedError(from_revision, self._compacted + 1)
+        first = max(0, from_revision - self._compacted - 1)
+        found = [
+            event
+            for index in range(first, len(self._history))
+            for event in self._history[index]
+            if event.key.startswith(prefix)
+        ]
+        return Events(self.revision, found)
+
+    async def reached(self, revision: int) -> None:
+        """Return when the store is at this revision, or its leases have to be looked at."""
+        if self.revision < revision:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._news.append(waiter)
+            await waiter
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        waiters, self._news = self._news, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def grant(self, ttl_s: float) -> LeaseId:
+        lease = next(self._leases)
+        self._ttls[lease] = ttl_s
+        self._lease_keys[lease] = {}
+        self._prolong(lease)
+        asyncio.get_running_loop().call_later(ttl_s, self._look_at, lease)
+        return lease
+
+    def keep_alive(self, lease: LeaseId) -> None:
+        self._expire()
+        if lease not in self._ttls:
+            raise LeaseExpiredError(lease)
+        self._prolong(lease)
+
+    def revoke(self, lease: LeaseId) -> None:
+        self._expire()
+        self._end(lease)
+
+    def compact(self) -> None:
+        """Forget the changes so far."""
+        self._history.clear()
+        self._compacted = self.revision
+
+    def _prolong(self, lease: LeaseId) -> None:
+        self._deadlines[lease] = self._clock.monotonic() + self._ttls[lease]
+
+    def _look_at(self, lease: LeaseId) -> None:
+        """The lease's time may be over; if it was kept alive, look again later."""
+        self._expire()
+        deadline = self._deadlines.get(lease)
+        if deadline is not None:
+            remaining = max(deadline - self._clock.monotonic(), 0.001)
+            asyncio.get_running_loop().call_later(remaining, self._look_at, lease)
+
+    def _expire(self) -> None:
+        now = self._clock.monotonic()
+        for lease in [lease for lease, end in self._deadlines.items() if end <= now]:
+            self._end(lease)
+
+    def _end(self, lease: LeaseId) -> None:
+        self._ttls.pop(lease, None)
+        self._deadlines.pop(lease, None)
+        self._apply([Delete(key) for key in self._lease_keys.pop(lease, ())])
+
+    def _holds(self, compare: Condition) -> bool:
+        found = self._keys.get(compare.key)
+        if isinstance(compare, ValueIs):
+            return found is not None and found.value == compare.value
+        return (found.revision if found else 0) == compare.revision
+
+    def _has_effect(self, change: Change) -> bool:
+        return isinstance(change, Put) or change.key in self._keys
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        self.revision += 1
+        for change in changes:
+            for keys in self._lease_keys.values():
+                keys.pop(change.key, None)
+            if isinstance(change, Put):
+                self._keys[change.key] = KeyValue(change.key, change.value, self.revision)
+                if change.lease:
+                    self._lease_keys[change.lease][change.key] = None
+            else:
+                del self._keys[change.key]
+        self._history.append(
+            [
+                Event(change.key, change.value if isinstance(change, Put) else None, self.revision)
+                for change in changes
+            ]
+        )
+        if len(self._history) > self._history_max:
+            self._history.popleft()
+            self._compacted += 1
+        self.wake()
+
+
+class MemoryConnection:
+    """One broker's way to the store."""
+
+    __slots__ = ("_closed", "_link", "_store")
+
+    def __init__(self, store: MemoryStore, link: Link) -> None:
+        self._store = store
+        self._link = link
+        self._closed = False
+
+    @property
+    def changes_max(self) -> int:
+        return self._store.changes_max
+
+    async def get(self, key: str) -> KeyValue | None:
+        await self._request()
+        found = self._store.get(key)
+        await self._link.answer(changed=False)
+        return found
+
+    async def range(self, prefix: str) -> Range:
+        await self._request()
+        found = self._store.range(prefix)
+        await self._link.answer(changed=False)
+        return found
+
+    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+        await self._request()
+        before = self._store.revision
+        outcome = self._store.transact(compares, changes)
+        await self._link.answer(changed=self._store.revision != before)
+        return outcome
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
+        while True:
+            self._check_open()
+            found = self._store.events(prefix, from_revision)
+            if found.events:
+                await self._link.answer(changed=False)
+                self._check_open()
+                yield found
+            from_revision = max(from_revision, found.revision + 1)
+            await self._store.reached(from_revision)
+
+    async def grant(self, ttl_ms: int) -> LeaseId:
+        await self._request()
+        lease = self._store.grant(ttl_ms / 1000)
+        await self._link.answer(changed=False)
+        return lease
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        await self._request()
+        self._store.keep_alive(lease)
+        await self._link.answer(changed=False)
+
+    async def revoke(self, lease: LeaseId) -> None:
+        await self._request()
+        self._store.revoke(lease)
+        await self._link.answer(changed=False)
+
+    async def close(self) -> None:
+        """Watches end with StoreClosedError; the data and other connections stay."""
+        self._closed = True
+        self._store.wake()
+
+    async def _request(self) -> None:
+        self._check_open()
+        await self._link.request()
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError("the metadata store is closed")

@@ -1,0 +1,359 @@
+"""The embedded metadata store: `MetadataStore` on one SQLite file, for a cluster of one node.
+
+Owns the thread that owns the file, group commit, the wake-up of watchers, and leases. The tables
+are `sqlite_file`'s.
+
+Group commit: calls that arrive while the thread is busy wait in a queue; the thread then runs them
+in one SQLite transaction, each with its own compares and revision, and pays for one sync of the
+disk. Nobody is answered before that sync has returned. If the file fails, every call of the group
+gets the error and none of them has happened. Reads go before writes of the same round, so that a
+watcher is never far behind a burst of writes.
+
+Leases live in this process, and so does everyone who could hold one: at start all leases of the
+run before are over, and their keys are deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from millstream.env.clock import Clock
+from millstream.metadata.store.port import (
+    Change,
+    Condition,
+    Events,
+    KeyValue,
+    LeaseExpiredError,
+    LeaseId,
+    Outcome,
+    Range,
+    StoreClosedError,
+    StoreError,
+)
+from millstream.metadata.store.sqlite_file import SqliteFile
+
+_T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
+
+CHANGES_MAX: Final = 20_000
+HISTORY_MAX: Final = 50_000
+PENDING_MAX: Final = 1024
+
+
+class _Job(NamedTuple):
+    """One call on its way through the thread."""
+
+    run: Callable[[SqliteFile], Any]
+    future: asyncio.Future[Any]
+    #: How many changes it makes; 0 is a read.
+    weight: int
+
+
+class SqliteStore:
+    """Created by `open`, on the loop that will use it."""
+
+    __slots__ = (
+        "_clock",
+        "_closing",
+        "_deadlines",
+        "_ended",
+        "_jobs",
+        "_leases",
+        "_loop",
+        "_pending",
+        "_revision",
+        "_slots",
+        "_ttls",
+        "_waiters",
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._slots = asyncio.Semaphore(PENDING_MAX)
+        #: Set by `close` or by the thread's death; no job is taken from then on.
+        self._closing = False
+        #: Done when the thread has ended, with what later and open calls are told.
+        self._ended: asyncio.Future[StoreError] = self._loop.create_future()
+        self._pending: set[asyncio.Future[Any]] = set()
+        #: The newest revision that the loop knows to be durable.
+        self._revision = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        # Leases, touched by the thread only: time to live and end, in seconds of `clock`.
+        self._leases = count(1)
+        self._ttls: dict[LeaseId, float] = {}
+        self._deadlines: dict[LeaseId, float] = {}
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock, *, history_max: int = HISTORY_MAX) -> SqliteStore:
+        """Open or create the file; StoreError if it cannot be used."""
+        store = cls(clock)
+        opened: asyncio.Future[int] = store._loop.create_future()
+        threading.Thread(
+            target=store._run, args=(path, history_max, opened), name="metadata", daemon=True
+        ).start()
+        store._revision = await opened
+        return store
+
+    @property
+    def changes_max(self) -> int:
+        return CHANGES_MAX
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await self._call(lambda file: file.get(key))
+
+    async def range(self, prefix: str) -> Range:
+        return await self._call(lambda file: file.range(prefix))
+
+    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+        if len(changes) > CHANGES_MAX:
+            raise StoreError(
+                f"a transaction may hold {CHANGES_MAX} changes, this one has {len(changes)}"
+            )
+        weight = max(1, len(changes))
+        return await self._call(lambda file: self._transact(file, compares, changes), weight)
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
+        while True:
+            await self._reached(from_revision)
+            read = partial(SqliteFile.events, prefix=prefix, from_revision=from_revision)
+            found = await self._call(read)
+            from_revision = found.revision + 1
+            if found.events:
+                yield found
+
+    async def grant(self, ttl_ms: int) -> LeaseId:
+        lease = await self._call(lambda _: self._grant(ttl_ms / 1000))
+        self._loop.call_later(ttl_ms / 1000, self._expire_soon, lease)
+        return lease
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        await self._call(lambda _: self._keep_alive(lease))
+
+    async def revoke(self, lease: LeaseId) -> None:
+        await self._call(lambda file: self._end_leases(file, [lease]))
+
+    async def close(self) -> None:
+        """Finish what was asked for, then close the file. Watches end with StoreClosedError."""
+        if not self._closing:
+            self._closing = True
+            self._jobs.put(None)
+        await asyncio.shield(self._ended)
+
+    # On the loop.
+
+    async def _call(self, run: Callable[[SqliteFile], _T | StoreError], weight: int = 0) -> _T:
+        async with self._slots:
+            self._check_open()
+            future: asyncio.Future[_T] = self._loop.create_future()
+            self._pending.add(future)
+            try:
+                self._jobs.put(_Job(run, future, weight))
+                return await future
+            finally:
+                self._pending.discard(future)
+
+    async def _reached(self, revision: int) -> None:
+        while self._revision < revision:
+            self._check_open()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+    def _check_open(self) -> None:
+        if self._ended.done():
+            raise self._ended.result()
+        if self._closing:
+            raise StoreClosedError("the metadata store is closed")
+
+    def _end(self, reason: StoreError) -> None:
+        self._closing = True
+        self._ended.set_result(reason)
+        self._deliver(self._revision, [(future, reason) for future in self._pending])
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _deliver(self, revision: int, answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+        for future, answer in answers:
+            if future.done():  # The caller was cancelled.
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        if revision != self._revision:
+            self._revision = revision
+            self._wake()
+
+    def _expire_soon(self, lease: LeaseId) -> None:
+        """Let the thread look for ended leases, and come back if this one was kept alive."""
+        if self._closing:
+            return
+        future: asyncio.Future[float | None] = self._loop.create_future()
+        future.add_done_callback(lambda done: self._expire_again(lease, done))
+        self._jobs.put(_Job(lambda _: self._remaining(lease), future, 0))
+
+    def _expire_again(self, lease: LeaseId, done: asyncio.Future[float | None]) -> None:
+        remaining = None if done.exception() else done.result()
+        if remaining is not None:
+            self._loop.call_later(max(remaining, 0.001), self._expire_soon, lease)
+
+    # In the thread.
+
+    def _run(self, path: Path, history_max: int, opened: asyncio.Future[int]) -> None:
+        try:
+            file = SqliteFile(path, history_max)
+            _raise_failure(self._commit(file, [SqliteFile.delete_all_leased]))
+        except Exception as error:  # noqa: BLE001  Every failure is the opener's to hear.
+            self._post(0, [(opened, error if isinstance(error, StoreError) else _failure(error))])
+            return
+        self._post(file.revision, [(opened, file.revision)])
+        try:
+            self._serve(file)
+            file.close()
+        except Exception as error:
+            _logger.exception("the metadata store's thread died")
+            self._call_loop(self._end, _failure(error))
+        else:
+            self._call_loop(self._end, StoreClosedError("the metadata store is closed"))
+
+    def _serve(self, file: SqliteFile) -> None:
+        writes: deque[_Job] = deque()
+        running = True
+        while running or writes:
+            reads, running = self._take(writes, wait=running and not writes)
+            # Ended leases go first, so that no read shows their keys and no write keeps them.
+            self._expire(file)
+            if reads:
+                found = [(job.future, _attempt(job, file)) for job in reads]
+                self._post(file.revision, found)
+            if writes:
+                group = _next_group(writes)
+                answers = self._commit(file, [job.run for job in group])
+                futures = [job.future for job in group]
+                self._post(file.revision, list(zip(futures, answers, strict=True)))
+
+    def _take(self, writes: deque[_Job], wait: bool) -> tuple[list[_Job], bool]:
+        """The reads that have arrived; writes join their queue. False once asked to stop."""
+        reads: list[_Job] = []
+        try:
+            job = self._jobs.get(block=wait)
+            while job is not None:
+                (writes if job.weight else reads).append(job)
+                job = self._jobs.get_nowait()
+        except queue.Empty:
+            return reads, True
+        return reads, False
+
+    def _commit(self, file: SqliteFile, runs: Sequence[Callable[[SqliteFile], Any]]) -> list[Any]:
+        """Run all in one durable transaction; on failure none, and the error for each."""
+        try:
+            file.begin()
+            answers = [run(file) for run in runs]
+            file.commit()
+        except Exception as error:  # noqa: BLE001  Handed to every caller of the group.
+            try:
+                file.rollback()
+            except Exception as second:  # noqa: BLE001  The first error is the telling one.
+                error.add_note(f"and the rollback failed: {second}")
+            return [_failure(error) for _ in runs]
+        return answers
+
+    def _post(self, revision: int, answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+        self._call_loop(self._deliver, revision, answers)
+
+    def _call_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            # The loop is closed: nobody is left to be told.
+            return
+
+    def _transact(
+        self, file: SqliteFile, compares: Sequence[Condition], changes: Sequence[Change]
+    ) -> Outcome | LeaseExpiredError:
+        # Returned and not raised: only this call is wrong, the rest of the group is not.
+        for change in changes:
+            lease = getattr(change, "lease", None)
+            if lease is not None and lease not in self._deadlines:
+                return LeaseExpiredError(lease)
+        return file.transact(compares, changes)
+
+    def _grant(self, ttl: float) -> LeaseId:
+        lease = next(self._leases)
+        self._ttls[lease] = ttl
+        self._deadlines[lease] = self._clock.monotonic() + ttl
+        return lease
+
+    def _keep_alive(self, lease: LeaseId) -> None:
+        if lease not in self._deadlines:
+            raise LeaseExpiredError(lease)
+        self._deadlines[lease] = self._clock.monotonic() + self._ttls[lease]
+
+    def _remaining(self, lease: LeaseId) -> float | None:
+        deadline = self._deadlines.get(lease)
+        return None if deadline is None else deadline - self._clock.monotonic()
+
+    def _expire(self, file: SqliteFile) -> None:
+        now = self._clock.monotonic()
+        ended = [lease for lease, deadline in self._deadlines.items() if deadline <= now]
+        if ended:
+            try:
+                self._end_leases(file, ended)
+            except StoreError:
+                _logger.exception("cannot delete the keys of ended leases; will try again")
+            self._post(file.revision, [])
+
+    def _end_leases(self, file: SqliteFile, leases: Sequence[LeaseId]) -> None:
+        _raise_failure(self._commit(file, [lambda file: file.delete_leased(leases)]))
+        for lease in leases:
+            self._deadlines.pop(lease, None)
+            self._ttls.pop(lease, None)
+
+
+def _attempt(job: _Job, file: SqliteFile) -> Any:
+    try:
+        return job.run(file)
+    except StoreError as error:
+        return error
+    except Exception as error:  # noqa: BLE001  Handed to the caller.
+        return _failure(error)
+
+
+def _next_group(writes: deque[_Job]) -> list[_Job]:
+    group = [writes.popleft()]
+    weight = group[0].weight
+    while writes and weight + writes[0].weight <= CHANGES_MAX:
+        group.append(writes.popleft())
+        weight += group[-1].weight
+    return group
+
+
+def _failure(error: Exception) -> StoreError:
+    failure = StoreError(f"the metadata store failed: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _raise_failure(answers: list[Any]) -> None:
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer

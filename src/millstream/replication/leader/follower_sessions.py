@@ -1,0 +1,102 @@
+"""All followers that fetch from this broker: a session for each of their fetchers.
+
+A fetcher is known by its client id. Its session is opened by a Fetch with epoch 0, and replaces the
+fetcher's earlier one. Only brokers that are registered get any, and no more than `FETCHERS_MAX`;
+they go when their broker leaves the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.env.random import Random
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.replication.leader.follower_session import FollowerSession, Leader
+from millstream.wire.messages.fetch import FetchRequest
+
+#: Of one follower. Of more than that, those that were opened first are given up.
+FETCHERS_MAX: Final = 32
+_INITIAL_EPOCH: Final = 0
+_INT32_MAX: Final = 2**31 - 1
+
+
+class FollowerSessions:
+    """Event loop only."""
+
+    __slots__ = ("_leader", "_random", "_sessions")
+
+    def __init__(self, leader: Leader, random: Random) -> None:
+        self._leader = leader
+        self._random = random
+        #: By broker, then by fetcher.
+        self._sessions: dict[int, dict[str, FollowerSession]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sessions.values()))
+
+    def of(self, broker_id: int) -> list[FollowerSession]:
+        return list(self._sessions.get(broker_id, {}).values())
+
+    def receive(self, request: FetchRequest, fetcher: str) -> FollowerSession:
+        """The session that a follower's request belongs to, with the request taken in.
+
+        A request that waited in it has been answered. Raises STALE_BROKER_EPOCH,
+        FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
+        assert request.replica_state is not None
+        broker_id = request.replica_state.replica_id
+        broker_epoch = request.replica_state.replica_epoch
+        if not self._leader.isr.is_current(broker_id, broker_epoch):
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+        if request.session_epoch == _INITIAL_EPOCH:
+            session = self._open(broker_id, broker_epoch, fetcher)
+        else:
+            session = self._resume(broker_id, broker_epoch, fetcher, request)
+        session.answer_waiting()
+        session.take(request)
+        return session
+
+    def _open(self, broker_id: int, broker_epoch: int, fetcher: str) -> FollowerSession:
+        sessions = self._sessions.setdefault(broker_id, {})
+        if fetcher in sessions:
+            sessions.pop(fetcher).close()
+        elif len(sessions) == FETCHERS_MAX:
+            sessions.pop(next(iter(sessions))).close()
+        session_id = self._random.randint(1, _INT32_MAX)
+        session = FollowerSession(self._leader, broker_id, broker_epoch, session_id)
+        sessions[fetcher] = session
+        return session
+
+    def _resume(
+        self, broker_id: int, broker_epoch: int, fetcher: str, request: FetchRequest
+    ) -> FollowerSession:
+        session = self._sessions.get(broker_id, {}).get(fetcher)
+        if (
+            session is None
+            or session.session_id != request.session_id
+            or session.broker_epoch != broker_epoch
+        ):
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.step()
+        return session
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """To be called after the partitions have followed."""
+        for broker_id, broker in delta.brokers.items():
+            sessions = self._sessions.get(broker_id, {})
+            for fetcher, session in list(sessions.items()):
+                if broker is None or broker.epoch > session.broker_epoch:
+                    sessions.pop(fetcher).close()
+            if not sessions:
+                self._sessions.pop(broker_id, None)
+        for sessions in self._sessions.values():
+            for session in sessions.values():
+                session.find_unknown()
+
+    def close(self) -> None:
+        for sessions in self._sessions.values():
+            for session in sessions.values():
+                session.close()
+        self._sessions.clear()

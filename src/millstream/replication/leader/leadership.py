@@ -1,0 +1,183 @@
+"""What a broker knows while it leads one partition in one epoch: followers, and the ISR it wants.
+
+Pure: told of fetches, of new metadata and of the time, it says what is committed and what change
+of the ISR to propose. `Partition` owns one while it leads more than one replica; `isr_change` gets
+its proposals to the store.
+
+A proposal lives from `propose` until the metadata show a newer partition epoch, whatever error an
+attempt ended with: nobody knows whether the store took it. Only where it is sure that the store
+never will is it given up (`withdraw`). There is at most one.
+
+A replica that has caught up but is not in the ISR yet holds the high watermark back as if it were
+in it. Without that it would chase a high watermark that moves with every append, and never join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from millstream.metadata import in_sync
+from millstream.metadata.cluster_record import PartitionRecord
+from millstream.replication.leader import isr
+from millstream.replication.leader.follower_state import NEVER, FollowerFetch, FollowerState
+from millstream.replication.leader.isr import LeaderView
+
+
+class IsrProposal(NamedTuple):
+    """A change of the ISR, as it was decided."""
+
+    #: What is to replace the present record; still with the present record's partition epoch.
+    record: PartitionRecord
+    #: Those who are to join, with the registration whose fetches earned them their place.
+    joining: dict[int, int]
+
+
+class Leadership:
+    __slots__ = (
+        "_counted",
+        "_held",
+        "_state",
+        "broker_id",
+        "epoch_start_offset",
+        "followers",
+        "proposal",
+    )
+
+    def __init__(
+        self, broker_id: int, state: PartitionRecord, epoch_start_offset: int, now: float
+    ) -> None:
+        self.broker_id = broker_id
+        #: The log's end when this epoch began.
+        self.epoch_start_offset = epoch_start_offset
+        self._state = state
+        #: Every other replica.
+        self.followers: dict[int, FollowerState] = {}
+        #: What was proposed on top of the present record.
+        self.proposal: IsrProposal | None = None
+        #: Replicas outside of the maximal ISR that hold the high watermark back.
+        self._held: set[int] = set()
+        #: All that the high watermark waits for: the maximal ISR, and `_held`.
+        self._counted: tuple[FollowerState, ...] = ()
+        self._take(state, now)
+
+    def update(self, state: PartitionRecord, now: float) -> None:
+        """The partition's record changed, and this broker leads on in the same epoch."""
+        if state.partition_epoch > self._state.partition_epoch:
+            self.proposal = None
+        self._take(state, now)
+
+    def _take(self, state: PartitionRecord, now: float) -> None:
+        self._state = state
+        others = [replica for replica in state.replicas if replica != self.broker_id]
+        for replica in others:
+            if replica not in self.followers:
+                caught_up_at = now if replica in state.isr else NEVER
+                self.followers[replica] = FollowerState(replica, caught_up_at)
+        for replica in set(self.followers).difference(others):
+            del self.followers[replica]
+        self._held.intersection_update(others)
+        self._count()
+
+    def _count(self) -> None:
+        joining = self.proposal.joining if self.proposal is not None else ()
+        maximal = isr.maximal_isr(self._state, joining)
+        self._held.difference_update(maximal)
+        self._counted = tuple(
+            follower
+            for replica, follower in self.followers.items()
+            if replica in maximal or replica in self._held
+        )
+
+    def committed_offset(self, own_offset: int) -> int:
+        """The smallest offset that everybody who counts has; -1 before all of them have told."""
+        return isr.committed_offset(own_offset, self._counted)
+
+    def low_watermark(self, own_offset: int) -> int:
+        """The smallest log start of the in-sync replicas; -1 before all of them have told."""
+        for replica in self._state.isr:
+            follower = self.followers.get(replica)
+            if follower is not None:
+                own_offset = min(own_offset, follower.log_start_offset)
+        return own_offset
+
+    def fetched(self, fetch: FollowerFetch, leader: LeaderView) -> bool:
+        """Take note of a follower's fetch; whether it counts."""
+        follower = self.followers.get(fetch.broker_id)
+        if follower is None or not follower.fetched(fetch, leader.log_end_offset):
+            return False
+        self._hold(follower, leader)
+        return True
+
+    def _hold(self, follower: FollowerState, leader: LeaderView) -> None:
+        """Begin or end to wait for a replica that is not in the ISR."""
+        replica = follower.broker_id
+        if follower in self._counted and replica not in self._held:
+            return
+        is_near = isr.is_registered(follower, leader) and follower.is_caught_up(
+            leader.log_end_offset, leader.now, leader.lag_s_max
+        )
+        if is_near != (replica in self._held):
+            self._held ^= {replica}
+            self._count()
+
+    def review(self, leader: LeaderView) -> None:
+        """Time passed, or brokers came and went: stop waiting for replicas that fell behind."""
+        for replica in list(self._held):
+            self._hold(self.followers[replica], leader)
+
+    def wants_change(self, leader: LeaderView) -> bool:
+        """Whether there is something to propose, or a proposal whose end is not known."""
+        if self.proposal is not None:
+            return True
+        state = self._state
+        if leader.has_failed and self._resignation(leader) is not None:
+            return True
+        if (state.elr or state.last_known_elr) and len(state.isr) >= leader.min_isr:
+            return True
+        return isr.next_isr(state, self.followers, leader) != state.isr
+
+    def propose(self, leader: LeaderView) -> IsrProposal | None:
+        """What to put in the place of the present record; the same again until it is known what
+        became of it."""
+        if self.proposal is None and leader.has_failed:
+            resigned = self._resignation(leader)
+            if resigned is not None:
+                self.proposal = IsrProposal(resigned, {})
+        if self.proposal is None:
+            wanted = isr.next_isr(self._state, self.followers, leader)
+            joining = {
+                replica: self.followers[replica].broker_epoch
+                for replica in wanted
+                if replica not in self._state.isr
+            }
+            record = self._record_with(wanted, joining, leader)
+            if record == self._state:
+                return None
+            self.proposal = IsrProposal(record, joining)
+            self._count()
+        return self.proposal
+
+    def _resignation(self, leader: LeaderView) -> PartitionRecord | None:
+        return in_sync.resign(self._state, leader.min_isr, leader.eligible, leader.directories)
+
+    def _record_with(
+        self, wanted: tuple[int, ...], joining: Iterable[int], leader: LeaderView
+    ) -> PartitionRecord:
+        """The record with this ISR. Who joins has earned it with the data folder that it has now;
+        who leaves although it had told less than what is committed has lost records."""
+        lost = [
+            replica
+            for replica in self._state.isr
+            if replica in self.followers and isr.has_lost_records(self.followers[replica], leader)
+        ]
+        record = in_sync.with_isr(self._state, wanted, leader.min_isr, lost)
+        for replica in joining:
+            record = in_sync.with_directory(record, replica, leader.directories.get(replica, ""))
+        return record
+
+    def withdraw(self, proposal: IsrProposal) -> None:
+        """The store will never take it: one of those who were to join is gone."""
+        if self.proposal is proposal:
+            self.proposal = None
+            self._count()

@@ -1,0 +1,111 @@
+"""Which offsets a batch reads, and how they are shared out among tasks. Pure.
+
+Ranges are `[start, end)`. However ranges are split, the parts of one are in order, not empty, and
+cover it without gap and overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from millstream.protocol.cluster_client import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The offsets `[start, end)` of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        return max(0, self.end - self.start)
+
+    def __str__(self) -> str:
+        return f"{self.key} from offset {self.start} to {self.end}"
+
+
+def ranges_between(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+) -> list[OffsetRange]:
+    """What lies between two positions in every partition of `end`; empty ranges are left out."""
+    found = [OffsetRange(*key, start[key], offset) for key, offset in sorted(end.items())]
+    return [one for one in found if one.size]
+
+
+def bound_offsets(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    target: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """`end` without what is beyond `target`, never before `start`; partitions that are in neither
+    `start` nor `target` are left out."""
+    return {
+        key: min(offset, max(start.get(key, 0), target.get(key, 0)))
+        for key, offset in end.items()
+        if key in start or key in target
+    }
+
+
+def limit_offsets(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
+) -> dict[TopicPartition, int]:
+    """Move `end` back so that about `limit` offsets are left, in proportion to what there is.
+
+    As the connector does it: every partition that has anything moves by at least one, so that
+    none waits for the others for ever, and `limit` can be exceeded by as many.
+    """
+    sizes = {key: max(0, offset - start[key]) for key, offset in end.items()}
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(end)
+    return {
+        key: end[key] if not size else start[key] + max(1, limit * size // total)
+        for key, size in sizes.items()
+    }
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], parts_min: int | None = None, size_max: int | None = None
+) -> list[OffsetRange]:
+    """Split so that no part exceeds `size_max`, and there are `parts_min` if offsets allow."""
+    pieces = [one for one in ranges if one.size]
+    if size_max is not None:
+        pieces = [
+            part for one in pieces for part in split_evenly(one, math.ceil(one.size / size_max))
+        ]
+    if parts_min is None or len(pieces) >= parts_min:
+        return pieces
+    shares = _shares([one.size for one in pieces], parts_min)
+    return [
+        part for one, share in zip(pieces, shares, strict=True) for part in split_evenly(one, share)
+    ]
+
+
+def split_evenly(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """`count` parts of sizes that differ by one at most; fewer if there are fewer offsets."""
+    count = min(count, whole.size)
+    bounds = [whole.start + whole.size * index // count for index in range(count + 1)]
+    return [replace(whole, start=low, end=high) for low, high in pairwise(bounds)]
+
+
+def _shares(sizes: list[int], count: int) -> list[int]:
+    """`count` parts given to ranges by their sizes, each at least one and none more than it has."""
+    total = sum(sizes)
+    shares = [min(size, max(1, count * size // total)) for size in sizes]
+    # What rounding left over goes to the ranges whose parts are largest.
+    missing = min(count, total) - sum(shares)
+    for _ in range(max(0, missing)):
+        largest = max(range(len(sizes)), key=lambda index: sizes[index] / shares[index])
+        shares[largest] += 1
+    return shares

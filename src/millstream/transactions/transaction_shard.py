@@ -1,0 +1,233 @@
+"""The transactional ids of one partition of `__transaction_state`, while this broker leads it.
+
+Owns the ids and the rounds of markers that are under way. The epoch in which this broker leads the
+partition is the coordinator's epoch in its markers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.coordination import shard
+from millstream.coordination.effects import Effects, TimerKey
+from millstream.coordination.journal import Journal
+from millstream.coordination.shard import SetTimer, ShardState
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.model.reply import Reply, ReplyKind
+from millstream.model.topic import TopicPartition
+from millstream.records.record import Record
+from millstream.transactions import transaction_record as record
+from millstream.transactions.marker_sender import MarkerSender, Marking
+from millstream.transactions.state import Marker, State, Transaction, TransactionEffects
+
+_log = logging.getLogger(__name__)
+
+#: Rest before it is asked again whether a decision is committed.
+_RETRY_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class TransactionStats:
+    """Totals of this broker as coordinator."""
+
+    committed: int = 0
+    aborted: int = 0
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What all shards of a broker have in common."""
+
+    sender: MarkerSender
+    #: The cluster's transaction version; `Shards.set_version` changes it.
+    version: int
+    now_ms: Callable[[], int]
+    failures: CallbackFailures
+    stats: TransactionStats = field(default_factory=TransactionStats)
+
+
+class Shard(shard.Shard):
+    """See the module's text."""
+
+    __slots__ = ("_markings", "_surroundings", "_waiting", "transactions")
+
+    def __init__(
+        self,
+        index: int,
+        leader_epoch: int,
+        journal: Journal,
+        set_timer: SetTimer,
+        surroundings: Surroundings,
+    ) -> None:
+        super().__init__(index, leader_epoch, journal, set_timer)
+        self._surroundings = surroundings
+        self.transactions: dict[str, Transaction] = {}
+        #: Rounds of markers by transactional id.
+        self._markings: dict[str, Marking] = {}
+        #: Who waits for a transaction to be complete, by transactional id.
+        self._waiting: dict[str, dict[Callable[[], None], None]] = {}
+
+    def replay(self) -> shard.Replay:
+        return Replay(self)
+
+    def new(self, transactional_id: str) -> Transaction:
+        return Transaction(transactional_id, self._surroundings.version)
+
+    # Its life
+
+    def open(self, now_ms: int) -> None:
+        super().open(now_ms)
+        for transaction in list(self.transactions.values()):
+            self.act(transaction, transaction.loaded(now_ms))
+
+    def close(self, code: ErrorCode) -> None:
+        for marking in self._markings.values():
+            marking.close()
+        self._markings.clear()
+        super().close(code)
+        for transactional_id in list(self._waiting):
+            self._call_waiting(transactional_id)
+
+    # Effects
+
+    def act(self, transaction: Transaction, effects: TransactionEffects) -> None:
+        """Carry out what a transaction asks for, its markers included."""
+        if effects.marker is not None:
+            effects.deliver(self._decision(transaction), effects.marker)
+        self.carry_out(transaction.transactional_id, effects)
+
+    def _decision(self, transaction: Transaction) -> Reply[Marker]:
+        """A reply that gets the marker when the decision is committed, and sends it then."""
+
+        def ask_again_later(_: ErrorCode) -> None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RETRY_S, self._ask_again, transaction)
+
+        return Reply(
+            ReplyKind.TRANSACTION_DECISION,
+            self._surroundings.failures,
+            ask_again_later,
+            lambda marker: self._send(transaction, marker),
+        )
+
+    def _ask_again(self, transaction: Transaction) -> None:
+        """The replicas were too slow to follow; the decision stands all the same."""
+        if self.state is ShardState.ACTIVE and transaction.marker is not None:
+            effects = Effects(replies=[(self._decision(transaction), transaction.marker)])
+            self.carry_out(transaction.transactional_id, effects)
+
+    def _send(self, transaction: Transaction, marker: Marker) -> None:
+        if not transaction.partitions:
+            self._marked(transaction, None)
+            return
+        marking = Marking(
+            marker,
+            self.leader_epoch,
+            self._surroundings.sender,
+            lambda partition: self._marked(transaction, partition),
+            self._surroundings.failures,
+        )
+        self._markings[transaction.transactional_id] = marking
+        for partition in sorted(transaction.partitions):
+            marking.send(partition)
+
+    def _marked(self, transaction: Transaction, partition: TopicPartition | None) -> None:
+        effects = transaction.marked(self._surroundings.now_ms(), partition)
+        if effects.records:
+            self._count(transaction)
+            self._markings.pop(transaction.transactional_id, None)
+            self.act(transaction, effects)
+            self._call_waiting(transaction.transactional_id)
+
+    def _count(self, transaction: Transaction) -> None:
+        stats = self._surroundings.stats
+        stats.committed += transaction.state is State.COMPLETE_COMMIT
+        stats.aborted += transaction.state is State.COMPLETE_ABORT
+
+    def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` when the transaction that is ending has ended, or when the shard is
+        closed. Return a function that cancels this."""
+        waiting = self._waiting.setdefault(transactional_id, {})
+        waiting[callback] = None
+        return lambda: self._stop_waiting(transactional_id, callback)
+
+    def _stop_waiting(self, transactional_id: str, callback: Callable[[], None]) -> None:
+        waiting = self._waiting.get(transactional_id)
+        if waiting is not None:
+            waiting.pop(callback, None)
+            if not waiting:
+                del self._waiting[transactional_id]
+
+    def _call_waiting(self, transactional_id: str) -> None:
+        failures = self._surroundings.failures
+        for callback in self._waiting.pop(transactional_id, ()):
+            failures.run(CallbackKind.TRANSACTION_END, transactional_id, callback)
+
+    # Time
+
+    def expire_timer(self, now_ms: int, transactional_id: str, key: TimerKey) -> None:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            return
+        effects = transaction.expire(now_ms, key)
+        if effects.marker is not None:
+            _log.info("the transaction of %r timed out and is aborted", transactional_id)
+        self.act(transaction, effects)
+
+    def expire_ids(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget ids that nobody used for so long; how many."""
+        expired = [
+            transaction
+            for transaction in self.transactions.values()
+            if transaction.is_expired(now_ms, expiration_ms)
+        ]
+        for transaction in expired:
+            del self.transactions[transaction.transactional_id]
+            self.act(transaction, transaction.bury())
+        return len(expired)
+
+
+class Replay(shard.Replay):
+    """Records in, transactional ids out. Damaged records are passed over, with a line in the log,
+    and so are those of kinds that we don't know."""
+
+    __slots__ = ("_shard",)
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    def take(self, stored: Record, producer_id: int) -> None:
+        try:
+            self._take(stored)
+        except (record.DamagedRecordError, BrokerError) as error:
+            _log.error(
+                "the record at offset %d of the transaction partition %d is passed over: %s",
+                stored.offset,
+                self._shard.index,
+                error,
+            )
+
+    def _take(self, stored: Record) -> None:
+        if stored.key is None:
+            raise BrokerError(ErrorCode.INVALID_RECORD, "it has no key")
+        transactional_id = record.decode_key(stored.key)
+        if transactional_id is None:
+            return
+        value = record.decode_value(stored.value)
+        if value is None:
+            self._shard.transactions.pop(transactional_id, None)
+            return
+        transaction = self._shard.new(transactional_id)
+        transaction.restore(value)
+        self._shard.transactions[transactional_id] = transaction
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Nothing here is part of a transaction."""
+
+    def finish(self) -> None:
+        pass

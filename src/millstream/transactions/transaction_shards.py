@@ -1,0 +1,142 @@
+"""All transaction shards of this broker: partitions of `__transaction_state` that it leads.
+
+Besides what every coordinator's shards do (`coordination.shards`), one task forgets transactional
+ids that nobody uses any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.coordination import shards
+from millstream.coordination.effects import TimerKey
+from millstream.coordination.journal import Journal, JournalOptions
+from millstream.coordination.shard import ShardState
+from millstream.env.clock import Clock
+from millstream.env.supervisor import Supervisor, Work
+from millstream.replication.replica import Replicas
+from millstream.transactions.marker_sender import MarkerSender
+from millstream.transactions.state import State, Transaction
+from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
+from millstream.transactions.transaction_shard import Shard, Surroundings, TransactionStats
+
+_log = logging.getLogger(__name__)
+
+#: Transactions looked at before others may use the loop.
+_PER_TURN: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOptions:
+    """What the broker's settings say about transactions."""
+
+    #: The cluster's transaction version at the start.
+    version: int = 2
+    timeout_ms_max: int = 900_000
+    #: Whether transactions may ask for having no timeout.
+    is_two_phase_allowed: bool = True
+    id_expiration_ms: int = 7 * 24 * 3_600_000
+    id_check_interval_ms: int = 3_600_000
+    #: Read at a time when a partition is loaded.
+    load_bytes: int = 1024 * 1024
+    journal: JournalOptions = field(default_factory=JournalOptions)
+
+
+class Shards(shards.Shards[Shard]):
+    """See the module's text. Event loop only."""
+
+    __slots__ = ("_surroundings", "options")
+
+    topic = TRANSACTIONS_TOPIC
+    kind = "transaction"
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        clock: Clock,
+        supervisor: Supervisor,
+        sender: MarkerSender,
+        options: TransactionOptions,
+    ) -> None:
+        super().__init__(replicas, clock, supervisor)
+        self._surroundings = Surroundings(
+            sender, options.version, lambda: self.now_ms, replicas.failures
+        )
+        #: May be replaced while the broker runs; the version is changed by `set_version`.
+        self.options = options
+
+    def set_version(self, version: int) -> None:
+        """Go on with this transaction version of the cluster, in open transactions as well."""
+        if version == self._surroundings.version:
+            return
+        self._surroundings.version = version
+        for shard in self._shards.values():
+            for transaction in shard.transactions.values():
+                transaction.version = version
+
+    @property
+    def stats(self) -> TransactionStats:
+        return self._surroundings.stats
+
+    @property
+    def _journal_options(self) -> JournalOptions:
+        return self.options.journal
+
+    @property
+    def _load_bytes(self) -> int:
+        return self.options.load_bytes
+
+    def _make(self, index: int, leader_epoch: int, journal: Journal) -> Shard:
+        return Shard(index, leader_epoch, journal, self._set_timer, self._surroundings)
+
+    def _expire_timer(self, shard: Shard, owner: str, key: TimerKey) -> None:
+        shard.expire_timer(self.now_ms, owner, key)
+
+    def all_transactions(self) -> Iterator[Transaction]:
+        """Every id here. COORDINATOR_LOAD_IN_PROGRESS while that can't be told."""
+        for shard in self.all():
+            yield from shard.transactions.values()
+
+    async def count_open(self) -> int:
+        """Transactions that are under way here, of those that are loaded; in turns with others."""
+        count = 0
+        for shard in list(self._shards.values()):
+            transactions = list(shard.transactions.values())
+            for start in range(0, len(transactions), _PER_TURN):
+                part = transactions[start : start + _PER_TURN]
+                count += sum(each.state is State.ONGOING for each in part)
+                await asyncio.sleep(0)
+        return count
+
+    # Expiry
+
+    def _background(self) -> dict[str, Work]:
+        return {"transactional-id-expiry": self._expire_regularly}
+
+    async def _expire_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.id_check_interval_ms / 1000)
+            await self.expire_ids()
+
+    async def expire_ids(self) -> int:
+        """Forget ids that nobody used for the time of expiration; how many."""
+        count = 0
+        for shard in list(self._shards.values()):
+            if shard.state is ShardState.ACTIVE:
+                count += self._expire_ids_of(shard)
+            await asyncio.sleep(0)
+        if count:
+            _log.info("%d transactional ids expired", count)
+        return count
+
+    def _expire_ids_of(self, shard: Shard) -> int:
+        try:
+            return shard.expire_ids(self.now_ms, self.options.id_expiration_ms)
+        except Exception as error:  # noqa: BLE001  # reported; other partitions go on
+            about = f"partition {shard.index}"
+            self._supervisor.report("transactional-id-expiry", error, about)
+            return 0

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from millstream.broker.config import part_options as options
+from millstream.broker.config.broker_config import BrokerConfig, ConfigError
+from millstream.broker.config.reconfiguration import Reconfiguration
+from millstream.metadata.image import ClusterImage
+from millstream.model.map import Map
+
+EXPIRATION, CONNECTIONS = "producer.id.expiration.ms", "max.connections"
+
+
+def image(own: dict[str, str], **defaults: str) -> ClusterImage:
+    named = {name.replace("_", "."): value for name, value in defaults.items()}
+    return ClusterImage(default_broker_configs=Map(named), broker_configs=Map({1: Map(own)}))
+
+
+def test_a_part_is_told_when_its_own_options_change() -> None:
+    static = BrokerConfig.load(flags={EXPIRATION: "5"})
+    settings = Reconfiguration(static)
+    told: list[int] = []
+
+    def apply(made: object) -> None:
+        assert made == options.log_options(settings.config)
+        told.append(settings.config.producer_id_expiration_ms)
+
+    settings.add(options.log_options, apply, static)
+    assert told == []
+    settings.follow(image({}, producer_id_expiration_ms="6"))
+    settings.follow(image({}, producer_id_expiration_ms="6", max_connections="7"))
+    assert (told, settings.config.max_connections) == ([6], 7)
+    settings.follow(image({EXPIRATION: "8"}, producer_id_expiration_ms="6"))
+    settings.follow(image({}))
+    assert told == [6, 8, 5]
+
+
+def test_a_part_that_was_built_with_other_settings_is_told_at_once() -> None:
+    static = BrokerConfig.load()
+    settings = Reconfiguration(static)
+    settings.load(image({CONNECTIONS: "3"}))
+    told: list[int] = []
+    settings.add(options.limits, lambda limits: told.append(limits.connections_max), static)
+    assert told == [3]
+
+
+def test_settings_that_can_not_be_used_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    settings = Reconfiguration(BrokerConfig.load())
+    told: list[object] = []
+    settings.add(options.limits, told.append, settings.config)
+    with caplog.at_level(logging.ERROR):
+        settings.follow(image({CONNECTIONS: "none"}))
+    assert told == []
+    assert "are not applied: run-time config of the broker: max.connections" in caplog.text
+    with pytest.raises(ConfigError):
+        settings.load(image({"no.such": "1"}))

@@ -1,0 +1,44 @@
+"""Dead letters over a real data folder, with a clock that stands still."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.lag_home import World, run
+from millstream.broker.metrics.dead_letter_gauges import DeadLetters
+
+
+class Shelf(World):
+    """Topics t, and its dead letters in two partitions."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.image = self.picture(**{"t": 1, "t.dlq": 2})
+
+    def begin(self) -> None:
+        super().begin()
+        self.letters = DeadLetters(self.replicas, self.clock)
+        self.produce("t", count=3)
+
+    async def look(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Counts and ages, by topic."""
+        await self.letters.look()
+        counts, ages = self.letters.counts(), self.letters.ages()
+        return {topic: value for (topic,), value in counts}, {
+            topic: value for (topic,), value in ages
+        }
+
+
+def test_letters_are_counted_and_the_oldest_tells_the_age(tmp_path: Path) -> None:
+    async def body(shelf: Shelf) -> None:
+        assert await shelf.look() == ({"t.dlq": 0}, {"t.dlq": 0})
+        shelf.produce("t.dlq", 0, count=3)
+        shelf.produce("t.dlq", 1, count=5)
+        shelf.clock.now_ms += 10_000
+        assert await shelf.look() == ({"t.dlq": 8}, {"t.dlq": 14})
+        shelf.partition_of("t.dlq", 1).log.advance_start(5)
+        assert await shelf.look() == ({"t.dlq": 3}, {"t.dlq": 12})
+        shelf.partition_of("t.dlq", 0).log.advance_start(3)
+        assert await shelf.look() == ({"t.dlq": 0}, {"t.dlq": 0})
+
+    run(Shelf(tmp_path), body)

@@ -1,0 +1,198 @@
+"""`millstream cluster`: looking at a cluster, and starting one on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harness.broker_process import free_port, wait_until
+from harness.etcd_process import require_etcd
+from millstream.cli.cluster.cluster import PartitionRow
+from millstream.cli.cluster.cluster_up import _defaults, _split
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+
+def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    outcome = run("cluster", *arguments, "--json")
+    assert outcome.code == 0, outcome
+    return list(json.loads(outcome.out))
+
+
+def test_a_cluster_of_one(ask: Run, topic: str) -> None:
+    outcome = ask("cluster", "status")
+    assert outcome.code == 0, outcome
+    assert outcome.out.startswith("whole\n")
+    assert "1 alive" in outcome.out
+    found = json.loads(ask("cluster", "status", "--json").out)
+    assert found["whole"]
+    assert found["brokers"] == 1
+    assert found["partitions"] >= 3
+    (row,) = rows_of(ask, "brokers")
+    assert row["leads"] == row["replicas"] == found["partitions"]
+    assert row["out_of_sync"] == 0
+    assert f"{row['host']}:{row['port']}" in ask("cluster", "brokers").out
+
+
+def test_partitions_are_chosen_by_topic_broker_and_trouble(ask: Run, topic: str) -> None:
+    rows = rows_of(ask, "partitions", topic)
+    assert [(row["topic"], row["partition"]) for row in rows] == [(topic, n) for n in range(3)]
+    leader = rows[0]["leader"]
+    assert rows[0]["replicas"] == rows[0]["isr"] == [leader]
+    assert rows_of(ask, "partitions", "?" + topic[1:], "--broker", str(leader)) == rows
+    assert rows_of(ask, "partitions", topic, "--broker", "999") == []
+    assert rows_of(ask, "partitions", topic, "--troubled") == []
+    assert topic in ask("cluster", "partitions", topic).out
+    assert "No partitions are in trouble" in ask("cluster", "partitions", "--troubled").error
+
+
+def test_electing_where_nothing_is_to_be_elected(ask: Run, topic: str) -> None:
+    rows = rows_of(ask, "elect", topic)
+    assert rows == [{"partition": f"{topic}-{n}", "result": "not needed"} for n in range(3)]
+    unclean = rows_of(ask, "elect", topic, "--partition", "1", "--unclean", "--yes")
+    assert unclean == [{"partition": f"{topic}-1", "result": "not needed"}]
+    unasked = ask("cluster", "elect", topic, "--unclean")
+    assert unasked.code == 2, unasked
+    assert "--yes" in unasked.error
+    assert ask("cluster", "elect", f"no-such-{topic}").code == 3
+    assert ask("cluster", "elect", topic, "--partition", "99").code == 3
+
+
+def test_nobody_there(run: Run) -> None:
+    for command in ("status", "brokers", "partitions"):
+        outcome = run("cluster", command, "-b", f"127.0.0.1:{free_port()}", "--timeout", "5")
+        assert outcome.code == 4, outcome
+
+
+def test_what_a_partition_row_says() -> None:
+    whole = PartitionRow("t", 0, 1, (1, 2), (2, 1))
+    assert whole.is_led_by_preferred
+    assert not whole.is_under_replicated
+    assert not PartitionRow("t", 0, 2, (1, 2), (2,)).is_led_by_preferred
+    assert PartitionRow("t", 0, None, (1, 2), (2,)).is_under_replicated
+
+
+def test_defaults_suit_the_number_of_brokers() -> None:
+    assert "default.replication.factor=2" in _defaults(2)
+    assert _defaults(5) == _defaults(3)
+    assert "default.replication.factor=3" in _defaults(3)
+    assert _split(["a,b", " c "]) == ["a", "b", "c"]
+
+
+class Up:
+    """`millstream cluster up` as a child process."""
+
+    def __init__(self, folder: Path, brokers: int) -> None:
+        self.port, self.http_port, self.etcd_port = (free_port() for _ in range(3))
+        self.output = folder / "up.out"
+        self.arguments = ["--brokers", str(brokers), "--data", str(folder / "data")]
+        self.arguments += ["--port", str(self.port), "--http-port", str(self.http_port)]
+        self.arguments += ["--etcd-port", str(self.etcd_port), "--rack", "a,b"]
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        program = str(Path(sys.executable).with_name("millstream"))
+        kept = {name: text for name, text in os.environ.items() if "MILLSTREAM" not in name}
+        with self.output.open("wb") as output:
+            process = subprocess.Popen(
+                [program, "cluster", "up", *self.arguments],
+                stdout=output,
+                stderr=output,
+                env={**kept, "COLUMNS": "200"},
+            )
+        try:
+            yield process
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0, self.output.read_text()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(60)
+
+    def wait_until_up(self, process: subprocess.Popen[bytes]) -> None:
+        def is_up() -> bool:
+            assert process.poll() is None, self.output.read_text()
+            return "Clients connect to" in self.output.read_text()
+
+        wait_until(is_up, "the cluster to be up", 90)
+
+    def pids(self) -> dict[str, int]:
+        words = [line.split() for line in self.output.read_text().splitlines()]
+        return {row[0]: int(row[3]) for row in words if row and row[0].startswith(("br", "etcd-"))}
+
+
+def test_up_starts_stops_and_comes_back_with_its_data(run: Run, tmp_path: Path) -> None:
+    require_etcd()
+    up = Up(tmp_path, brokers=2)
+    with up.running() as process:
+        up.wait_until_up(process)
+        rows = rows_of(run, "brokers", "-b", up.bootstrap)
+        assert [(row["broker"], row["rack"]) for row in rows] == [(1, "a"), (2, "b")]
+        assert [row["port"] for row in rows] == [up.port, up.port + 1]
+        created = run("topic", "create", "kept", "-p", "4", "-b", up.bootstrap)
+        assert created.code == 0, created
+    pids = up.pids()
+    assert set(pids) == {"etcd-1", "broker-1", "broker-2"}
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())
+    with up.running() as process:
+        up.wait_until_up(process)
+        rows = rows_of(run, "partitions", "kept", "-b", up.bootstrap)
+        assert [len(row["replicas"]) for row in rows] == [2] * 4
+        # What ends by itself is told of, and the rest goes on.
+        os.kill(up.pids()["broker-2"], signal.SIGKILL)
+        wait_until(
+            lambda: "broker-2 has ended (killed by SIGKILL)" in up.output.read_text(), "the news"
+        )
+        assert process.poll() is None
+    assert "Traceback" not in up.output.read_text()
+
+
+def test_up_says_why_a_broker_does_not_start(tmp_path: Path) -> None:
+    require_etcd()
+    up = Up(tmp_path, brokers=1)
+    up.arguments += ["--set", "num.partitions=none"]
+    process = subprocess.run(
+        [str(Path(sys.executable).with_name("millstream")), "cluster", "up", *up.arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert process.returncode == 1
+    assert "broker-1 has ended; " in process.stderr
+    assert "num.partitions" in process.stderr
+    assert not _listens(up.etcd_port)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("arguments", [("--brokers", "0"), ("--set", "x")])
+def test_wrong_usage(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    outcome = run("cluster", "up", "--data", str(tmp_path), *arguments)
+    assert outcome.code == 2, outcome
+
+
+def test_an_etcd_of_another_size_is_not_touched(run: Run, tmp_path: Path) -> None:
+    require_etcd()
+    for number in (1, 2, 3):
+        (tmp_path / f"etcd-{number}").mkdir()
+    outcome = run("cluster", "up", "--data", str(tmp_path))
+    assert outcome.code == 2, outcome
+    assert "--etcd-members 3" in outcome.error

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.cli.support.connection import parse_pairs
+from millstream.cli.support.failure import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topic", "list"),
+        ("topic", "create", "t"),
+        ("topic", "describe", "t"),
+        ("produce", "t", "x"),
+        ("consume", "t", "--no-follow"),
+    ],
+)
+def test_nobody_listens(run: Run, command: tuple[str, ...]) -> None:
+    outcome = run(*command, "-b", "127.0.0.1:1")
+    assert outcome.code == 4, outcome
+    assert outcome.out == ""
+    assert outcome.error.startswith("error: no answer from 127.0.0.1:1: ")
+    assert "refused" in outcome.error
+    assert "millstream serve" in outcome.error
+    assert outcome.error.count("\n") == 1
+
+
+def test_a_client_property_that_does_not_exist(run: Run) -> None:
+    outcome = run("topic", "list", "-X", "no.such.property=1")
+    assert outcome.code == 2
+    assert "no.such.property" in outcome.error
+
+
+def test_pairs() -> None:
+    assert parse_pairs(["a=1", "b=x=y", "c=", "a=2"], "-c") == {"a": "2", "b": "x=y", "c": ""}
+
+
+@pytest.mark.parametrize("pair", ["", "a", "=1", " =1"])
+def test_bad_pairs(pair: str) -> None:
+    with pytest.raises(CommandError, match="--config") as caught:
+        parse_pairs([pair], "--config")
+    assert caught.value.code is ExitCode.USAGE

@@ -1,0 +1,712 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groups.classic_world import subscription
+from groups.coordinator_home import PARTITION_COUNT, Answers, CoordinatorHome, commit_of
+from millstream.coordination.effects import Effects, Producer
+from millstream.coordination.journal import JournalOptions
+from millstream.coordination.key_partition import partition_of
+from millstream.coordination.shard import ShardState
+from millstream.groups.classic.classic_group import ClassicGroup, ClassicSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup
+from millstream.groups.group import Caller
+from millstream.groups.group_coordinator import Coordinator
+from millstream.groups.group_shard import GroupSettings
+from millstream.groups.group_shards import CoordinatorOptions
+from millstream.metadata.image import ClusterImage
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.model.reply import Reply, ReplyKind
+from millstream.records.batch import iterate_batches
+from millstream.replication.leader.follower_state import FollowerFetch
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from millstream.wire.messages.join_group import JoinGroupRequest
+from millstream.wire.messages.leave_group import LeaveGroupRequest
+from millstream.wire.messages.sync_group import SyncGroupRequest
+from millstream.wire.schema import encode_prefixed
+
+RETENTION_MS = 1000
+PART = encode_prefixed(
+    ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartitions(topic="t", partitions=[0, 1])
+        ]
+    ),
+    0,
+)
+OPTIONS = CoordinatorOptions(
+    offsets_retention_ms=RETENTION_MS,
+    groups=GroupSettings(classic=ClassicSettings(initial_rebalance_delay_ms=0)),
+    journal=JournalOptions(commit_timeout_ms=60_000),
+)
+
+
+def run(path: Path, body: Callable[[CoordinatorHome], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        home = CoordinatorHome(path, options.get("options", OPTIONS))
+        home.open()
+        try:
+            await body(home)
+        finally:
+            await home.close()
+
+    asyncio.run(main())
+
+
+async def turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def loaded(home: CoordinatorHome) -> None:
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        if all(shard.state is ShardState.ACTIVE for shard in home.shards._shards.values()):
+            return
+    raise AssertionError("not loaded")
+
+
+def offset_of(coordinator: Coordinator, group_id: str, topic: str, number: int) -> int | None:
+    found = coordinator.offsets(group_id).get(topic, number)
+    return None if found is None else found.offset
+
+
+def join(
+    home: CoordinatorHome, answers: Answers, name: str, member_id: str = "", **fields: Any
+) -> None:
+    request = JoinGroupRequest(
+        group_id=fields.pop("group_id", "g"),
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=30_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.Protocol(name="range", metadata=subscription("t"))],
+    )
+    for field, value in fields.items():
+        setattr(request, field, value)
+    home.coordinator.join(request, Caller("c", "/127.0.0.1", 3), answers.reply(name))
+
+
+async def stable_member(home: CoordinatorHome, answers: Answers) -> str:
+    """One member in a stable generation 1 of the group g."""
+    join(home, answers, "stable join")
+    home.pass_time(1)
+    await turns()
+    member_id: str = answers.got["stable join"].member_id
+    home.coordinator.sync(
+        SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id=member_id,
+            assignments=[SyncGroupRequest.Assignment(member_id=member_id, assignment=PART)],
+        ),
+        answers.reply("stable sync"),
+    )
+    await turns()
+    assert answers.got["stable sync"].assignment == PART
+    return member_id
+
+
+def test_commits_of_one_turn_share_a_batch_and_survive(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        for number in range(100):
+            commit = commit_of("g", ("t", number, number * 7))
+            home.coordinator.commit(commit, answers.reply(str(number)))
+        assert answers.got == {}
+        await turns()
+        assert list(answers.got.values()) == [None] * 100
+        log = home.partition(partition_of("g", PARTITION_COUNT)).log
+        data = log.read(0, 10**6, log.log_end_offset, True).read()
+        assert int.from_bytes(data[8:12]) + 12 == len(data), "one batch"
+        coordinator = await home.reopen()
+        with pytest.raises(BrokerError) as refused:
+            coordinator.offsets("g")
+        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        with pytest.raises(BrokerError):
+            list(home.shards.all_groups())
+        await loaded(home)
+        assert [offset_of(coordinator, "g", "t", number) for number in range(100)] == [
+            number * 7 for number in range(100)
+        ]
+        (group,) = home.shards.all_groups()
+        assert (group.group_id, group.state_name, group.protocol_type) == ("g", "Empty", None)
+
+    run(tmp_path, body)
+
+
+def test_large_turns_are_split_into_batches_that_fit(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        for number in range(30):
+            offsets = [("topic" * 40, number * 1000 + each, each) for each in range(1000)]
+            home.coordinator.commit(commit_of("g", *offsets), answers.reply(str(number)))
+        await turns()
+        assert list(answers.got.values()) == [None] * 30
+        assert home.end_offsets() == 30_000
+        coordinator = await home.reopen()
+        await loaded(home)
+        assert offset_of(coordinator, "g", "topic" * 40, 29_999) == 999
+
+    run(tmp_path, body)
+
+
+def test_a_heartbeat_succeeds_while_the_group_is_loaded(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        member_id = await stable_member(home, Answers())
+        coordinator = await home.reopen()
+        with pytest.raises(BrokerError) as refused:
+            coordinator.offsets("g")
+        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        assert coordinator.heartbeat("g", "nobody", None, 1) == ErrorCode.NONE
+        await loaded(home)
+        assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        assert coordinator.heartbeat("g", "nobody", None, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(tmp_path, body)
+
+
+def test_members_and_their_assignment_survive(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        member_id = await stable_member(home, Answers())
+        coordinator = await home.reopen()
+        await loaded(home)
+        assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        home.pass_time(9999)
+        assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        home.pass_time(10_001)
+        assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(tmp_path, body)
+
+
+def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        join(home, answers, "no id", group_id="")
+        join(home, answers, "short", session_timeout_ms=5999)
+        join(home, answers, "long", session_timeout_ms=1_800_001)
+        join(home, answers, "unknown", "somebody")
+        coordinator = home.coordinator
+        coordinator.sync(SyncGroupRequest(group_id="g"), answers.reply("sync"))
+        coordinator.leave("g", [LeaveGroupRequest.Member()], answers.reply("leave"))
+        coordinator.commit(commit_of("g", ("t", 0, 1), generation=1), answers.reply("commit"))
+        coordinator.delete_group("g", answers.reply("delete"))
+        coordinator.delete_offsets("g", [("t", 0)], answers.reply("delete offsets"))
+        assert answers.got == {
+            "no id": ErrorCode.INVALID_GROUP_ID,
+            "short": ErrorCode.INVALID_SESSION_TIMEOUT,
+            "long": ErrorCode.INVALID_SESSION_TIMEOUT,
+            "unknown": ErrorCode.UNKNOWN_MEMBER_ID,
+            "sync": ErrorCode.UNKNOWN_MEMBER_ID,
+            "leave": ErrorCode.UNKNOWN_MEMBER_ID,
+            "commit": ErrorCode.GROUP_ID_NOT_FOUND,
+            "delete": ErrorCode.GROUP_ID_NOT_FOUND,
+            "delete offsets": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        assert coordinator.heartbeat("g", "m", None, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert not coordinator.offsets("g")
+        assert list(home.shards.all_groups()) == []
+        assert home.end_offsets() == 0
+
+    run(tmp_path, body)
+
+
+def test_a_commit_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        member_id = await stable_member(home, answers)
+        before = home.end_offsets()
+        stale = commit_of("g", ("t", 0, 5), member_id=member_id, generation=0)
+        home.coordinator.commit(stale, answers.reply("stale"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("stranger"))
+        assert answers.got["stale"] == ErrorCode.ILLEGAL_GENERATION
+        assert answers.got["stranger"] == ErrorCode.UNKNOWN_MEMBER_ID
+        current = commit_of("g", ("t", 0, 6), member_id=member_id, generation=1)
+        home.coordinator.commit(current, answers.reply("current"))
+        await turns()
+        assert answers.got["current"] is None
+        assert offset_of(home.coordinator, "g", "t", 0) == 6
+        assert home.end_offsets() == before + 1
+
+    run(tmp_path, body)
+
+
+def test_what_can_not_be_written_is_forgotten(tmp_path: Path, monkeypatch: Any) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("before"))
+        await turns()
+        partition = home.partition(partition_of("g", PARTITION_COUNT))
+
+        def fail(*_: object, **__: object) -> None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(partition), "append", fail)
+            home.coordinator.commit(commit_of("g", ("t", 0, 6)), answers.reply("lost"))
+            join(home, answers, "waiting")
+            await turns()
+        assert answers.got["lost"] == ErrorCode.NOT_COORDINATOR
+        assert answers.got["waiting"].error_code == ErrorCode.NOT_COORDINATOR
+        await loaded(home)
+        assert offset_of(home.coordinator, "g", "t", 0) == 5
+        home.coordinator.commit(commit_of("g", ("t", 0, 7)), answers.reply("after"))
+        await turns()
+        assert answers.got["after"] is None
+
+    run(tmp_path, body)
+
+
+def test_nothing_is_told_before_it_is_committed(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        home.follow(home.picture(isr=(1, 2), epoch=1))
+        answers = Answers()
+        coordinator = home.coordinator
+        coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
+        await turns()
+        coordinator.respond("g", answers.reply("read"), "an answer made of it")
+        await turns()
+        assert answers.got == {}
+        partition = home.partition(partition_of("g", PARTITION_COUNT))
+        assert partition.leadership is not None
+        follower = partition.leadership.followers[2]
+        end_offset = partition.log.log_end_offset
+        follower.fetched(FollowerFetch(2, 1, end_offset, 0, 0.0), end_offset)
+        partition.advance_high_watermark()
+        assert answers.got == {"commit": None, "read": "an answer made of it"}
+        coordinator.commit(commit_of("g", ("t", 0, 6)), answers.reply("too late"))
+        await turns()
+        home.follow(home.picture(leader=2, isr=(1, 2), epoch=2))
+        assert answers.got["too late"] == ErrorCode.NOT_COORDINATOR
+
+    run(tmp_path, body)
+
+
+def test_replicas_that_do_not_follow_make_a_commit_fail_in_time(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        home.follow(home.picture(isr=(1, 2), epoch=1))
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        reply: Reply[Any] = Reply(
+            ReplyKind.OFFSET_COMMIT, CallbackFailures(), answer.set_result, answer.set_result
+        )
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), reply)
+        assert await asyncio.wait_for(answer, 90) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    run(tmp_path, body, options=CoordinatorOptions(journal=JournalOptions(commit_timeout_ms=1)))
+
+
+def test_a_group_that_moves_away_and_comes_back(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        member_id = await stable_member(home, answers)
+        join(home, answers, "newcomer")
+        assert "newcomer" not in answers.got
+        home.follow(home.picture(leader=2, isr=(1, 2), epoch=1))
+        assert answers.got["newcomer"].error_code == ErrorCode.NOT_COORDINATOR
+        code = home.coordinator.heartbeat("g", member_id, None, 1)
+        assert code == ErrorCode.NOT_COORDINATOR
+        assert len(home.shards._timers) == 0
+        home.follow(home.picture(epoch=2))
+        await loaded(home)
+        assert home.coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        home.follow(ClusterImage())
+        code = home.coordinator.heartbeat("g", member_id, None, 1)
+        assert code == ErrorCode.NOT_COORDINATOR
+
+    run(tmp_path, body)
+
+
+def test_offsets_of_a_deleted_topic_go(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        home.follow(home.picture(t=1, u=1))
+        answers = Answers()
+        home.coordinator.commit(commit_of("g", ("t", 0, 1), ("u", 0, 2)), answers.reply("it"))
+        await turns()
+        home.follow(home.picture(u=1))
+        await turns()
+        coordinator = await home.reopen()
+        await loaded(home)
+        assert offset_of(coordinator, "g", "t", 0) is None
+        assert offset_of(coordinator, "g", "u", 0) == 2
+
+    run(tmp_path, body)
+
+
+def test_offsets_expire_and_with_the_last_one_the_group(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        commit = commit_of("g", ("t", 0, 1), ("t", 1, 1))
+        home.coordinator.commit(commit, answers.reply("it"))
+        # Its offsets were committed in 1970.
+        assert await home.shards.expire_offsets() == 2
+        await turns()
+        assert list(home.shards.all_groups()) == []
+        await home.reopen()
+        await loaded(home)
+        assert list(home.shards.all_groups()) == []
+        assert await home.shards.expire_offsets() == 0
+
+    run(tmp_path, body)
+
+
+def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        member_id = await stable_member(home, answers)
+        fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
+        commit = commit_of("g", ("t", 0, 1), ("other", 0, 1), **fields)
+        home.coordinator.commit(commit, answers.reply("commit"))
+        home.coordinator.delete_group("g", answers.reply("delete"))
+        assert answers.got["delete"] == ErrorCode.NON_EMPTY_GROUP
+        places = [("t", 0), ("other", 0)]
+        home.coordinator.delete_offsets("g", places, answers.reply("delete offsets"))
+        await turns()
+        assert answers.got["delete offsets"] == [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+            ErrorCode.NONE,
+        ]
+        assert await home.shards.expire_offsets() == 0
+        leaving = [LeaveGroupRequest.Member(member_id=member_id)]
+        home.coordinator.leave("g", leaving, answers.reply("leave"))
+        assert await home.shards.expire_offsets() == 0, "only after the retention"
+        home.pass_time(RETENTION_MS + 1)
+        assert await home.shards.expire_offsets() == 1
+        assert home.coordinator.find("g") is None
+
+    run(tmp_path, body)
+
+
+def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        member_id = await stable_member(home, answers)
+        fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
+        commit = commit_of("g", ("t", 0, 1), **fields)
+        home.coordinator.commit(commit, answers.reply("commit"))
+        leaving = [LeaveGroupRequest.Member(member_id=member_id)]
+        home.coordinator.leave("g", leaving, answers.reply("leave"))
+        home.coordinator.delete_group("g", answers.reply("delete"))
+        await turns()
+        assert answers.got["delete"] is None
+        assert home.coordinator.find("g") is None
+        coordinator = await home.reopen()
+        await loaded(home)
+        assert coordinator.find("g") is None
+        assert not coordinator.offsets("g")
+
+    run(tmp_path, body)
+
+
+def test_join_attempts_that_come_to_nothing_leave_nothing(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        for number in range(500):
+            answers = Answers()
+            request = JoinGroupRequest(
+                group_id=f"g{number}",
+                session_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequest.Protocol(name="range")],
+            )
+            caller = Caller("c", "/127.0.0.1", 9)
+            home.coordinator.join(request, caller, answers.reply())
+            assert answers.got["it"].error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert len(list(home.shards.all_groups())) == 500
+        while home.shards._timers:
+            home.pass_time(10_001)
+        assert list(home.shards.all_groups()) == []
+        assert home.end_offsets() == 0
+
+    run(tmp_path, body)
+
+
+def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        home.coordinator.commit(commit_of("g", ("t", 0, 1)), answers.reply("one"))
+        await turns()
+        shard = home.shards.of("g")
+        records: list[tuple[bytes, bytes | None]] = [
+            (b"\0\1\0", b"x"),
+            (b"\0\2\0\1g", b"\0\x09?"),
+            (b"\x7f\0", b"unknown kind"),
+            (b"", b""),
+        ]
+        shard.carry_out("g", Effects(records=records))
+        home.coordinator.commit(commit_of("g", ("t", 1, 2)), answers.reply("two"))
+        await turns()
+        coordinator = await home.reopen()
+        await loaded(home)
+        assert offset_of(coordinator, "g", "t", 0) == 1
+        assert offset_of(coordinator, "g", "t", 1) == 2
+
+    run(tmp_path, body)
+
+
+def consumer_heartbeat(home: CoordinatorHome, answers: Answers, name: str, epoch: int = 0) -> None:
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=epoch)
+    if epoch == 0:
+        request.rebalance_timeout_ms = 30_000
+        request.subscribed_topic_names = ["t"]
+        request.topic_partitions = []
+    home.coordinator.consumer_heartbeat(request, Caller("c", "/127.0.0.1", 1), answers.reply(name))
+
+
+def test_a_group_that_changed_its_protocol_is_found_again_as_it_was(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        home.follow(home.picture(t=2))
+        answers = Answers()
+        member_id = await stable_member(home, answers)
+        consumer_heartbeat(home, answers, "up")
+        await turns()
+        assert answers.got["up"].error_code == ErrorCode.NONE
+        coordinator = await home.reopen()
+        await loaded(home)
+        group = coordinator.find("g")
+        assert isinstance(group, ConsumerGroup)
+        assert set(group.state.members) == {member_id, "new"}
+        consumer_heartbeat(home, answers, "down", epoch=-1)
+        await turns()
+        coordinator = await home.reopen()
+        await loaded(home)
+        classic = coordinator.find("g")
+        assert isinstance(classic, ClassicGroup)
+        assert list(classic.roster.members) == [member_id]
+
+    run(tmp_path, body)
+
+
+def test_protocols_do_not_change_against_the_policy(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        await stable_member(home, answers)
+        consumer_heartbeat(home, answers, "up")
+        assert answers.got["up"] == ErrorCode.GROUP_ID_NOT_FOUND
+
+    settings = GroupSettings(
+        classic=ClassicSettings(initial_rebalance_delay_ms=0), allows_upgrade=False
+    )
+    run(tmp_path, body, options=CoordinatorOptions(groups=settings))
+
+
+def test_an_empty_group_gives_way_to_one_of_the_other_protocol(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        home.follow(home.picture(t=2))
+        answers = Answers()
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
+        consumer_heartbeat(home, answers, "join")
+        consumer_heartbeat(home, answers, "leave", epoch=-1)
+        await turns()
+        assert isinstance(home.coordinator.find("g"), ConsumerGroup)
+        await stable_member(home, answers)
+        coordinator = await home.reopen()
+        await loaded(home)
+        assert isinstance(coordinator.find("g"), ClassicGroup)
+        assert offset_of(coordinator, "g", "t", 0) == 5
+
+    run(tmp_path, body)
+
+
+# Transactions
+
+
+async def pend(home: CoordinatorHome, group_id: str, producer: Producer, offset: int) -> None:
+    answers = Answers()
+    commit = commit_of(group_id, ("t", 0, offset))
+    home.coordinator.commit(commit, answers.reply(), producer)
+    await turns()
+    assert answers.got == {"it": None}
+
+
+async def settle(home: CoordinatorHome, producer: Producer, *, is_commit: bool) -> None:
+    answers = Answers()
+    for index in range(PARTITION_COUNT):
+        home.coordinator.end_transaction(
+            index,
+            producer,
+            is_commit=is_commit,
+            coordinator_epoch=0,
+            transaction_version=0,
+            reply=answers.reply(str(index)),
+        )
+    await turns()
+    assert set(answers.got.values()) == {None}
+
+
+def test_offsets_of_a_transaction_count_with_its_marker(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        await pend(home, "g", Producer(7, 0), 10)
+        await pend(home, "h", Producer(8, 0), 20)
+        await pend(home, "i", Producer(9, 0), 30)
+        assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == [None] * 3
+        await home.reopen()
+        await loaded(home)
+        assert home.coordinator.offsets("g").is_unstable("t", 0)
+        await settle(home, Producer(7, 0), is_commit=True)
+        await settle(home, Producer(8, 0), is_commit=False)
+        expected = [10, None, None]
+        assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == expected
+        assert home.coordinator.find("h") is None, "there is nothing left of it"
+        assert home.coordinator.find("i") is not None
+        await home.reopen()
+        await loaded(home)
+        assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == expected
+        assert home.coordinator.offsets("i").is_unstable("t", 0)
+
+    run(tmp_path, body)
+
+
+def test_offsets_of_a_transaction_have_batches_of_their_own(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        for number, producer in enumerate((None, Producer(7, 3), Producer(7, 3), Producer(8, 0))):
+            commit = commit_of("g", ("t", number, number))
+            home.coordinator.commit(commit, answers.reply(str(number)), producer)
+        await turns()
+        partition = home.partition(partition_of("g", PARTITION_COUNT))
+        data = partition.log.read(0, 1 << 20, 100, True).read()
+        found = [
+            (header.producer_id, header.producer_epoch, header.is_transactional, header.count)
+            for _, header in iterate_batches(data, verify_crc=True)
+        ]
+        assert found == [(-1, -1, False, 1), (7, 3, True, 2), (8, 0, True, 1)]
+
+    run(tmp_path, body)
+
+
+def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        await pend(home, "g", Producer(7, 1), 10)
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("late"), Producer(7, 0))
+        await turns()
+        assert answers.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
+        await loaded(home)
+        assert home.coordinator.offsets("g").is_unstable("t", 0)
+        await settle(home, Producer(7, 1), is_commit=True)
+        assert offset_of(home.coordinator, "g", "t", 0) == 10
+
+    run(tmp_path, body)
+
+
+def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply())
+        await turns()
+        home.follow(home.picture(isr=(1, 2), epoch=1))
+        await loaded(home)
+        assert offset_of(home.coordinator, "g", "t", 0) == 5
+        home.replicas.fence(True)
+        home.shards.match(home.image)
+        with pytest.raises(BrokerError) as refused:
+            home.coordinator.offsets("g")
+        assert refused.value.code == ErrorCode.NOT_COORDINATOR
+        home.replicas.fence(False)
+        home.shards.match(home.image)
+        with pytest.raises(BrokerError) as refused:
+            home.coordinator.offsets("g")
+        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await loaded(home)
+        assert offset_of(home.coordinator, "g", "t", 0) == 5
+
+    run(tmp_path, body)
+
+
+# Timers
+
+SLOW_JOIN = CoordinatorOptions(
+    groups=GroupSettings(
+        classic=ClassicSettings(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_001)
+    ),
+    journal=JournalOptions(commit_timeout_ms=60_000),
+)
+
+
+def test_a_member_that_has_just_joined_stays_when_many_timers_are_due_at_once(
+    tmp_path: Path,
+) -> None:
+    """The process was stopped for a while. The first timer that is due ends the session of the
+    other member, which completes the join: the timers behind it are for what was before."""
+
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        gone = await stable_member(home, answers)
+        join(home, answers, "newcomer")
+        await turns()
+        assert "newcomer" not in answers.got
+        home.pass_time(30_005)
+        await turns()
+        joined = answers.got["newcomer"]
+        assert (joined.error_code, joined.leader) == (0, joined.member_id)
+        (group,) = home.shards.all_groups()
+        assert isinstance(group, ClassicGroup)
+        assert list(group.roster.members) == [joined.member_id] != [gone]
+
+    run(tmp_path, body, options=SLOW_JOIN)
+
+
+def test_a_broker_that_stood_still_reads_heartbeats_before_it_ends_sessions(
+    tmp_path: Path,
+) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        member_id = await stable_member(home, answers)
+        (group,) = home.shards.all_groups()
+        assert isinstance(group, ClassicGroup)
+
+        def stand_still(ms: int) -> None:
+            home.clock.now_ms += ms
+            home.shards._woken()
+
+        stand_still(30_005)
+        assert list(group.roster.members) == [member_id]
+        assert home.coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
+        home.clock.now_ms += 105
+        home.shards._woken()
+        assert list(group.roster.members) == [member_id]
+        # Without a heartbeat it is put off once, not for ever.
+        stand_still(30_005)
+        stand_still(30_005)
+        assert group.is_empty
+
+    run(tmp_path, body)
+
+
+def test_a_timer_that_raises_is_repeated_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        answers = Answers()
+        for group_id in ("bad", "good"):
+            join(home, answers, group_id, group_id=group_id)
+        home.pass_time(1)
+        await turns()
+        expire = ClassicGroup.expire
+        fails = True
+
+        def raise_for_one(self: ClassicGroup, now_ms: int, key: tuple[str, str]) -> Effects:
+            if fails and self.group_id == "bad":
+                raise RuntimeError("a bug")
+            return expire(self, now_ms, key)
+
+        def is_empty(group_id: str) -> bool:
+            return home.shards.of(group_id).groups[group_id].is_empty
+
+        monkeypatch.setattr(ClassicGroup, "expire", raise_for_one)
+        home.pass_time(10_001)
+        assert (is_empty("bad"), is_empty("good")) == (False, True)
+        assert home.replicas.failures.counts[CallbackKind.TIMER] == 1
+        fails = False
+        home.pass_time(5001)
+        assert is_empty("bad")
+
+    run(tmp_path, body)

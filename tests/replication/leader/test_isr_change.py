@@ -1,0 +1,338 @@
+"""Getting a leader's proposals to a store that fails, overtakes and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.log_home import UnsyncedDisk
+from harness.raw_client import values_batch
+from harness.replica_set import run, until
+from millstream.env.clock import SystemClock
+from millstream.env.supervisor import Supervisor
+from millstream.log.directory.data_directory import LogDirectory
+from millstream.metadata.cluster_record import BrokerRecord, PartitionRecord
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.store.port import StoreError
+from millstream.model.config import TopicConfig
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.failure import CallbackFailures
+from millstream.model.map import Map
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.records.batch import check_produced
+from millstream.replication.leader.follower_state import FollowerFetch
+from millstream.replication.leader.isr import LeaderView
+from millstream.replication.leader.isr_change import IsrChanges
+from millstream.replication.leader.leadership import Leadership
+from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.stats import ReplicationStats
+
+RECORD = PartitionRecord(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1,))
+EPOCH = 7
+LAG_MS = 200
+
+
+class Host:
+    failures = CallbackFailures()
+
+    def wake_later(self, partition: Partition) -> None: ...
+
+    def flush(self, partition: Partition) -> None: ...
+
+    def truncated(self, partition: Partition, offset: int) -> None: ...
+
+    def monotonic(self) -> float:
+        return SystemClock().monotonic()
+
+    def counters(self, partition: Partition) -> tuple[Counters, Latency]:
+        raise NotImplementedError
+
+
+class Store:
+    """One partition's record; what `fail` raises ends the next attempts, stored or not."""
+
+    def __init__(self) -> None:
+        self.record = RECORD
+        self.registered = {2: EPOCH, 3: EPOCH}
+        #: (what is raised, whether the change is made all the same), for the attempts to come.
+        self.failures: list[tuple[Exception, bool]] = []
+        self.attempts: list[PartitionRecord] = []
+        self.under_way = 0
+        self.on_change: Callable[[PartitionRecord], None] = lambda _: None
+
+    async def update(
+        self,
+        topic_id: TopicId,
+        partition: int,
+        record: PartitionRecord,
+        expected_epoch: int,
+        registered: Mapping[int, int],
+    ) -> PartitionRecord:
+        self.under_way += 1
+        assert self.under_way == 1, "two attempts at a time"
+        self.attempts.append(record)
+        await asyncio.sleep(0.001)
+        self.under_way -= 1
+        failure, is_made = self.failures.pop(0) if self.failures else (None, True)
+        if expected_epoch != self.record.partition_epoch:
+            raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION)
+        if any(self.registered.get(each) != epoch for each, epoch in registered.items()):
+            raise BrokerError(ErrorCode.INELIGIBLE_REPLICA)
+        if is_made:
+            self.put(record)
+        if failure is not None:
+            raise failure
+        return self.record
+
+    def put(self, record: PartitionRecord) -> None:
+        epoch = self.record.partition_epoch + 1
+        self.record = msgspec.structs.replace(record, partition_epoch=epoch)
+        self.on_change(self.record)
+
+
+class Scene:
+    def __init__(self, partition: Partition, store: Store) -> None:
+        self.partition = partition
+        self.store = store
+        self.stats = ReplicationStats()
+        self.supervisor = Supervisor()
+        self.changes = IsrChanges(
+            store.update, [partition], SystemClock(), LAG_MS, self.stats, self.supervisor
+        )
+        store.on_change = lambda record: partition.become(record, partition.high_watermark)
+
+    def append(self) -> None:
+        batch = memoryview(values_batch(b"v"))
+        self.partition.append(batch, check_produced(batch), acks_all=False)
+
+    def fetch(self, follower: int, offset: int | None = None) -> None:
+        """By default at the leader's end."""
+        end = self.partition.log.log_end_offset if offset is None else offset
+        now = SystemClock().monotonic()
+        self.changes.fetched(self.partition, FollowerFetch(follower, EPOCH, end, 0, now))
+
+    async def until_isr(self, *isr: int) -> None:
+        await until(lambda: set(self.store.record.isr) == set(isr), f"an ISR of {isr}")
+
+    def brokers_are(self, registered: Mapping[int, int]) -> None:
+        """What the leader knows of registrations."""
+        brokers = {
+            each: BrokerRecord(node_id=each, endpoints=(), epoch=epoch)
+            for each, epoch in registered.items()
+        }
+        delta = ImageDelta(brokers=dict(brokers))
+        self.changes.follow(ClusterImage(brokers=Map(brokers)), delta)
+
+
+@asynccontextmanager
+async def scene(folder: Path, isr: tuple[int, ...] = (1,)) -> AsyncIterator[Scene]:
+    directory = LogDirectory.open(folder, UnsyncedDisk(), SystemClock(), random.Random(1))
+    log = directory.log(TopicPartition("t", 0), b"i" * 16, TopicConfig(min_insync_replicas=1))
+    store = Store()
+    store.record = msgspec.structs.replace(RECORD, isr=isr)
+    partition = Partition(1, log, store.record, Host(), flushes_before_ack=False)
+    partition.become(store.record, 0)
+    found = Scene(partition, store)
+    found.changes.start(ClusterImage())
+    found.brokers_are(store.registered)
+    try:
+        yield found
+    finally:
+        await found.changes.stop()
+        directory.close(clean=False)
+
+
+def test_a_follower_that_has_everything_joins(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.append()
+            it.fetch(2)
+            it.fetch(3, 0)
+            await it.until_isr(1, 2)
+            assert (it.stats.isr_expands, it.stats.isr_shrinks) == (1, 0)
+
+    run(scenario())
+
+
+def test_one_that_is_not_registered_under_its_epoch_does_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.brokers_are({3: EPOCH})
+            it.fetch(2)
+            it.fetch(3)
+            await it.until_isr(1, 3)
+            it.brokers_are({2: EPOCH + 1, 3: EPOCH})
+            it.fetch(3)
+            assert it.store.record.isr == (1, 3)
+            assert not it.changes.is_current(2, EPOCH)
+            # The leader's metadata may also be behind the follower's.
+            it.brokers_are({2: EPOCH, 3: EPOCH})
+            await it.until_isr(1, 2, 3)
+
+    run(scenario())
+
+
+def test_a_store_that_fails_is_asked_again_with_the_same_proposal(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.store.failures = [(StoreError("unavailable"), False)] * 2
+            it.fetch(2)
+            await it.until_isr(1, 2)
+            assert len(it.store.attempts) == 3
+            assert it.store.attempts[0] == it.store.attempts[2]
+
+    run(scenario())
+
+
+def test_a_change_that_was_made_though_its_answer_was_lost_counts_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            heard: list[PartitionRecord] = []
+            it.store.on_change = heard.append
+            it.store.failures = [(StoreError("the answer was lost"), True)]
+            it.append()
+            it.fetch(2)
+            await it.until_isr(1, 2)
+            # The leader has not heard of it; the follower counts all the same.
+            assert it.partition.state.isr == (1,)
+            it.append()
+            assert it.partition.high_watermark == 1
+            await until(lambda: len(it.store.attempts) > 2, "it to be tried again, in vain")
+            assert it.store.record.partition_epoch == 1
+            it.partition.become(heard[0], it.partition.high_watermark)
+            assert it.partition.leadership is not None
+            assert it.partition.leadership.proposal is None
+
+    run(scenario())
+
+
+def test_what_was_overtaken_is_decided_anew_on_the_new_record(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.fetch(2)
+            # The controller is quicker: 2 is no replica any more.
+            it.store.put(msgspec.structs.replace(RECORD, replicas=(1, 3)))
+            it.fetch(3)
+            await it.until_isr(1, 3)
+            assert it.store.record.replicas == (1, 3)
+
+    run(scenario())
+
+
+def test_one_that_registered_anew_is_refused_and_no_longer_waited_for(tmp_path: Path) -> None:
+    """It may have lost what it had; nothing but the store knows of it in time."""
+
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.store.registered[2] = EPOCH + 1
+            it.append()
+            it.fetch(2)
+            await until(lambda: it.stats.isr_retries > 0, "the refusal")
+            it.brokers_are({3: EPOCH})
+            it.append()
+            await until(lambda: it.partition.high_watermark == 2, "the leader to go on alone")
+            assert it.store.record.isr == (1,)
+
+    run(scenario())
+
+
+def test_laggards_leave_and_the_others_stay(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path, isr=(1, 2, 3)) as it:
+            it.append()
+            it.fetch(2)
+            assert it.partition.high_watermark == 0
+            await it.until_isr(1, 2)
+            assert it.partition.high_watermark == 1
+            assert it.stats.isr_shrinks == 1
+
+    run(scenario())
+
+
+def test_a_member_that_lost_committed_records_leaves_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path, isr=(1, 2, 3)) as it:
+            it.append()
+            it.fetch(2)
+            it.fetch(3)
+            assert it.partition.high_watermark == 1
+            it.fetch(3, 0)
+            await it.until_isr(1, 2)
+            assert it.partition.high_watermark == 1
+
+    run(scenario())
+
+
+def test_a_deposed_leader_proposes_no_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.store.failures = [(StoreError("unavailable"), False)] * 1000
+            it.fetch(2)
+            await until(lambda: it.store.attempts, "an attempt")
+            it.store.put(msgspec.structs.replace(RECORD, leader=3, leader_epoch=1, isr=(3,)))
+            it.store.failures = []
+            count = len(it.store.attempts)
+            await until(lambda: not it.changes._at_work, "the attempts to end")
+            assert len(it.store.attempts) <= count + 1
+            assert it.store.record.isr == (3,)
+
+    run(scenario())
+
+
+def test_nothing_is_begun_after_the_stop(tmp_path: Path) -> None:
+    """Followers' connections are closed later, and their fetches still count."""
+
+    async def scenario() -> None:
+        async with scene(tmp_path, isr=(1, 2)) as it:
+            await it.changes.stop()
+            it.append()
+            it.fetch(2)
+            it.fetch(3)
+            it.brokers_are({2: EPOCH, 3: EPOCH})
+            assert it.partition.high_watermark == 1
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            assert it.store.attempts == []
+
+    run(scenario())
+
+
+def test_an_attempt_that_raises_is_repeated(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            it.store.failures.append((RuntimeError("a bug"), False))
+            it.append()
+            it.fetch(2)
+            await it.until_isr(1, 2)
+            assert it.supervisor.failures["isr-change"] == 1
+            await until(lambda: not it.changes._at_work, "the attempt to end")
+            it.fetch(3)
+            await it.until_isr(1, 2, 3)
+
+    asyncio.run(scenario())
+
+
+def test_a_review_that_raises_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path) as it:
+            bugs = [RuntimeError("a bug")]
+            review = Leadership.review
+
+            def fail(self: Leadership, view: LeaderView) -> None:
+                if bugs:
+                    raise bugs.pop()
+                review(self, view)
+
+            monkeypatch.setattr(Leadership, "review", fail)
+            it.append()
+            it.fetch(2)
+            assert it.supervisor.failures["isr-review"] == 1
+            it.fetch(2)
+            await it.until_isr(1, 2)
+
+    asyncio.run(scenario())

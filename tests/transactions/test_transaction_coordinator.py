@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.coordination.effects import Effects, Producer
+from millstream.coordination.journal import JournalOptions
+from millstream.coordination.shard import ShardState
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.replication.partition import Partition
+from millstream.transactions import marker_sender as marker_module
+from millstream.transactions import transaction_shard as shard_module
+from millstream.transactions.state import End, Marker, State
+from millstream.transactions.transaction_coordinator import Terms
+from millstream.transactions.transaction_shards import TransactionOptions
+from transactions.coordinator_home import CoordinatorHome
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 3)
+TIMEOUT_MS = 5000
+EXPIRATION_MS = 100_000
+OPTIONS = TransactionOptions(
+    id_expiration_ms=EXPIRATION_MS, journal=JournalOptions(commit_timeout_ms=60_000)
+)
+
+
+def run(
+    path: Path,
+    body: Callable[[CoordinatorHome], Awaitable[None]],
+    options: TransactionOptions = OPTIONS,
+) -> None:
+    async def main() -> None:
+        home = CoordinatorHome(path, options)
+        home.open()
+        try:
+            await body(home)
+        finally:
+            await home.close()
+
+    asyncio.run(main())
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def loaded(home: CoordinatorHome) -> None:
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        if all(shard.state is ShardState.ACTIVE for shard in home.shards._shards.values()):
+            await turns()
+            return
+    raise AssertionError("not loaded")
+
+
+async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds_max
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it never came"
+        await asyncio.sleep(0.005)
+
+
+async def begin(home: CoordinatorHome, name: str = "x", *partitions: TopicPartition) -> Producer:
+    """A producer with an open transaction."""
+    tag = f"{name} {len(home.answers)}"
+    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.reply(f"{tag} init"))
+    await turns()
+    producer = home.answers[f"{tag} init"]
+    assert isinstance(producer, Producer)
+    if partitions:
+        reply = home.reply(f"{tag} add")
+        home.coordinator.add_partitions(name, producer, partitions, 2, reply)
+        await turns()
+        assert home.answers[f"{tag} add"] is None
+    return producer
+
+
+def state(home: CoordinatorHome, name: str = "x") -> State:
+    return home.coordinator.describe(name).state
+
+
+def test_an_answer_waits_for_its_record_and_markers_for_the_decision(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x", A, B)
+        home.markers.answers_at_once = False
+        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+        assert "end" not in home.answers
+        assert home.markers.sent == []
+        await turns()
+        assert home.answers["end"] == Producer(7, 1)
+        sent = [(marker, partition) for marker, _, partition, _ in home.markers.sent]
+        assert sent == [(Marker(Producer(7, 1), True, 2), each) for each in (A, B)]
+        home.markers.sent[0][3].deliver(None)
+        await turns()
+        assert state(home) is State.PREPARE_COMMIT
+        home.markers.sent[1][3].deliver(None)
+        await turns()
+        assert state(home) is State.COMPLETE_COMMIT
+
+    run(tmp_path, body)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_coordinator_that_died_goes_on(tmp_path: Path, decided: bool) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x", A, B)
+        home.markers.answers_at_once = False
+        home.coordinator.end("x", End(producer, False, 2), None, home.reply("end"))
+        if decided:
+            await turns()
+            home.markers.sent[0][3].deliver(None)
+        await home.reopen()
+        await loaded(home)
+        if not decided:
+            # The decision never reached the log, and the client was told so.
+            assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
+            assert state(home) is State.ONGOING
+            home.coordinator.end("x", End(producer, False, 2), None, home.reply("again"))
+            await turns()
+        # All partitions get their marker again: which had it is not in the log.
+        assert [partition for _, _, partition, _ in home.markers.sent] == [A, B]
+        assert state(home) is State.COMPLETE_ABORT
+
+    run(tmp_path, body)
+
+
+def test_a_timeout_aborts_also_after_a_restart(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        await begin(home, "x", A)
+        await begin(home, "y", A)
+        home.pass_time(TIMEOUT_MS - 1)
+        await turns()
+        assert state(home) is State.ONGOING
+        home.pass_time(2)
+        await turns()
+        assert state(home) is State.COMPLETE_ABORT
+        await begin(home, "x", A)
+        await home.reopen()
+        await loaded(home)
+        assert state(home) is State.ONGOING
+        home.pass_time(TIMEOUT_MS + 1)
+        await turns()
+        assert state(home) is State.COMPLETE_ABORT
+        assert [marker.is_commit for marker, *_ in home.markers.sent] == [False]
+
+    run(tmp_path, body)
+
+
+def test_another_transaction_version_counts_for_open_transactions(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        await begin(home, "x", A)
+        home.shards.set_version(1)
+        await begin(home, "y", B)
+        home.pass_time(TIMEOUT_MS + 1)
+        await turns()
+        versions = {partition: marker.version for marker, _, partition, _ in home.markers.sent}
+        assert versions == {A: 1, B: 1}
+        home.shards.set_version(2)
+        await begin(home, "x", A)
+        home.pass_time(TIMEOUT_MS + 1)
+        await turns()
+        assert home.markers.sent[-1][0].version == 2
+
+    run(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_done"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, True),
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, False),
+    ],
+)
+def test_some_answers_end_the_sending(tmp_path: Path, code: ErrorCode, is_done: bool) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x", A)
+        home.markers.answers_at_once = False
+        home.coordinator.end("x", End(producer, True, 0), None, home.reply("end"))
+        await turns()
+        home.markers.sent[0][3].fail(code)
+        await turns()
+        assert (state(home) is State.COMPLETE_COMMIT) is is_done
+        assert len(home.markers.sent) == 1
+
+    run(tmp_path, body)
+
+
+def test_markers_are_sent_until_they_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker_module, "_RETRY_S", 0.001)
+
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x", A, B)
+        home.markers.answers_at_once = False
+        home.coordinator.end("x", End(producer, True, 0), None, home.reply("end"))
+        await turns()
+        home.markers.sent[0][3].deliver(None)
+        for number in range(1, 5):
+            await until(lambda number=number: len(home.markers.sent) > number)
+            assert home.markers.sent[number][2] == B
+            home.markers.sent[number][3].fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        home.markers.answers_at_once = True
+        await until(lambda: state(home) is State.COMPLETE_COMMIT)
+        assert len(home.markers.sent) == 6
+
+    run(tmp_path, body)
+
+
+def test_markers_wait_for_replicas_that_are_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_module, "_RETRY_S", 0.001)
+    options = TransactionOptions(journal=JournalOptions(commit_timeout_ms=20))
+
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x", A)
+        partition = home.partition_of("x")
+        home.follow(home.picture(isr=(1, 2)))
+        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+        await until(lambda: "end" in home.answers)
+        assert home.answers["end"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert home.markers.sent == []
+        home.follow(home.picture())
+        partition.advance_high_watermark()
+        await until(lambda: state(home) is State.COMPLETE_COMMIT)
+        assert [marker.is_commit for marker, *_ in home.markers.sent] == [True]
+
+    run(tmp_path, body, options)
+
+
+def test_what_can_t_be_written_did_not_happen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x", A)
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Partition, "append", fail)
+            home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+            await turns(1)
+        await loaded(home)
+        assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
+        assert home.markers.sent == []
+        assert state(home) is State.ONGOING
+        assert home.coordinator.describe("x").producer == producer
+
+    run(tmp_path, body)
+
+
+def test_a_deposed_coordinator_stops(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x", A)
+        home.markers.answers_at_once = False
+        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+        await turns()
+        home.follow(home.picture(leader=2, epoch=1))
+        home.markers.sent[0][3].deliver(None)
+        await turns()
+        with pytest.raises(BrokerError) as caught:
+            home.coordinator.describe("x")
+        assert caught.value.code == ErrorCode.NOT_COORDINATOR
+        # Back again, it finds its decision and sends it in its new epoch.
+        home.follow(home.picture(leader=1, epoch=2))
+        await loaded(home)
+        assert [epoch for _, epoch, _, _ in home.markers.sent] == [0, 2]
+
+    run(tmp_path, body)
+
+
+def test_unused_ids_expire_for_good(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        await begin(home, "idle")
+        await begin(home, "open", A)
+        home.clock.now_ms += EXPIRATION_MS
+        await begin(home, "fresh")
+        assert await home.shards.expire_ids() == 1
+        await turns()
+        await home.reopen()
+        await loaded(home)
+        assert {each.transactional_id for each in home.shards.all_transactions()} == {
+            "fresh",
+            "open",
+        }
+        with pytest.raises(BrokerError) as caught:
+            home.coordinator.describe("idle")
+        assert caught.value.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    run(tmp_path, body)
+
+
+def test_what_is_flushed_is_answered_at_once(tmp_path: Path) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        producer = await begin(home, "x")
+        home.coordinator.add_partitions("x", producer, [A], 2, home.reply("add"))
+        assert "add" not in home.answers
+        home.coordinator.flush("x")
+        assert home.answers["add"] is None
+        home.coordinator.verify_partitions("x", producer, [A, B], home.reply("verify"))
+        assert home.answers["verify"] == {
+            A: ErrorCode.NONE,
+            B: ErrorCode.TRANSACTION_ABORTABLE,
+        }
+
+    run(tmp_path, body)
+
+
+def test_a_damaged_record_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def body(home: CoordinatorHome) -> None:
+        await begin(home, "x", A)
+        shard = home.shards.of("x")
+        for key, value in ((b"", b""), (b"\0\0", b"x"), (b"\0\7other", b"x")):
+            shard.carry_out("x", Effects(records=[(key, value)]))
+        await turns()
+        await home.reopen()
+        await loaded(home)
+        assert state(home) is State.ONGOING
+        assert caplog.text.count("is passed over") == 2
+
+    run(tmp_path, body)
