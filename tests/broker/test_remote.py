@@ -15,12 +15,13 @@ from millstream.broker.transaction.remote_admission import (
 )
 from millstream.broker.transaction.remote_marker import Deliveries, Delivery, Markers
 from millstream.coordination.effects import Producer
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord, TopicRecord
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
 from millstream.model.reply import Reply, ReplyKind
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import Marker
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC

@@ -13,9 +13,10 @@ from harness.raw_client import values_batch
 from millstream.controller.departure import settle_disk
 from millstream.env.clock import SystemClock
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord, TopicRecord
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.in_sync import LOST
 from millstream.model.config import TopicConfig
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import read_header
 

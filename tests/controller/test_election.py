@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.controller import election
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
+from millstream.model.sentinel import NO_LEADER
 
 BROKERS = st.integers(1, 6)
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.controller import election, reassignment
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_LEADER
 
 ALL = frozenset(range(1, 7))
 targets = st.lists(st.sampled_from(sorted(ALL)), min_size=1, max_size=4, unique=True)

@@ -22,6 +22,7 @@ from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
+from millstream.model.sentinel import NO_LEADER
 
 Scenario = Callable[[MetadataStore, Catalog], Awaitable[None]]
 
@@ -52,7 +53,7 @@ def test_a_broker_that_is_alive_is_taken_out_with_its_incarnation() -> None:
         await become_controller(catalog, 2, lease)
         await unregister(catalog, 2)
         assert list(catalog.image.brokers) == [1]
-        assert catalog.image.controller == records.NO_LEADER
+        assert catalog.image.controller == NO_LEADER
         found = await store.get(records.unregistered_key(2))
         assert found is not None
         assert records.decode_unregistered(found.value) == "i2"

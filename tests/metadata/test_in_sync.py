@@ -6,12 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.metadata import in_sync
-from millstream.metadata.cluster_record import (
-    NO_LEADER,
-    PartitionRecord,
-    decode_partition,
-    encode_partition,
-)
+from millstream.metadata.cluster_record import PartitionRecord, decode_partition, encode_partition
+from millstream.model.sentinel import NO_LEADER
 
 REPLICAS = (1, 2, 3, 4)
 subsets = st.lists(st.sampled_from(REPLICAS), unique=True).map(tuple)

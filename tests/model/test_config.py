@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.config import TopicConfig, definitions, parse_override
-from millstream.model.definition import LONG_MAX
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT64_MAX
 
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
@@ -20,15 +20,15 @@ KAFKA_DEFAULTS = {
     "compression.zstd.level": "3",
     "delete.retention.ms": "86400000",
     "file.delete.delay.ms": "60000",
-    "flush.messages": str(LONG_MAX),
-    "flush.ms": str(LONG_MAX),
+    "flush.messages": str(INT64_MAX),
+    "flush.ms": str(INT64_MAX),
     "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",
-    "max.compaction.lag.ms": str(LONG_MAX),
+    "max.compaction.lag.ms": str(INT64_MAX),
     "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
-    "message.timestamp.before.max.ms": str(LONG_MAX),
+    "message.timestamp.before.max.ms": str(INT64_MAX),
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",

@@ -16,10 +16,11 @@ from millstream.broker.context import Context
 from millstream.broker.handlers import metadata
 from millstream.log.flush import FlushTicket
 from millstream.log.log import PartitionLog
-from millstream.metadata.cluster_record import NO_LEADER, leaving_key
+from millstream.metadata.cluster_record import leaving_key
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.store.port import Delete, Put
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_LEADER
 from millstream.records.batch import check_produced
 from millstream.replication.follower import fetcher
 from millstream.replication.leader.follower_session import FollowerSession

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from millstream.broker.config.broker_config import definitions as broker_definitions
-from millstream.metadata.cluster_record import NO_LEADER
 from millstream.model.client_metrics_config import definitions as client_metrics_definitions
 from millstream.model.config import definitions as topic_definitions
 from millstream.model.group_config import definitions as group_definitions
+from millstream.model.sentinel import NO_LEADER
 from settings import (  # noqa: F401 -- they add themselves
     connection_effect,
     group_effect,

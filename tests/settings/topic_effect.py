@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from millstream.metadata.cluster_record import NO_LEADER
+from millstream.model.sentinel import NO_LEADER
 from millstream.records.batch import scan
 from millstream.records.record import Record
 from settings.effect import topic_effect

@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.cluster_record import (
-    NO_LEADER,
     PARTITIONS,
     PartitionRecord,
     broker_key,
     decode_partition,
     partition_key,
 )
+from millstream.model.sentinel import NO_LEADER
 from millstream.records.batch import scan
 from millstream.replication.partition import Partition
 from sim.cluster import Cluster, Machine

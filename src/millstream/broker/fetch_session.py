@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from millstream.env.clock import Clock
 from millstream.env.random import Random
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_S = 120.0
-_INT32_MAX = 2**31 - 1
 
 
 class Wanted:
@@ -113,9 +113,9 @@ class FetchSessions:
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots_max and not self._evict_one(now):
             return None
-        session_id = self._random.randint(1, _INT32_MAX)
+        session_id = self._random.randint(1, INT32_MAX)
         while session_id in self._sessions:
-            session_id = self._random.randint(1, _INT32_MAX)
+            session_id = self._random.randint(1, INT32_MAX)
         session = FetchSession(session_id, wanted, uses_topic_ids=uses_topic_ids)
         session.used_at = now
         self._sessions[session_id] = session
@@ -130,7 +130,7 @@ class FetchSessions:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        session.epoch = 1 if epoch == _INT32_MAX else epoch + 1
+        session.epoch = 1 if epoch == INT32_MAX else epoch + 1
         session.used_at = self._clock.monotonic()
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session

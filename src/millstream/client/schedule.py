@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from millstream.client.error import UsageError
+from millstream.model.sentinel import INT64_MAX
 
 Headers: TypeAlias = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 #: Header: not before, in milliseconds since 1970, as text.
@@ -28,7 +29,7 @@ PARKED: Final = "millstream.parked"
 #: How long messages wait in each partition of a parked topic: from half a minute to five days.
 PARKED_S: Final = (30, 300, 3600, 36_000, 432_000)
 #: What a scheduled topic needs: timestamps may lie in the future.
-TOPIC_CONFIG: Final = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+TOPIC_CONFIG: Final = {"message.timestamp.after.max.ms": str(INT64_MAX)}
 
 
 def scheduled_topic(topic: str) -> str:

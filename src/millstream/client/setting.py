@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 from millstream.client.error import UsageError
 from millstream.client.producer.partitioner import BY_KEY, Partitioner, function_of
 from millstream.client.serializer import Serializer
+from millstream.model.sentinel import INT32_MAX
 
 SERVERS_VARIABLE: Final = "MILLSTREAM_BOOTSTRAP_SERVERS"
 SERVERS_DEFAULT: Final = "127.0.0.1:9092"
@@ -98,7 +99,7 @@ class ProducerSettings(Checked):
     batch_bytes: int = 1_000_000
     compression: Compression = "none"
     idempotence: bool = True
-    retries: int = 2**31 - 1
+    retries: int = INT32_MAX
     #: From `send` until the record is given up.
     delivery_timeout_s: float = 120.0
     #: At most this much is held for the brokers; then `send` waits, up to `buffer_timeout_s`.

@@ -27,7 +27,7 @@ from millstream.controller.decommission import Emptying
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord, TopicRecord
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import (
@@ -37,6 +37,7 @@ from millstream.metadata.partition_change import (
 )
 from millstream.metadata.registration import Registration
 from millstream.metadata.store.port import Compare, StoreError
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId
 
 _log = logging.getLogger(__name__)

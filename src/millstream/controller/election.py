@@ -22,7 +22,8 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 
 from millstream.metadata import in_sync
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
+from millstream.model.sentinel import NO_LEADER
 
 _NO_DIRECTORIES: Mapping[int, str] = {}
 

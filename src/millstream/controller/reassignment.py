@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 
 from millstream.metadata import in_sync
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_LEADER
 
 _ONLY_NEW: Final = "only replicas that the reassignment added are in sync; bring another one back"
 

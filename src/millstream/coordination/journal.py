@@ -27,6 +27,7 @@ from millstream.env.clock import Clock
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, code_of
+from millstream.model.sentinel import NO_EPOCH, NO_PRODUCER_ID
 from millstream.records.batch import HEADER_BYTES, read_header
 from millstream.records.builder import build_batch
 from millstream.records.codec import Codec
@@ -43,7 +44,7 @@ _Event = tuple[Producer | None, list[LogRecord]]
 _RECORD_OVERHEAD_BYTES: Final = 32
 #: A batch is not made larger than this, however large a message may be.
 _BATCH_BYTES_MAX: Final = 512 * 1024
-_NO_PRODUCER: Final = Producer(-1, -1)
+_NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_EPOCH)
 
 #: What a client of the coordinator is told when its partition can't be written.
 _CLIENT_CODES: Final = {

@@ -10,7 +10,8 @@ import asyncio
 from typing import Final
 
 from millstream.coordination.shard import Shard, ShardState
-from millstream.records.batch import NO_PRODUCER_ID, iterate_batches
+from millstream.model.sentinel import NO_PRODUCER_ID
+from millstream.records.batch import iterate_batches
 from millstream.records.control import read_marker
 from millstream.records.record import decode_records
 from millstream.replication.partition import Partition

@@ -11,15 +11,13 @@ later commit has overtaken is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from millstream.coordination.effects import LogRecord
 from millstream.groups import group_record as record
 from millstream.groups.group import Group
 from millstream.groups.group_record import NO_EXPIRY
-from millstream.model.topic import TopicId
-
-_NO_TOPIC_ID: Final = bytes(16)
+from millstream.model.topic import NO_TOPIC_ID, TopicId
 
 
 class CommittedOffset(NamedTuple):
@@ -33,7 +31,7 @@ class CommittedOffset(NamedTuple):
     #: Only old clients set it; then it holds instead of the broker's retention.
     expire_ms: int = NO_EXPIRY
     #: The topic that was meant, so that its offsets do not pass to another of the same name.
-    topic_id: TopicId = _NO_TOPIC_ID
+    topic_id: TopicId = NO_TOPIC_ID
 
 
 class GroupOffsets:
@@ -77,7 +75,7 @@ class GroupOffsets:
         if (
             committed is not None
             and topic_id is not None
-            and committed.topic_id not in (topic_id, _NO_TOPIC_ID)
+            and committed.topic_id not in (topic_id, NO_TOPIC_ID)
         ):
             return None
         return committed

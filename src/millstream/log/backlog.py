@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from millstream.log import reader
 from millstream.log.log import PartitionLog, number_of
 from millstream.log.segment import Segment
-from millstream.records.batch import NO_TIMESTAMP, BatchHeader
+from millstream.model.sentinel import NO_TIMESTAMP
+from millstream.records.batch import BatchHeader
 
 #: Headers and segments looked at for one answer. An index interval of the default size holds fewer.
 LOOKS_MAX: Final = 128

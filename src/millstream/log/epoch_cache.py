@@ -8,9 +8,8 @@ recovery takes entries above the recovery point from the batches themselves.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final
 
-NO_EPOCH: Final = -1
+from millstream.model.sentinel import NO_EPOCH
 
 
 class EpochCache:

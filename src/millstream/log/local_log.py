@@ -35,6 +35,7 @@ from millstream.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment
 from millstream.log.storage import Storage
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT64_MAX
 from millstream.model.topic import TopicId, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ _SNAPSHOT_INTERVAL_BYTES: Final = 1 << 20
 #: bytes they cover, and syncing both indexes with every group commit would cost three times.
 _UNWRITTEN_ENTRIES_MAX: Final = 512
 #: `flush.ms` and `flush.messages` of a topic that leaves flushing to the system.
-FLUSH_NEVER: Final = (1 << 63) - 1
+FLUSH_NEVER: Final = INT64_MAX
 
 
 class LocalLog:

@@ -20,11 +20,12 @@ from millstream.log.producers.producer_state import ProducedBatch, ProducerEntry
 from millstream.log.producers.transactional_log import TransactionalLog
 from millstream.log.reader import EMPTY_SLICE, Bounds, LogSlice
 from millstream.log.retention import SegmentFacts
-from millstream.log.segment import DELETED_SUFFIX, RELATIVE_OFFSET_MAX, Segment
+from millstream.log.segment import DELETED_SUFFIX, Segment
 from millstream.log.timestamp import TimeSearch, TimestampOffset
 from millstream.log.validation import check_records
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import RELATIVE_OFFSET_MAX
 from millstream.records.batch import (
     CONTROL_FLAG,
     BatchHeader,

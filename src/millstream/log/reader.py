@@ -20,6 +20,7 @@ from millstream.env.disk import File
 from millstream.log.files import FileHandle
 from millstream.log.segment import Segment
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_OFFSET, RELATIVE_OFFSET_MAX
 from millstream.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
@@ -36,11 +37,7 @@ _log = logging.getLogger(__name__)
 COLD_READ_BYTES_MAX: Final = 2 << 20
 #: Headers are looked for in reads of this size: a little more than an index interval.
 _WALK_BYTES: Final = 4096 + HEADER_BYTES
-#: In place of an offset that only reading the batches would tell.
-UNKNOWN: Final = -1
 _VERIFIED_RANGES_MAX: Final = 64
-#: Offsets of a segment fit into an index entry.
-_RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 #: Distance of entries in an index that is replaced because it was wrong.
 _REBUILD_INTERVAL_BYTES: Final = 4096
 
@@ -82,7 +79,7 @@ def _checked(segment: Segment, data: bytes, index: int, position: int, limit: in
         and HEADER_BYTES <= size <= limit - position
         and header.base_offset >= segment.base_offset
         and header.last_offset_delta >= 0
-        and header.last_offset - segment.base_offset <= _RELATIVE_OFFSET_MAX
+        and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
     ):
         return header
     raise report(
@@ -173,11 +170,11 @@ def range_end(
     """Where whole batches from `position` on end so that they fit into `bytes_max`.
 
     The first batch, of `first_bytes`, fits by assumption. Also returns the offset of the batch that
-    begins there, or UNKNOWN at the limit and before damage.
+    begins there, or NO_OFFSET at the limit and before damage.
     """
     target = position + bytes_max
     if target >= limit:
-        return limit, UNKNOWN
+        return limit, NO_OFFSET
     end = max(_start_before(segment, target), position + first_bytes)
     try:
         for start, header in walk(segment, end, limit):
@@ -185,8 +182,8 @@ def range_end(
                 segment.remember(header.base_offset, start)
                 return start, header.base_offset
     except DamagedLogError as damage:
-        return damage.position, UNKNOWN
-    return limit, UNKNOWN
+        return damage.position, NO_OFFSET
+    return limit, NO_OFFSET
 
 
 class Bounds(NamedTuple):
@@ -230,7 +227,7 @@ def read_range(
         if end == limit:
             end_offset = min(bounds)
     if is_cold:
-        end, end_offset = verify(segment, position, end, bounds.segment_end), UNKNOWN
+        end, end_offset = verify(segment, position, end, bounds.segment_end), NO_OFFSET
     return LogSlice(segment, position, end - position, end_offset)
 
 
@@ -415,14 +412,14 @@ class LogSlice:
     __slots__ = ("_length", "_segment", "end_offset", "log", "position")
 
     def __init__(
-        self, segment: Segment | None, position: int, length: int, end_offset: int = UNKNOWN
+        self, segment: Segment | None, position: int, length: int, end_offset: int = NO_OFFSET
     ) -> None:
         self._segment = segment
         #: Told when the file can't be read.
         self.log: Readable | None = None
         self.position = position
         self._length = length
-        #: The first offset after the range, or UNKNOWN.
+        #: The first offset after the range, or NO_OFFSET.
         self.end_offset = end_offset
 
     def __len__(self) -> int:

@@ -25,13 +25,8 @@ from millstream.log.epoch_cache import EpochCache
 from millstream.log.files import FileCache
 from millstream.log.producers import producer_replay
 from millstream.log.producers.producer_state import ProducerState
-from millstream.log.segment import (
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    SNAPSHOT_SUFFIX,
-    Segment,
-    segment_name,
-)
+from millstream.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_name
+from millstream.model.sentinel import RELATIVE_OFFSET_MAX
 from millstream.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, iterate_batches
 from millstream.records.batch import read_header as _read_header
 

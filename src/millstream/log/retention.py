@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from millstream.model.config import TopicConfig
+from millstream.model.sentinel import INT64_MAX
 
 #: Nothing will expire by time.
-NEVER_MS: Final = (1 << 63) - 1
+NEVER_MS: Final = INT64_MAX
 
 
 class SegmentFacts(NamedTuple):

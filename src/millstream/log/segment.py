@@ -19,8 +19,9 @@ from typing import Final
 from millstream.env.disk import Buffer
 from millstream.log.files import FileCache, FileHandle
 from millstream.log.index.offset_index import OffsetIndex
-from millstream.log.index.time_index import NO_TIMESTAMP, TimeIndex
+from millstream.log.index.time_index import TimeIndex
 from millstream.log.index.transaction_index import TransactionIndex
+from millstream.model.sentinel import NO_TIMESTAMP
 from millstream.records.batch import BatchHeader
 
 LOG_SUFFIX: Final = ".log"
@@ -32,8 +33,6 @@ DELETED_SUFFIX: Final = ".deleted"
 #: The files that live and die with a segment.
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
-#: Indexes hold offsets less the base offset, in 31 bits.
-RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 
 #: Where recent batches start, remembered so that a sequential reader pays for no index search.
 _POSITIONS_MAX: Final = 64

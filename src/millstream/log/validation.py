@@ -19,10 +19,10 @@ whose header hides a timestamp that is too late is accepted by a topic that leav
 from __future__ import annotations
 
 from millstream.model.config import TopicConfig
-from millstream.model.definition import LONG_MAX
+from millstream.model.sentinel import INT64_MAX
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, stamp_max_timestamp
-from millstream.records.validation import LONG_MIN, RecordRules, validate_records
+from millstream.records.validation import INT64_MIN, RecordRules, validate_records
 
 
 def check_records(
@@ -46,12 +46,12 @@ def check_records(
         return header.max_timestamp
     before_max_ms = config.message_timestamp_before_max_ms
     latest_ms = now_ms + config.message_timestamp_after_max_ms
-    if not is_compacted and before_max_ms == LONG_MAX and header.max_timestamp <= latest_ms:
+    if not is_compacted and before_max_ms == INT64_MAX and header.max_timestamp <= latest_ms:
         return header.max_timestamp
     rules = RecordRules(
         is_key_required=is_compacted,
-        earliest_ms=LONG_MIN if before_max_ms == LONG_MAX else now_ms - before_max_ms,
-        latest_ms=min(latest_ms, LONG_MAX),
+        earliest_ms=INT64_MIN if before_max_ms == INT64_MAX else now_ms - before_max_ms,
+        latest_ms=min(latest_ms, INT64_MAX),
     )
     max_timestamp = validate_records(batch, header, size_max, rules, topic_partition)
     if max_timestamp != header.max_timestamp:

@@ -43,6 +43,7 @@ from millstream.metadata.topic_change import Edit, NewPartitions, NewTopic, Plan
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
+from millstream.model.sentinel import INT64_MAX
 from millstream.model.topic import TopicId, format_topic_id
 
 _logger = logging.getLogger(__name__)
@@ -62,7 +63,6 @@ _ATTEMPTS_MAX: Final = 16
 _PLANS_PER_TURN: Final = 100
 #: Partitions that one call may give a topic; the broker's own limit is no higher.
 _PARTITIONS_MAX: Final = 10_000
-_PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
 class Catalog(ImageFollower):
@@ -275,7 +275,7 @@ class Catalog(ImageFollower):
         for _ in range(_ATTEMPTS_MAX):
             found = await self._store.get(key)
             first = records.decode_next_producer_id(found.value) if found else 0
-            if first > _PRODUCER_ID_MAX - block:
+            if first > INT64_MAX - block:
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
             put = Put(key, records.encode_next_producer_id(first + block))
             if await self.transact([Compare(key, found.revision if found else 0)], [put]):

@@ -49,8 +49,6 @@ GROUP_CONFIGS: Final = "configs/group/"
 CLIENT_METRICS_CONFIGS: Final = "configs/client-metrics/"
 DEFAULT_BROKER: Final = "default"
 
-#: The leader of a partition that has none.
-NO_LEADER: Final = -1
 
 Configs = Map[str, str]
 NO_CONFIGS: Final[Configs] = Map()

@@ -18,7 +18,6 @@ from typing import Final, TypeAlias, TypeVar
 from millstream.metadata import cluster_record as records
 from millstream.metadata.cluster_record import (
     NO_CONFIGS,
-    NO_LEADER,
     BrokerRecord,
     Configs,
     Endpoint,
@@ -28,6 +27,7 @@ from millstream.metadata.cluster_record import (
 )
 from millstream.metadata.store.port import Event, StoreError
 from millstream.model.map import Map, MapMutation
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId, parse_topic_id
 
 _Waiting: TypeAlias = MapMutation[TopicId, Map[int, PartitionRecord]]

@@ -25,7 +25,8 @@ from typing import Final
 
 import msgspec
 
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
+from millstream.model.sentinel import NO_LEADER
 
 #: In the place of a directory id.
 LOST: Final = "lost"

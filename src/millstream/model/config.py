@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from millstream.model.definition import (
-    LONG_MAX,
     ConfigType,
     Definition,
     Scope,
@@ -24,6 +23,7 @@ from millstream.model.definition import (
     setting,
 )
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT64_MAX
 
 #: Settings that existed in an earlier release and had no effect. Metadata that still has them is
 #: read without them.
@@ -128,14 +128,14 @@ class TopicConfig:
     )
     flush_messages: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "Force the log to stable storage after this many records.",
         minimum=1,
         synonyms=_from("log.flush.interval.messages"),
     )
     flush_ms: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "Force the log to stable storage when its oldest unflushed record is this old.",
         minimum=0,
         synonyms=_from("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
@@ -161,7 +161,7 @@ class TopicConfig:
     )
     max_compaction_lag_ms: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "Longest time that a record may wait before its segment is compacted.",
         minimum=1,
         synonyms=_from("log.cleaner.max.compaction.lag.ms"),
@@ -182,7 +182,7 @@ class TopicConfig:
     )
     message_timestamp_before_max_ms: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "How far a record's own timestamp may lie in the broker's past.",
         minimum=0,
         synonyms=_from("log.message.timestamp.before.max.ms"),

@@ -17,8 +17,7 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple
 
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
+from millstream.model.sentinel import INT32_MAX, INT64_MAX
 
 #: Between them a number is written without an exponent.
 _PLAIN_FLOAT_MIN: Final = 1e-3
@@ -69,8 +68,8 @@ class Synonym(NamedTuple):
 
 _INTEGER_RANGE: Final = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
-    ConfigType.INT: (-(2**31), INT_MAX),
-    ConfigType.LONG: (-(2**63), LONG_MAX),
+    ConfigType.INT: (-(2**31), INT32_MAX),
+    ConfigType.LONG: (-(2**63), INT64_MAX),
 }
 
 

@@ -27,16 +27,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, SEQUENCE_MODULUS
 from millstream.records.crc import Buffer, crc32c
 
 HEADER_BYTES: Final = 61
 #: Base offset and batch length: what precedes the bytes that batch length counts.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
-
-NO_TIMESTAMP: Final = -1
-NO_PRODUCER_ID: Final = -1
-NO_SEQUENCE: Final = -1
 
 CODEC_MASK: Final = 0x07
 APPEND_TIME_FLAG: Final = 0x08
@@ -52,7 +49,6 @@ _CODEC_MAX: Final = 4
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
 #: The shortest legacy record set: anything shorter is damage in every format.
 _LEGACY_LENGTH_MIN: Final = 14
-_SEQUENCE_MODULUS: Final = 1 << 31
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _INT64: Final = struct.Struct(">q")
@@ -139,7 +135,7 @@ class BatchHeader(NamedTuple):
         """Sequence number of the last record; wraps to 0 after 2^31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) % _SEQUENCE_MODULUS
+        return (self.base_sequence + self.last_offset_delta) % SEQUENCE_MODULUS
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

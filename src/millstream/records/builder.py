@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from millstream.model.sentinel import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, RELATIVE_OFFSET_MAX
 from millstream.records.batch import (
     APPEND_TIME_FLAG,
     CONTROL_FLAG,
@@ -16,9 +17,6 @@ from millstream.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     MAGIC,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     stamp_crc,
@@ -27,7 +25,6 @@ from millstream.records.codec import Codec, compress
 from millstream.records.kernel import encode
 from millstream.records.record import Record
 
-_DELTA_MAX: Final = (1 << 31) - 1
 _TIMESTAMP_DELTA_MAX: Final = (1 << 62) - 1
 
 
@@ -102,8 +99,10 @@ def seal_batch(batch: bytearray, header: BatchHeader) -> None:
 
 
 def _check_offsets(records: Sequence[Record], base_offset: int, last_offset_delta: int) -> None:
-    if not 0 <= last_offset_delta <= _DELTA_MAX:
-        raise ValueError(f"last offset delta {last_offset_delta} is outside 0 to {_DELTA_MAX}")
+    if not 0 <= last_offset_delta <= RELATIVE_OFFSET_MAX:
+        raise ValueError(
+            f"last offset delta {last_offset_delta} is outside 0 to {RELATIVE_OFFSET_MAX}"
+        )
     previous = base_offset - 1
     for record in records:
         if record.offset <= previous:

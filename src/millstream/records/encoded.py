@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from millstream.model.sentinel import NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS
 from millstream.records.arrow_encode import (
     BatchWriter,
     Column,
@@ -21,14 +22,7 @@ from millstream.records.arrow_encode import (
     RecordColumns,
     choose_partitions,
 )
-from millstream.records.batch import (
-    HEADER_BYTES,
-    MAGIC,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-)
+from millstream.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL_FLAG, BatchHeader
 from millstream.records.builder import seal_batch
 from millstream.records.codec import Codec, compress
 
@@ -36,8 +30,6 @@ from millstream.records.codec import Codec, compress
 BATCH_BYTES: Final = 1_000_000
 #: Rows without a key that go to one partition before the next has its turn.
 TURN_ROWS: Final = 4096
-
-_SEQUENCE_MODULUS: Final = 1 << 31
 
 
 class Producer(NamedTuple):
@@ -133,5 +125,5 @@ class RowEncoder:
         if self._producer.producer_id == NO_PRODUCER_ID:
             return NO_SEQUENCE
         sequence = self._sequences.get(batch.partition, 0)
-        self._sequences[batch.partition] = (sequence + batch.count) % _SEQUENCE_MODULUS
+        self._sequences[batch.partition] = (sequence + batch.count) % SEQUENCE_MODULUS
         return sequence

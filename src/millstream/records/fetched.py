@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.model.sentinel import INT32_MAX
 from millstream.records.arrow_decode import RecordRun, Rows
 from millstream.records.batch import BatchHeader, CorruptBatch, check_crc, iterate_batches
 from millstream.records.column import Columns
@@ -29,7 +30,6 @@ from millstream.records.control import read_marker
 from millstream.records.crc import Buffer
 from millstream.records.record import plain_view
 
-_INT32_MAX: Final = (1 << 31) - 1
 _DATA_CAPACITY: Final = 64 * 1024
 
 
@@ -46,8 +46,8 @@ class RowLimits:
     def __post_init__(self) -> None:
         if self.rows_max < 1 or self.bytes_max < 1 or self.plain_bytes_max < 1:
             raise ValueError("row limits must be at least 1")
-        if self.bytes_max + self.plain_bytes_max > _INT32_MAX:
-            raise ValueError(f"bytes_max and plain_bytes_max may be {_INT32_MAX} together at most")
+        if self.bytes_max + self.plain_bytes_max > INT32_MAX:
+            raise ValueError(f"bytes_max and plain_bytes_max may be {INT32_MAX} together at most")
 
 
 class FetchDecoder:

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from millstream.model.definition import LONG_MAX
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT64_MAX
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, CorruptBatch
 from millstream.records.crc import Buffer
 from millstream.records.kernel import find_rejected
 from millstream.records.record import plain_records
 
-LONG_MIN: Final = -LONG_MAX - 1
+INT64_MIN: Final = -INT64_MAX - 1
 
 #: Bad records of one batch that are named: as many as librdkafka puts into a batch by default.
 NAMED_MAX: Final = 10_000
@@ -54,8 +54,8 @@ class RecordRules(NamedTuple):
 
     is_key_required: bool = False
     #: The range of timestamps, both ends included. A record without a timestamp is always in it.
-    earliest_ms: int = LONG_MIN
-    latest_ms: int = LONG_MAX
+    earliest_ms: int = INT64_MIN
+    latest_ms: int = INT64_MAX
 
 
 def validate_records(

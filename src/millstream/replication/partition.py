@@ -30,18 +30,17 @@ import msgspec
 from millstream.log.log import Appended, PartitionLog
 from millstream.log.reader import LogSlice
 from millstream.metadata import min_isr
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.reply import Reply
+from millstream.model.sentinel import NO_EPOCH, NO_LEADER
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, read_header
 from millstream.records.control import EndMarker
 from millstream.replication.leader.leadership import Leadership
 from millstream.replication.leader.rejected_producer import Refusals
 from millstream.replication.waiting import OffsetWaiters
-
-NO_EPOCH = -1
 
 
 class Watcher(Protocol):

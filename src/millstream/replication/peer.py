@@ -21,12 +21,12 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from millstream.env.disk import Buffer
 from millstream.env.network import Network
+from millstream.model.sentinel import INT32_MAX
 from millstream.wire.framing import frame_request, parse_response_header
 from millstream.wire.primitive import DecodeError
 from millstream.wire.schema import Message, codec
 
 _LENGTH: Final = Struct(">i")
-_INT32_MAX: Final = 2**31 - 1
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
 
 _Response = TypeVar("_Response", bound=Message)
@@ -97,7 +97,7 @@ class Peer(asyncio.BufferedProtocol):
         if self._transport is None or self.closed:
             future.set_exception(PeerError("the connection is closed"))
             return future
-        self._correlation_id = (self._correlation_id + 1) & _INT32_MAX
+        self._correlation_id = (self._correlation_id + 1) & INT32_MAX
         self._calls.append(_Call(response, version, self._correlation_id, future))
         body = codec(type(request), version).encode(request)
         segments = frame_request(

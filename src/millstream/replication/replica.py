@@ -19,11 +19,12 @@ import msgspec
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.flusher import Flusher
 from millstream.log.log import PartitionLog
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.replication.partition import Counters, Latency, Partition
 

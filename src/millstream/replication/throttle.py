@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from millstream.metadata.cluster_record import PartitionRecord
+from millstream.model.sentinel import INT64_MAX
 
-UNLIMITED: Final = 2**63 - 1
+UNLIMITED: Final = INT64_MAX
 _EVERY_REPLICA: Final = ("*",)
 
 

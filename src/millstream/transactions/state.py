@@ -48,19 +48,17 @@ from typing import Final, NamedTuple, TypeAlias
 from millstream.coordination.effects import Effects, Producer, TimerKey
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
+from millstream.model.sentinel import INT32_MAX, NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from millstream.model.topic import TopicPartition
 from millstream.transactions import transaction_record as record
 from millstream.transactions.transaction_record import TransactionLogValue
 
-NO_PRODUCER_ID: Final = -1
-NO_EPOCH: Final = -1
-NO_TIME: Final = -1
 #: From which version on every end raises the epoch.
 BUMPING_VERSION: Final = 2
 #: For fencing only; no producer has it.
 LAST_EPOCH: Final = 0x7FFF
 #: Of transactions that take part in a two-phase commit.
-NO_TIMEOUT_MS: Final = 0x7FFFFFFF
+NO_TIMEOUT_MS: Final = INT32_MAX
 
 _TIMEOUT: Final[TimerKey] = ("timeout", "")
 
@@ -164,8 +162,8 @@ class Transaction:
         self.timeout_ms = 0
         #: Of the transaction. When it is prepared: those without marker yet.
         self.partitions: set[TopicPartition] = set()
-        self.start_ms = NO_TIME
-        self.update_ms = NO_TIME
+        self.start_ms = NO_TIMESTAMP
+        self.update_ms = NO_TIMESTAMP
         #: The transaction version that the client spoke at the last transition.
         self.client_version = 0
 
@@ -231,7 +229,7 @@ class Transaction:
         self._raise_epoch(expected, new_producer_id)
         self.state = State.EMPTY
         self.timeout_ms = timeout_ms
-        self.start_ms = NO_TIME
+        self.start_ms = NO_TIMESTAMP
         self.client_version = 0
         self._write(now_ms, effects)
         effects.deliver(reply, self.producer)

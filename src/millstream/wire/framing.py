@@ -17,6 +17,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple
 
+from millstream.model.sentinel import INT32_MAX
 from millstream.wire.api import ApiKey, flexible_from
 from millstream.wire.primitive import Buffer, DecodeError, EncodeError, fail_length, skip_tags
 from millstream.wire.schema import Segment
@@ -31,7 +32,6 @@ _REQUEST_HEADER: Final = Struct(">hhih")
 _RESPONSE_PREFIX: Final = Struct(">ii")
 _RESPONSE_PREFIX_TAGGED: Final = Struct(">iix")
 _INT32: Final = Struct(">i")
-_INT32_MAX: Final = 2**31 - 1
 
 
 class RequestHeader(NamedTuple):
@@ -128,6 +128,6 @@ def _prepend(prefix: bytes, body: list[Segment]) -> list[Segment]:
 
 
 def _checked(length: int) -> int:
-    if length > _INT32_MAX:
+    if length > INT32_MAX:
         raise EncodeError(f"a frame of {length} bytes is longer than the protocol allows")
     return length

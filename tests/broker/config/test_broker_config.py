@@ -11,7 +11,8 @@ from millstream.env.disk import SystemDisk
 from millstream.metadata.cluster_record import Endpoint
 from millstream.model.config import TopicConfig
 from millstream.model.config import definitions as topic_definitions
-from millstream.model.definition import LONG_MAX, ConfigSource, Scope
+from millstream.model.definition import ConfigSource, Scope
+from millstream.model.sentinel import INT64_MAX
 
 HOUR_MS = 3_600_000
 
@@ -77,7 +78,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
         ({"log.roll.hours": "1"}, "segment_ms", HOUR_MS),
         ({"log.roll.ms": "1", "log.roll.hours": "1"}, "segment_ms", 1),
         ({"log.roll.jitter.hours": "1"}, "segment_jitter_ms", HOUR_MS),
-        ({}, "flush_ms", LONG_MAX),
+        ({}, "flush_ms", INT64_MAX),
         ({"log.flush.scheduler.interval.ms": "5"}, "flush_ms", 5),
         ({"log.flush.scheduler.interval.ms": "5", "log.flush.interval.ms": "6"}, "flush_ms", 6),
         ({"log.cleanup.policy": "compact"}, "cleanup_policy", frozenset({"compact"})),

@@ -14,9 +14,10 @@ from broker.lag_home import World, run
 from millstream.broker.lag import lag_sweep
 from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, Known
 from millstream.broker.lag.remote_backlog import Question, RemoteBacklogs
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord, TopicRecord
+from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
+from millstream.model.sentinel import NO_LEADER
 
 TOPIC_ID = b"remote".ljust(16)
 

@@ -35,8 +35,6 @@ from millstream.env.disk import Disk
 from millstream.metadata.cluster_record import Endpoint
 from millstream.model.config import TopicConfig
 from millstream.model.definition import (
-    INT_MAX,
-    LONG_MAX,
     ConfigSource,
     ConfigType,
     Definition,
@@ -44,6 +42,7 @@ from millstream.model.definition import (
     definitions_of,
     setting,
 )
+from millstream.model.sentinel import INT32_MAX, INT64_MAX
 
 __all__ = ["BrokerConfig", "ConfigError", "SettingValue", "definitions"]
 
@@ -153,7 +152,7 @@ class BrokerConfig(ReplicationConfig):
     )
     max_connections_per_ip: int = setting(
         _INT,
-        INT_MAX,
+        INT32_MAX,
         "Connections at any time from one address.",
         minimum=0,
         scope=Scope.CLUSTER_WIDE,
@@ -222,7 +221,7 @@ class BrokerConfig(ReplicationConfig):
         _BOOLEAN, False, "Force records to stable storage before they are acknowledged."
     )
     log_flush_scheduler_interval_ms: int = setting(
-        _LONG, LONG_MAX, "Time between looks for logs whose flush.ms is over.", minimum=1
+        _LONG, INT64_MAX, "Time between looks for logs whose flush.ms is over.", minimum=1
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         _INT, 60_000, "Time between writes of the recovery points.", minimum=1

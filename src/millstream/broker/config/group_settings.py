@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from millstream.model.definition import INT_MAX, ConfigType, Scope, setting
+from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.sentinel import INT32_MAX
 
 _STRING, _INT, _SHORT = ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
 _LONG, _LIST = ConfigType.LONG, ConfigType.LIST
@@ -39,7 +40,7 @@ class GroupConfig:
     group_initial_rebalance_delay_ms: int = setting(
         _INT, 3000, "Time that an empty group waits for more members to come.", minimum=0
     )
-    group_max_size: int = setting(_INT, INT_MAX, "Members that a group may have.", minimum=1)
+    group_max_size: int = setting(_INT, INT32_MAX, "Members that a group may have.", minimum=1)
 
     # Groups of the consumer protocol (KIP-848).
     group_consumer_session_timeout_ms: int = setting(
@@ -74,7 +75,7 @@ class GroupConfig:
         _INT, 15_000, "Longest such time that a group's own config may set.", minimum=0
     )
     group_consumer_max_size: int = setting(
-        _INT, INT_MAX, "Members that a consumer group may have.", minimum=1
+        _INT, INT32_MAX, "Members that a consumer group may have.", minimum=1
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         _LIST,

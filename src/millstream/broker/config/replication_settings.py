@@ -6,7 +6,8 @@ import dataclasses
 from typing import Final
 
 from millstream.broker.config.transaction_settings import TransactionConfig
-from millstream.model.definition import LONG_MAX, ConfigType, Scope, setting
+from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.sentinel import INT64_MAX
 from millstream.replication.leader.follower_sessions import FETCHERS_MAX
 
 _STRING, _INT, _LONG = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
@@ -92,7 +93,7 @@ class ReplicationConfig(TransactionConfig):
     )
     leader_replication_throttled_rate: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "Bytes a second that this broker sends to replicas under leader.replication.throttled."
         "replicas.",
         minimum=1,
@@ -101,7 +102,7 @@ class ReplicationConfig(TransactionConfig):
     )
     follower_replication_throttled_rate: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "Bytes a second that this broker fetches for replicas under follower.replication."
         "throttled.replicas.",
         minimum=1,
@@ -111,14 +112,14 @@ class ReplicationConfig(TransactionConfig):
 
     leader_reassignment_throttled_rate: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "Bytes a second that this broker sends to replicas that a reassignment adds.",
         minimum=1,
         scope=Scope.CLUSTER_WIDE,
     )
     follower_reassignment_throttled_rate: int = setting(
         _LONG,
-        LONG_MAX,
+        INT64_MAX,
         "Bytes a second that this broker fetches for replicas that a reassignment adds.",
         minimum=1,
         scope=Scope.CLUSTER_WIDE,

@@ -24,6 +24,7 @@ from typing import Final
 from millstream.broker.context import Context
 from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.error import ErrorCode
+from millstream.model.sentinel import INT32_MAX
 from millstream.replication.peer import Peer, PeerError
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.describe_quorum import (
@@ -41,7 +42,6 @@ _ASK_S_MAX: Final = 1.0
 #: The first version of ApiVersions whose response has a revision.
 _ASK_VERSION: Final = 3
 _UNKNOWN: Final = -1
-_INT32_MAX: Final = 2**31 - 1
 
 
 async def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
@@ -70,7 +70,7 @@ def _describe(
     now_ms = context.services.clock.wall_ms()
     latest = max(seen)
     partition = _Topic.Partition(
-        leader_id=controller, leader_epoch=min(epoch, _INT32_MAX), high_watermark=latest
+        leader_id=controller, leader_epoch=min(epoch, INT32_MAX), high_watermark=latest
     )
     for broker, revision in zip(brokers, seen, strict=True):
         state = ReplicaState(replica_id=broker.node_id, log_end_offset=revision)

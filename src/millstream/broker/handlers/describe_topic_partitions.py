@@ -9,8 +9,9 @@ from __future__ import annotations
 from millstream.broker.context import Context
 from millstream.broker.topic import is_internal
 from millstream.metadata import in_sync
-from millstream.metadata.cluster_record import NO_LEADER, TopicRecord
+from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import ErrorCode
+from millstream.model.sentinel import NO_LEADER
 from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

@@ -14,10 +14,11 @@ from enum import IntEnum
 from millstream.broker.context import Context
 from millstream.controller import election
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.cluster_record import NO_LEADER, PartitionRecord
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import alter_partition
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_LEADER
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 _Row = ElectLeadersResponse.Topic.Partition

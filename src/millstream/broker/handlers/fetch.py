@@ -30,9 +30,10 @@ from millstream.broker.fetch_session import (
     Wanted,
 )
 from millstream.broker.handlers import replica_fetch
-from millstream.log.reader import UNKNOWN, LogSlice
+from millstream.log.reader import LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
+from millstream.model.sentinel import NO_OFFSET
 from millstream.replication.leader.read_replica import nearest_replica
 from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -315,7 +316,7 @@ class _Fetch:
         partition = self._partition(entry)
         found = cast("LogSlice", row.records)
         try:
-            if len(found) >= _SENT_FROM_FILE_BYTES_MIN and found.end_offset != UNKNOWN:
+            if len(found) >= _SENT_FROM_FILE_BYTES_MIN and found.end_offset != NO_OFFSET:
                 # Stays a range of its file, which the session holds open until it was sent.
                 found.open()
                 count, end_offset = found.end_offset - entry.offset, found.end_offset

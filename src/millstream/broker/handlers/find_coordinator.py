@@ -15,8 +15,8 @@ from typing import Any
 from millstream.broker.context import Context
 from millstream.coordination.key_partition import partition_of
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
-from millstream.metadata.cluster_record import NO_LEADER
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_LEADER
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.wire.messages.find_coordinator import (
     FindCoordinatorRequest,

@@ -24,12 +24,12 @@ from millstream.broker.reply import ask, wait_for
 from millstream.coordination.effects import Producer
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
+from millstream.model.sentinel import NO_EPOCH, NO_PRODUCER_ID
 from millstream.transactions.state import InitResult, Kept
 from millstream.transactions.transaction_coordinator import Terms
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
-_NONE = -1
 
 
 def handle(
@@ -95,7 +95,7 @@ def _begin(
 
 def _expected(request: InitProducerIdRequest) -> Producer | None:
     """What the producer believes to have; INVALID_REQUEST if that is only half of it."""
-    has_id, has_epoch = request.producer_id != _NONE, request.producer_epoch != _NONE
+    has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
     if has_id != has_epoch:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     return Producer(request.producer_id, request.producer_epoch) if has_id else None
@@ -115,4 +115,4 @@ def _response(result: InitResult, context: Context) -> InitProducerIdResponse:
 def _refusal(code: ErrorCode, context: Context) -> InitProducerIdResponse:
     if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from millstream.broker.context import Context
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_EPOCH, NO_REPLICA
 from millstream.replication.partition import Partition
-from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
+from millstream.wire.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
 
 #: The version since which each word may be used.
 _WORDS_SINCE = {
@@ -28,10 +31,8 @@ _WORDS_SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_CONSUMER = -1
 _READ_COMMITTED = 1
 _EPOCHS_SINCE = 4
-NO_EPOCH = -1
 _Row = ListOffsetsResponse.Topic.Partition
 
 
@@ -62,7 +63,7 @@ def _find(
         if context.version < _WORDS_SINCE.get(wanted.timestamp, 0):
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
         is_end = wanted.timestamp in (LATEST, MAX_TIMESTAMP)
-        if is_end and request.replica_id == _CONSUMER and partition.is_end_uncertain:
+        if is_end and request.replica_id == NO_REPLICA and partition.is_end_uncertain:
             # A client must not see the end move back; it asks again.
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
         _look_up(partition, wanted.timestamp, row, _end_offset(partition, request))
@@ -76,7 +77,7 @@ def _find(
 
 def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:
     """What the asker may see ends there."""
-    if request.replica_id != _CONSUMER:
+    if request.replica_id != NO_REPLICA:
         return partition.log.log_end_offset
     if request.isolation_level == _READ_COMMITTED:
         return partition.last_stable_offset

@@ -10,7 +10,8 @@ from millstream.broker.context import Context
 from millstream.groups.subscription.pattern import compile_pattern
 from millstream.groups.subscription.pattern_syntax import TEXT_ALPHABET, as_text
 from millstream.model.error import BrokerError
-from millstream.transactions.state import NO_TIME, State, Transaction
+from millstream.model.sentinel import NO_TIMESTAMP
+from millstream.transactions.state import State, Transaction
 from millstream.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -51,7 +52,7 @@ def _is_wanted(
         return False
     if request.duration_filter < 0:
         return True
-    if transaction.start_ms == NO_TIME:
+    if transaction.start_ms == NO_TIMESTAMP:
         return False
     open_ms = context.services.transactions.shards.now_ms - transaction.start_ms
     return open_ms > request.duration_filter

@@ -17,8 +17,9 @@ from typing import Any
 
 from millstream.broker.context import Context
 from millstream.broker.topic import is_internal
-from millstream.metadata.cluster_record import NO_LEADER, TopicRecord
+from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import NO_TOPIC_ID
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -17,6 +17,7 @@ from millstream.broker.reply import Gathering
 from millstream.groups.offset import GroupOffsets
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
+from millstream.model.sentinel import NO_OFFSET
 from millstream.model.topic import TopicId
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -24,7 +25,6 @@ _Group = OffsetFetchResponse.Group
 _BATCHED_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 _ERROR_FIELD_SINCE = 2
-_NO_OFFSET = -1
 
 
 def handle(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
@@ -146,7 +146,7 @@ def _topic(
 def _partition(number: int, committed: Any) -> _Group.Topic.Partition:
     if committed is None:
         return _Group.Topic.Partition(
-            partition_index=number, committed_offset=_NO_OFFSET, metadata=""
+            partition_index=number, committed_offset=NO_OFFSET, metadata=""
         )
     return _Group.Topic.Partition(
         partition_index=number,
@@ -162,7 +162,7 @@ def _unknown(wanted: OffsetFetchRequest.Group.Topic) -> _Group.Topic:
         partitions=[
             _Group.Topic.Partition(
                 partition_index=number,
-                committed_offset=_NO_OFFSET,
+                committed_offset=NO_OFFSET,
                 metadata="",
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID,
             )

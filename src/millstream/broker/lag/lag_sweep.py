@@ -23,17 +23,16 @@ from millstream.broker.lag.partition_backlog import Backlog, Known, PartitionBac
 from millstream.broker.lag.remote_backlog import Position, Question, RemoteBacklogs
 from millstream.env.clock import Clock
 from millstream.groups.offset import CommittedOffset
-from millstream.metadata.cluster_record import NO_LEADER
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
-from millstream.model.topic import TopicId
+from millstream.model.sentinel import NO_LEADER
+from millstream.model.topic import NO_TOPIC_ID, TopicId
 from millstream.replication.replica import Replicas
 
 #: Positions that are looked at before leaders are asked about those of other brokers. If all were
 #: in cold logs of one slow disk, its broker could still respond in time.
 _WINDOW: Final = 250
 _RESPONSE_S_MAX: Final = 5.0
-_NO_TOPIC_ID: Final = bytes(16)
 #: Errors after which a leader is not asked again.
 _SILENCE: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 
@@ -125,7 +124,7 @@ class Sweep:
         if (
             found is not None
             and 0 <= number < len(found.partitions)
-            and committed.topic_id in (found.topic_id, _NO_TOPIC_ID)
+            and committed.topic_id in (found.topic_id, NO_TOPIC_ID)
         ):
             look = _Look(taker, topic, (found.topic_id, number, committed.offset))
             partition = sources.replicas.get(topic, number)

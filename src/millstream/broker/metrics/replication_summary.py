@@ -14,8 +14,9 @@ from typing import Final
 from millstream.controller import decommission, reassignment
 from millstream.env.clock import Clock
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.cluster_record import NO_LEADER, TopicRecord
+from millstream.metadata.cluster_record import TopicRecord
 from millstream.metadata.min_isr import is_at_min_isr
+from millstream.model.sentinel import NO_LEADER
 from millstream.replication.leader.follower_state import NEVER
 from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas

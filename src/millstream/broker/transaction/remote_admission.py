@@ -19,10 +19,10 @@ from millstream.broker.link import Conversation, Links, known_code
 from millstream.coordination.effects import Producer
 from millstream.coordination.key_partition import partition_of
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.cluster_record import NO_LEADER
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Reply, ReplyKind
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.transactions.transaction_coordinator import Coordinator

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from millstream.broker.link import Conversation, Links, known_code
 from millstream.broker.transaction.local_marker import LocalMarkers
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.cluster_record import NO_LEADER
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply
+from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import Marker
 from millstream.wire.messages.write_txn_markers import (

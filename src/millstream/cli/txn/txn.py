@@ -20,11 +20,12 @@ from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCo
 from millstream.cli.support.protocol import Cluster
 from millstream.cli.support.terminal import JsonOption, format_time, note, print_json, print_table
 from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
+from millstream.model.sentinel import INT32_MAX
 
 app = typer.Typer(no_args_is_help=True, help="Look at and abort transactions.")
 
 #: Of a transaction that is part of a two-phase commit.
-_NO_TIMEOUT_MS: Final = 2**31 - 1
+_NO_TIMEOUT_MS: Final = INT32_MAX
 #: The longest timeout that a broker grants unless it is told otherwise.
 _IDLE_MINUTES_DEFAULT: Final = 15.0
 

@@ -44,6 +44,7 @@ from millstream.groups.classic.roster import ClassicRoster
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE
 from millstream.groups.subscription.subscribed_topics import subscribed_topics
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT32_MAX
 from millstream.wire.messages.join_group import JoinGroupResponse
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
@@ -80,7 +81,7 @@ class ClassicSettings:
     """What is the same for all classic groups of a broker."""
 
     initial_rebalance_delay_ms: int = 3000
-    group_size_max: int = 2**31 - 1
+    group_size_max: int = INT32_MAX
     #: For a new member's JoinGroup, which may have been given up by its sender.
     new_member_join_timeout_ms: int = 300_000
     #: Bytes that a group's record may take, as the log would refuse a larger one.
@@ -287,4 +288,4 @@ class ClassicRebalance:
 
 
 def _after(generation: int) -> int:
-    return generation + 1 if generation < 2**31 - 1 else 1
+    return generation + 1 if generation < INT32_MAX else 1

@@ -29,6 +29,7 @@ from millstream.groups.consumer.target_assignment import (
 from millstream.groups.subscription.pattern import compile_pattern
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import format_topic_id
 
 SESSION: Final = "session"
@@ -44,7 +45,7 @@ class ConsumerSettings:
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
-    group_size_max: int = 2**31 - 1
+    group_size_max: int = INT32_MAX
     #: On offer to members; the first is for those that don't ask for one.
     assignors: tuple[str, ...] = (UNIFORM, RANGE)
     #: The least time between two looks at all topic names for those that patterns match.

@@ -33,6 +33,7 @@ from millstream.env.disk import Buffer
 from millstream.log.compaction.offset_map import OffsetMap
 from millstream.log.index.transaction_index import AbortedTransaction
 from millstream.log.producers.transaction_trace import TransactionTrace
+from millstream.model.sentinel import NO_TIMESTAMP
 from millstream.records.batch import (
     APPEND_TIME_FLAG,
     CONTROL_FLAG,
@@ -41,7 +42,6 @@ from millstream.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     MAGIC,
-    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     CorruptBatch,

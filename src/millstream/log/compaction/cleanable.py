@@ -24,11 +24,12 @@ from millstream.log.log import PartitionLog
 from millstream.log.reader import ensure_indexes
 from millstream.log.segment import Segment
 from millstream.model.config import TopicConfig
+from millstream.model.sentinel import INT64_MAX
 from millstream.records.batch import HEADER_BYTES, read_header
 
 #: A log with a compaction lag is looked at this often although nothing was appended to it.
 _LAG_CHECK_MS: Final = 60_000
-_FOREVER_MS: Final = 2**63 - 1
+_FOREVER_MS: Final = INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)

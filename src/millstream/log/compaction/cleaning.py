@@ -29,6 +29,7 @@ from millstream.log.compaction.replacement import CLEANED_SUFFIX, SWAP_SUFFIX
 from millstream.log.files import FileCache
 from millstream.log.producers.transaction_trace import TransactionTrace
 from millstream.log.segment import Segment
+from millstream.model.sentinel import RELATIVE_OFFSET_MAX
 from millstream.records.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -37,7 +38,6 @@ from millstream.records.batch import (
     read_header,
 )
 
-_RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 _FILES_MAX: Final = 4
 #: An entry of the time index, the larger of the two kinds.
 _INDEX_ENTRY_BYTES_MAX: Final = 12
@@ -270,7 +270,7 @@ def _fits(group: Sequence[SourceSegment], segment: SourceSegment, plan: Cleaning
     return (
         sum(one.size_bytes for one in members) <= plan.segment_bytes
         and sum(_index_bytes_max(one, plan) for one in members) <= plan.segment_index_bytes
-        and segment.next_base_offset - 1 - group[0].base_offset <= _RELATIVE_OFFSET_MAX
+        and segment.next_base_offset - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
     )
 
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from millstream.log.files import FileHandle
 from millstream.log.index.index_file import IndexFile
+from millstream.model.sentinel import NO_TIMESTAMP
 
 _ENTRY: Final = struct.Struct(">qi")
-NO_TIMESTAMP: Final = -1
 
 
 class TimeIndex(IndexFile):

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from millstream.log.index.transaction_index import AbortedTransaction
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_EPOCH, SEQUENCE_MODULUS
 from millstream.records.batch import BatchHeader
 from millstream.records.control import EndMarker
 from millstream.records.crc import crc32c
@@ -31,8 +32,6 @@ BATCHES_KEPT: Final = 5
 _HEAD: Final = struct.Struct(">hIi")
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
 _VERSION: Final = 1
-_SEQUENCE_MODULUS: Final = 1 << 31
-_NO_EPOCH: Final = -1
 #: The transaction version since which every end of a transaction raises the producer's epoch.
 _BUMPED_SINCE: Final = 2
 
@@ -85,8 +84,8 @@ class ProducerEntry:
         """Whether a batch of this epoch is a recent one from before the snapshot."""
         if not self.is_restored or not 0 < len(self.batches) < BATCHES_KEPT:
             return False
-        behind = (self.batches[0].first_sequence - header.last_sequence) % _SEQUENCE_MODULUS
-        return 0 < behind < _SEQUENCE_MODULUS // 2
+        behind = (self.batches[0].first_sequence - header.last_sequence) % SEQUENCE_MODULUS
+        return 0 < behind < SEQUENCE_MODULUS // 2
 
 
 class ProducerState:
@@ -127,7 +126,7 @@ class ProducerState:
                 offset,
                 f"is of epoch {epoch}, but epoch {entry.epoch} was seen",
             )
-        is_next = epoch == entry.epoch and sequence == (entry.last_sequence + 1) % _SEQUENCE_MODULUS
+        is_next = epoch == entry.epoch and sequence == (entry.last_sequence + 1) % SEQUENCE_MODULUS
         # What a coordinator writes on a producer's behalf has no sequence.
         if not is_next and sequence >= 0:
             _check_start(entry, header, offset)
@@ -144,8 +143,8 @@ class ProducerState:
             return False
         if header.producer_epoch < entry.epoch:
             return True
-        ahead = (entry.last_sequence - header.base_sequence) % _SEQUENCE_MODULUS
-        return bool(entry.batches) and ahead < _SEQUENCE_MODULUS // 2
+        ahead = (entry.last_sequence - header.base_sequence) % SEQUENCE_MODULUS
+        return bool(entry.batches) and ahead < SEQUENCE_MODULUS // 2
 
     def append(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
         """Note a batch of data that was appended at `base_offset`, by a client or a leader."""
@@ -342,7 +341,7 @@ class ProducerState:
             entry.coordinator_epoch = coordinator
             entry.transaction_start = start
             if offset >= 0:
-                first = (sequence - delta) % _SEQUENCE_MODULUS if sequence >= 0 else sequence
+                first = (sequence - delta) % SEQUENCE_MODULUS if sequence >= 0 else sequence
                 entry.batches.append(
                     ProducedBatch(first, sequence, offset - delta, offset, timestamp)
                 )
@@ -356,7 +355,7 @@ def _check_start(entry: ProducerEntry, header: BatchHeader, offset: int) -> None
     """Refuse a batch that is not the next of its epoch, unless it is the first of a new one."""
     epoch, sequence = header.producer_epoch, header.base_sequence
     if epoch != entry.epoch:
-        if sequence == 0 or entry.epoch == _NO_EPOCH:
+        if sequence == 0 or entry.epoch == NO_EPOCH:
             return
         reason = f"starts epoch {epoch} with sequence {sequence} and not 0"
     elif entry.has_forgotten(header):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
+from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
 from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest
@@ -27,7 +28,6 @@ Key: TypeAlias = tuple[TopicId, int]
 
 _NO_SESSION: Final = 0
 _INITIAL_EPOCH: Final = 0
-_INT32_MAX: Final = 2**31 - 1
 #: After every time that a clock can tell.
 NEVER: Final = float("inf")
 
@@ -224,7 +224,7 @@ class SourceSession:
         )
         self._to_name.clear()
         self._forgotten.clear()
-        self._epoch = 1 if self._epoch == _INT32_MAX else self._epoch + 1
+        self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
         return request
 
     def _named(self) -> list[FetchRequest.Topic]:

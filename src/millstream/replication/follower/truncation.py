@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from millstream.log.epoch_cache import NO_EPOCH, EpochCache
+from millstream.log.epoch_cache import EpochCache
+from millstream.model.sentinel import NO_EPOCH
 
 
 class EpochEnd(NamedTuple):

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.model.sentinel import INT32_MAX
+
 _SHARE: Final = 2.5
 #: Writers of less than this part of `rate_min` do not count.
 _IDLE_PART: Final = 1 / 64
@@ -20,7 +22,6 @@ _PIECE_BYTES_MAX: Final = 1024 * 1024
 _WINDOW_S: Final = 0.25
 #: Of what producers wrote in one window counts in the next, if they wrote less then.
 _FADE: Final = 0.5
-_NO_LIMIT: Final = 2**31 - 1
 
 
 class Pace:
@@ -46,7 +47,7 @@ class Pace:
         """How many bytes it may be sent now; 0 while it has to rest."""
         limit = self._limit(now)
         if limit is None:
-            return _NO_LIMIT
+            return INT32_MAX
         if now < self._ready_at:
             return 0
         return max(min(int(limit * _PIECE_S), _PIECE_BYTES_MAX), 1)

@@ -30,6 +30,7 @@ from millstream.env.clock import Clock
 from millstream.log.reader import EMPTY_SLICE, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
+from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
 from millstream.replication.leader import serving
 from millstream.replication.leader.catch_up_pace import Pace
@@ -44,7 +45,6 @@ from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 _Key: TypeAlias = tuple[TopicId, int]
 _Row = FetchResponse.Topic.Partition
-_INT32_MAX: Final = 2**31 - 1
 #: Event loops count in milliseconds.
 _REST_S_MIN: Final = 0.001
 _ANOTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -195,7 +195,7 @@ class FollowerSession:
         return len(self._entries)
 
     def step(self) -> None:
-        self.epoch = 1 if self.epoch == _INT32_MAX else self.epoch + 1
+        self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
 
     def close(self) -> None:
         self.answer_waiting()

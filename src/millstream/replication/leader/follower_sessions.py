@@ -12,13 +12,13 @@ from typing import Final
 from millstream.env.random import Random
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import INT32_MAX
 from millstream.replication.leader.follower_session import FollowerSession, Leader
 from millstream.wire.messages.fetch import FetchRequest
 
 #: Of one follower. Of more than that, those that were opened first are given up.
 FETCHERS_MAX: Final = 32
 _INITIAL_EPOCH: Final = 0
-_INT32_MAX: Final = 2**31 - 1
 
 
 class FollowerSessions:
@@ -62,7 +62,7 @@ class FollowerSessions:
             sessions.pop(fetcher).close()
         elif len(sessions) == FETCHERS_MAX:
             sessions.pop(next(iter(sessions))).close()
-        session_id = self._random.randint(1, _INT32_MAX)
+        session_id = self._random.randint(1, INT32_MAX)
         session = FollowerSession(self._leader, broker_id, broker_epoch, session_id)
         sessions[fetcher] = session
         return session

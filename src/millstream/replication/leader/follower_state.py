@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-#: Offsets and epochs that the follower has not told yet.
-UNKNOWN: Final = -1
+from millstream.model.sentinel import NO_EPOCH, NO_OFFSET
+
 #: Before every time that a clock can tell.
 NEVER: Final = float("-inf")
 
@@ -50,9 +50,9 @@ class FollowerState:
         """`caught_up_at`: a member of the ISR gets time for its first fetch."""
         self.broker_id = broker_id
         #: The registration that the state is of.
-        self.broker_epoch = UNKNOWN
-        self.log_end_offset = UNKNOWN
-        self.log_start_offset = UNKNOWN
+        self.broker_epoch = NO_EPOCH
+        self.log_end_offset = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
         #: The latest time at which it is known to have had everything. Never moves back under one
         #: registration.
         self.caught_up_at = caught_up_at
@@ -64,7 +64,7 @@ class FollowerState:
         """Take note of a fetch; False if it is of a registration that has been replaced."""
         if fetch.broker_epoch < self.broker_epoch:
             return False
-        if self.broker_epoch not in (UNKNOWN, fetch.broker_epoch):
+        if self.broker_epoch not in (NO_EPOCH, fetch.broker_epoch):
             self.caught_up_at = self._fetched_at = NEVER
         self.broker_epoch = fetch.broker_epoch
         if fetch.offset >= leader_end_offset:

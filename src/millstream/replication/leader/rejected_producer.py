@@ -24,12 +24,12 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import SEQUENCE_MODULUS
 from millstream.records.batch import BatchHeader
 
 #: Batches of one idempotent producer that may be in flight at a time.
 _IN_FLIGHT_MAX: Final = 5
 _PRODUCERS_MAX: Final = 1000
-_SEQUENCE_MODULUS: Final = 1 << 31
 #: After these a client sends the same batch again.
 _RETRIED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -153,11 +153,11 @@ class Refusals:
 
 def _reaches(header: BatchHeader, rejected: _Rejected) -> bool:
     """Whether a batch contains the rejected one's first record, or comes after it."""
-    ahead = (header.last_sequence - rejected.sequence) % _SEQUENCE_MODULUS
-    return ahead < _SEQUENCE_MODULUS // 2
+    ahead = (header.last_sequence - rejected.sequence) % SEQUENCE_MODULUS
+    return ahead < SEQUENCE_MODULUS // 2
 
 
 def _is_after(header: BatchHeader, rejected: _Rejected) -> bool:
     """Whether a batch has a higher sequence than the rejected one; sequences wrap around."""
-    ahead = (header.base_sequence - rejected.sequence) % _SEQUENCE_MODULUS
-    return 0 < ahead < _SEQUENCE_MODULUS // 2
+    ahead = (header.base_sequence - rejected.sequence) % SEQUENCE_MODULUS
+    return 0 < ahead < SEQUENCE_MODULUS // 2

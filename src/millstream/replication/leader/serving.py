@@ -13,15 +13,12 @@ In this order, because each step relies on the one before:
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.log.reader import EMPTY_SLICE, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_EPOCH
 from millstream.replication.follower.truncation import EpochEnd
 from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest
-
-NO_EPOCH: Final = -1
 
 
 class Position:

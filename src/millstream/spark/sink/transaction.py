@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_PRODUCER_ID
 from millstream.protocol.broker_connection import Link
 from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, Cluster, TopicPartition
 from millstream.spark.error import ConnectionLost
@@ -33,7 +34,6 @@ from millstream.wire.messages.init_producer_id import InitProducerIdRequest, Ini
 T = TypeVar("T")
 
 _ONGOING: Final = "Ongoing"
-_NO_PRODUCER: Final = -1
 _CLASSIC_ADD_VERSION: Final = 3
 _CLASSIC_END_VERSION: Final = 4
 _TWO_PHASE_VERSION: Final = 6
@@ -116,7 +116,7 @@ def prepare(cluster: Cluster, producer: Identity) -> Identity | None:
         if answer.error_code in _NOT_TWO_PHASE:
             return None
         _check(answer.error_code, transactional_id)
-        if answer.ongoing_txn_producer_id == _NO_PRODUCER:
+        if answer.ongoing_txn_producer_id == NO_PRODUCER_ID:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id} has nothing open")
         return Identity(transactional_id, answer.producer_id, answer.producer_epoch)
 

@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from millstream.model.sentinel import INT64_MAX
 from millstream.spark.source.offsets import OffsetRange
 
-_INT64_MAX: Final = (1 << 63) - 1
 _NEVER_NULL: Final = ("topic", "partition", "offset", "timestamp", "timestampType")
 
 
@@ -37,9 +37,9 @@ class Narrowing:
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     partition_low: int = 0
-    partition_high: int = _INT64_MAX
+    partition_high: int = INT64_MAX
     offset_low: int = 0
-    offset_high: int = _INT64_MAX
+    offset_high: int = INT64_MAX
     #: Records before the first that is as late are not wanted.
     timestamp_ms: int | None = None
 
@@ -124,7 +124,7 @@ def _narrow_time(narrowing: Narrowing, each: Filter, value: Any) -> Narrowing | 
 
 
 def _narrow_number(narrowing: Narrowing, each: Filter, name: str, value: int) -> Narrowing | None:
-    low, high = 0, _INT64_MAX
+    low, high = 0, INT64_MAX
     match each:
         case EqualTo() | EqualNullSafe():
             low, high = value, value + 1

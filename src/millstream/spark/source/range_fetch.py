@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_REPLICA
+from millstream.model.topic import NO_TOPIC_ID
 from millstream.protocol.broker_connection import Link
 from millstream.protocol.cluster_client import RETRIABLE, Cluster, Retry
 from millstream.records.batch import iterate_batches
@@ -24,8 +26,6 @@ from millstream.wire.messages.list_offsets import EARLIEST, LATEST
 
 #: The last version that names topics; later ones give their ids.
 _BY_NAME_VERSION: Final = 12
-_NO_TOPIC_ID: Final = bytes(16)
-_NO_REPLICA: Final = -1
 #: What a record is taken to need before any was seen.
 _RECORD_BYTES_GUESS: Final = 1024
 _FETCH_BYTES_MIN: Final = 256 * 1024
@@ -69,7 +69,7 @@ class RangeFetcher:
         self._position = plan.wanted.start
         #: The link that a request is on its way on.
         self._asked: Link | None = None
-        self._replica_id = _NO_REPLICA
+        self._replica_id = NO_REPLICA
         self._record_bytes: float = _RECORD_BYTES_GUESS
         self._retry = self._new_retry()
 
@@ -110,7 +110,7 @@ class RangeFetcher:
         except BrokerError as error:
             self._handle(error)
             return None
-        if row.preferred_read_replica != _NO_REPLICA:
+        if row.preferred_read_replica != NO_REPLICA:
             self._replica_id = row.preferred_read_replica
         return row
 
@@ -123,11 +123,11 @@ class RangeFetcher:
 
     def _ask(self) -> None:
         wanted = self._plan.wanted
-        if self._replica_id == _NO_REPLICA:
+        if self._replica_id == NO_REPLICA:
             link = self._cluster.leader_link(wanted.topic, wanted.partition)
         else:
             link = self._cluster.broker_link(self._replica_id)
-        by_id = self._plan.topic_id != _NO_TOPIC_ID
+        by_id = self._plan.topic_id != NO_TOPIC_ID
         link.send(self._request(), None if by_id else _BY_NAME_VERSION)
         self._asked = link
 
@@ -169,7 +169,7 @@ class RangeFetcher:
                 f"{wanted.key} has a batch at offset {self._position} of more than {size} bytes,"
                 " which its broker did not send whole"
             )
-        if row.preferred_read_replica != _NO_REPLICA:
+        if row.preferred_read_replica != NO_REPLICA:
             return
         reach = row.last_stable_offset if self._plan.settings.is_committed else row.high_watermark
         if reach >= wanted.end:
@@ -185,7 +185,7 @@ class RangeFetcher:
 
     def _handle(self, error: BrokerError) -> None:
         wanted = self._plan.wanted
-        self._replica_id = _NO_REPLICA
+        self._replica_id = NO_REPLICA
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._skip(error)
         elif error.code in _GONE:
@@ -220,7 +220,7 @@ class RangeFetcher:
                 raise
             what = "was deleted"
         else:
-            is_same = self._plan.topic_id in (_NO_TOPIC_ID, found.topic_id)
+            is_same = self._plan.topic_id in (NO_TOPIC_ID, found.topic_id)
             if is_same and wanted.partition in found.leaders:
                 self._try_again(error)
                 return
@@ -233,7 +233,7 @@ class RangeFetcher:
 
     def _try_again(self, problem: Exception) -> None:
         self._cluster.forget_leaders()
-        self._replica_id = _NO_REPLICA
+        self._replica_id = NO_REPLICA
         self._retry.pause(problem)
 
     def _new_retry(self) -> Retry:

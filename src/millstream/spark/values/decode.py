@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from millstream.model.sentinel import INT32_MAX
 from millstream.spark import dead_letter
 from millstream.spark.values.ddl import Field, fields
 from millstream.spark.values.value import REGISTRY_HEADER_BYTES, Decoder, decoding_function
@@ -32,7 +33,6 @@ _SOURCE_COLUMNS: Final = frozenset(
 )
 _CORRUPT: Final = "_millstream_corrupt"
 _DATA: Final = "_millstream_data"
-_BYTES_MAX: Final = 2**31 - 1
 
 
 class Split(NamedTuple):
@@ -147,7 +147,7 @@ def _json(schema: StructType | str, value: Column, registry_header: bool) -> _De
     headless, body = f.lit(False), value
     if registry_header:
         headless = f.substring(value, 1, 1) != f.lit(b"\0")
-        body = f.substring(value, REGISTRY_HEADER_BYTES + 1, _BYTES_MAX)
+        body = f.substring(value, REGISTRY_HEADER_BYTES + 1, INT32_MAX)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     data = f.struct(
         f.from_json(body.cast("string"), parsed, options).alias("value"),

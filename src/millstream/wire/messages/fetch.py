@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.model.sentinel import INT32_MAX, INT64_MAX
 from millstream.wire.api import ApiKey
 from millstream.wire.field import (
     array,
@@ -27,7 +28,7 @@ from millstream.wire.field import (
 from millstream.wire.schema import Message, Segment, message, struct
 
 #: A follower's high watermark when it does not tell.
-HIGH_WATERMARK_UNKNOWN: Final = 2**63 - 1
+HIGH_WATERMARK_UNKNOWN: Final = INT64_MAX
 
 
 @message(ApiKey.FETCH, versions=(4, 18))
@@ -67,7 +68,7 @@ class FetchRequest(Message):
     replica_state: ReplicaState | None = tagged_struct(ReplicaState, tag=1, since=15)
     max_wait_ms: int = int32()
     min_bytes: int = int32()
-    max_bytes: int = int32(default=2**31 - 1)
+    max_bytes: int = int32(default=INT32_MAX)
     isolation_level: int = int8()
     session_id: int = int32(since=7, ignorable=True)
     session_epoch: int = int32(since=7, default=-1, ignorable=True)
