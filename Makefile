@@ -23,11 +23,14 @@ test: $(VENV)/.dev ## set everything up and run the tests
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
 	PYTHONHASHSEED=0 PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)
 
-lint: $(VENV)/.dev ## ruff, strict mypy on src/, import contracts
+lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/dead_code.py
+	$(BIN)/python scripts/file_map.py --check
+	$(BIN)/python scripts/check_links.py
 
 format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
