@@ -14,13 +14,13 @@ import ctypes
 import gc
 import logging
 import resource
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.server import NotJoinedError, Server, system_environment
+from millstream.env.termination import add_termination_handler
 
 _log = logging.getLogger(__name__)
 
@@ -95,8 +95,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(config: BrokerConfig) -> int:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
+    add_termination_handler(loop, told.set)
     server = await _start(config, told)
     if server is None:
         _log.info("stopped before it was part of the cluster")

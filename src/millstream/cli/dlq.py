@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ from millstream.cli.support.terminal import (
     print_json,
     print_table,
 )
+from millstream.env.termination import on_termination
 
 if TYPE_CHECKING:
     from millstream.client.dead_letter import DeadLetter, Selection, Shelf
@@ -217,7 +217,7 @@ def replay(
                 typer.echo(f"{target}: {counted(count, 'letter')}")
             note("Nothing was sent.")
         else:
-            with _stopping(run.stop):
+            with on_termination(run.stop):
                 run.run()
             typer.echo(f"{counted(run.outcome.replayed, 'letter')} replayed")
     if run.outcome.already:
@@ -356,15 +356,3 @@ def _explained(servers: str) -> Iterator[None]:
         raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None
     except ClientError as error:
         raise CommandError(ExitCode.FAILED, str(error)) from None
-
-
-@contextmanager
-def _stopping(stop: Any) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM call `stop`."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

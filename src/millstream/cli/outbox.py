@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from millstream.cli.support.terminal import (
     print_json,
     print_table,
 )
+from millstream.env.termination import on_termination
 
 if TYPE_CHECKING:
     from millstream.client.outbox.source import Database, RejectedEvent
@@ -130,7 +130,7 @@ def relay(
     given |= {"bootstrap.servers": servers, "client.id": "millstream-outbox"}
     with _explained():
         worker = Relay(_database(database, table), given, settings, note)
-        with _stopping(worker.stop):
+        with on_termination(worker.stop):
             worker.run()
     note(f"{counted(worker.sent, 'event')} sent")
     if worker.rejected:
@@ -317,15 +317,3 @@ def _explained() -> Iterator[None]:
         raise CommandError(ExitCode.USAGE, str(error)) from None
     except (SourceError, ShardTakenError) as error:
         raise CommandError(ExitCode.FAILED, str(error)) from None
-
-
-@contextmanager
-def _stopping(stop: Any) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM call `stop`."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

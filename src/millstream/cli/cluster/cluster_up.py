@@ -26,6 +26,7 @@ import typer
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
 from millstream.cli.support.terminal import note, print_table
+from millstream.env.termination import on_termination
 from millstream.model.durability import default_replicas
 
 HOST: Final = "127.0.0.1"
@@ -80,7 +81,7 @@ def up(
     data = data.resolve()
     data.mkdir(parents=True, exist_ok=True)
     cluster = _LocalCluster(data)
-    with cluster:
+    with on_termination(cluster.stop_requested.set), cluster:
         if metadata is None:
             metadata = cluster.start_etcd(etcd_members, etcd_port)
         cluster.start_brokers(
@@ -141,19 +142,17 @@ class _Child:
 class _LocalCluster:
     """As a context: on the way out brokers are stopped, then etcd."""
 
-    __slots__ = ("_brokers", "_folder", "_members", "_told", "_was")
+    __slots__ = ("_brokers", "_folder", "_members", "stop_requested")
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._members: list[_Child] = []
         self._brokers: list[_Child] = []
         #: Set by Ctrl-C or SIGTERM.
-        self._told = threading.Event()
-        self._was: dict[signal.Signals, object] = {}
+        self.stop_requested = threading.Event()
 
     def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._was[number] = signal.signal(number, lambda *_: self._told.set())
+        pass
 
     def __exit__(self, *_: object) -> None:
         if any(child.is_running() for child in self._brokers):
@@ -164,8 +163,6 @@ class _LocalCluster:
             deadline = time.monotonic() + STOP_S_MAX
             for child in group:
                 child.finish(deadline)
-        for number, handler in self._was.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
 
     def start_etcd(self, count: int, port: int) -> str:
         """Start the members; gives their address."""
@@ -215,7 +212,7 @@ class _LocalCluster:
 
     def watch(self) -> None:
         """Show the cluster, and what ends by itself, until told to stop."""
-        if self._told.is_set():
+        if self.stop_requested.is_set():
             return
         rows = [
             (child.name, child.address, child.rack or "-", child.process.pid, str(child.log))
@@ -225,7 +222,7 @@ class _LocalCluster:
         print_table(["PROCESS", "ADDRESS", "RACK", "PID", "LOG"], rows, right=("PID",))
         servers = ",".join(child.address for child in self._brokers)
         note(f"\nClients connect to {servers}. Ctrl-C stops everything.")
-        while not self._told.wait(_LOOK_S):
+        while not self.stop_requested.wait(_LOOK_S):
             for child in (*self._members, *self._brokers):
                 if not child.is_running() and not child.is_given_up:
                     child.is_given_up = True
@@ -237,13 +234,13 @@ class _LocalCluster:
     def _wait(self, child: _Child, is_ready: Callable[[], bool]) -> None:
         """Until it is ready, or told to stop; CommandError if it ends or takes too long."""
         deadline = time.monotonic() + START_S_MAX
-        while not self._told.is_set() and not is_ready():
+        while not self.stop_requested.is_set() and not is_ready():
             if not child.is_running() or time.monotonic() > deadline:
                 state = "does not get ready" if child.is_running() else "has ended"
                 raise CommandError(
                     ExitCode.FAILED, f"{child.name} {state}; {child.log} says:\n{child.tail()}"
                 )
-            self._told.wait(_LOOK_S)
+            self.stop_requested.wait(_LOOK_S)
 
 
 def _split(racks: Sequence[str]) -> list[str]:

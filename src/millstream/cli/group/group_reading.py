@@ -11,42 +11,17 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from millstream.cli.support.failure import CommandError, no_connection
 from millstream.cli.support.message import Message
 from millstream.cli.support.reading import Reading
+from millstream.env.termination import on_termination
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
 
     from millstream.cli.support.connection import Connection
-
-
-class _Interrupt:
-    """Makes the first Ctrl-C wait for the end of a batch, so that none is printed and then not
-    committed; a second one interrupts at once, for output that is stuck."""
-
-    __slots__ = ("_previous", "asked")
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._previous = signal.getsignal(signal.SIGINT)
-
-    def __enter__(self) -> Self:
-        # Who runs in the background with interrupts ignored goes on ignoring them.
-        if self._previous is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._previous is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._previous)
-
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
 
 
 class GroupReading(Reading):
@@ -76,11 +51,20 @@ class GroupReading(Reading):
 
     def messages(self, max_messages: int | None, no_follow: bool) -> Iterator[list[Message]]:
         """Batches as they come, until a limit is reached."""
-        with _Interrupt() as interrupt:
+        interrupted = threading.Event()
+        # The first Ctrl-C waits for the end of the batch, so that no batch is printed and not
+        # committed. The second one interrupts at once, for output that is stuck. A process in the
+        # background that ignores interrupts goes on to ignore them.
+        with on_termination(
+            interrupted.set,
+            signals=(signal.SIGINT,),
+            interrupt_at_second=True,
+            only_default=True,
+        ):
             while max_messages is None or self.count < max_messages:
                 if no_follow and self._assigned and not self._pending:
                     return
-                if interrupt.asked:
+                if interrupted.is_set():
                     raise KeyboardInterrupt
                 batch = self._next_batch(max_messages, self._pending if no_follow else None)
                 if batch:

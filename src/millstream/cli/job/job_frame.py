@@ -13,11 +13,10 @@ import functools
 import importlib.util
 import inspect
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -32,6 +31,7 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
 from millstream.cli.support.position import parse_moment
 from millstream.cli.support.terminal import JsonOption, error_console, note, print_json, print_table
+from millstream.env.termination import on_termination
 from millstream.spark.job.failure import Failure, JobError
 
 if TYPE_CHECKING:
@@ -256,23 +256,14 @@ def _explained() -> Iterator[None]:
         raise CommandError(ExitCode.FAILED, f"{error.filename}: {error.strerror}.") from None
 
 
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Have the first Ctrl-C or SIGTERM set `stop`, and the next one interrupt."""
+def _stopping(stop: threading.Event) -> AbstractContextManager[None]:
+    """Set `stop` at the first Ctrl-C or SIGTERM, and interrupt at the second."""
 
-    def on_signal(number: int, frame: Any) -> None:
-        if stop.is_set():
-            signal.default_int_handler(number, frame)
+    def stop_soon() -> None:
         stop.set()
         note("Stopping when what was begun is finished; once more to stop at once.")
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, on_signal) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+    return on_termination(stop_soon, interrupt_at_second=True)
 
 
 @contextmanager

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -22,6 +21,7 @@ from millstream.cli.support.failure import (
     no_connection,
 )
 from millstream.cli.support.terminal import JsonOption, format_duration, note, print_json
+from millstream.env.termination import on_termination
 
 if TYPE_CHECKING:
     from millstream.cli.pipeline.pipeline_view import FlowView
@@ -317,21 +317,12 @@ def _failure(error: PipelineError) -> CommandError:
     return CommandError(ExitCode.NO_CONNECTION if no_answer else ExitCode.FAILED, str(error))
 
 
-@contextmanager
-def _stopping(ending: threading.Event, pipeline: Pipeline) -> Iterator[None]:
-    """Have the first Ctrl-C or SIGTERM end the run, and the next one the command."""
+def _stopping(ending: threading.Event, pipeline: Pipeline) -> AbstractContextManager[None]:
+    """End the run at the first Ctrl-C or SIGTERM, and the command at the second."""
 
-    def stop(number: int, frame: Any) -> None:
-        if ending.is_set():
-            signal.default_int_handler(number, frame)
+    def stop() -> None:
         ending.set()
         pipeline.stop()
         note("stopping; once more to stop at once")
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, stop) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+    return on_termination(stop, interrupt_at_second=True)

@@ -7,8 +7,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -23,6 +22,7 @@ from millstream.client.worker.letter import HEADERS_BYTES_MAX
 from millstream.client.worker.policy import WorkerOptions, WorkerSettings
 from millstream.client.worker.runner import Handler, check_handler
 from millstream.client.worker.session import Session
+from millstream.env.termination import on_termination
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")
 _REST_S: Final = 1.0
@@ -101,7 +101,7 @@ class Worker:
         one is raised at once. Afterwards `run` can be called again.
         """
         self._start()
-        with self._terminating():
+        with on_termination(self.stop, signals=(signal.SIGTERM,), only_default=True):
             try:
                 self._ended.wait()
             except BaseException:
@@ -193,19 +193,6 @@ class Worker:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    @contextmanager
-    def _terminating(self) -> Iterator[None]:
-        """Have SIGTERM stop the worker, where it would end the process."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            yield
-            return
-        signal.signal(signal.SIGTERM, lambda *_: self.stop())
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _work(self, handler: Handler) -> None:
         if self._settings.create_topics:

@@ -1,0 +1,91 @@
+"""Handlers for SIGINT and SIGTERM: who is called, and what is restored."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from millstream.env.termination import (
+    TERMINATION_SIGNALS,
+    add_termination_handler,
+    on_termination,
+)
+
+
+def send(number: signal.Signals) -> None:
+    signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("number", TERMINATION_SIGNALS)
+def test_a_signal_calls_back_and_the_handler_is_restored(number: signal.Signals) -> None:
+    before = [signal.getsignal(each) for each in TERMINATION_SIGNALS]
+    calls: list[str] = []
+    with on_termination(lambda: calls.append("stop")):
+        send(number)
+        send(number)
+    assert calls == ["stop", "stop"]
+    assert [signal.getsignal(each) for each in TERMINATION_SIGNALS] == before
+
+
+def test_the_second_signal_interrupts() -> None:
+    calls: list[str] = []
+    with on_termination(lambda: calls.append("stop"), interrupt_at_second=True):
+        send(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+    assert calls == ["stop"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_handler_of_the_program_stays() -> None:
+    def handler(_number: int, _frame: object) -> None:
+        own.append("own")
+
+    own: list[str] = []
+    calls: list[str] = []
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with on_termination(lambda: calls.append("stop"), only_default=True):
+            send(signal.SIGTERM)
+            send(signal.SIGINT)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (own, calls) == (["own"], ["stop"])
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with on_termination(pytest.fail, only_default=True):
+            send(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_installs_no_handler() -> None:
+    seen: list[object] = []
+
+    def work() -> None:
+        with on_termination(pytest.fail):
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.SIG_DFL]
+
+
+def test_an_event_loop_calls_back() -> None:
+    async def run() -> None:
+        stopped = asyncio.Event()
+        add_termination_handler(asyncio.get_running_loop(), stopped.set)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await stopped.wait()
+
+    asyncio.run(run())
