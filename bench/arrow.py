@@ -19,7 +19,7 @@ from rich.table import Table
 from millstream.client.producer.partitioner import by_key
 from millstream.records import arrow_decode
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.encoded import Producer, RowEncoder
 from millstream.records.fetched import FetchDecoder
 from millstream.records.record import Record, decode_records
@@ -44,7 +44,7 @@ def make_records(size: int) -> list[Record]:
     return records
 
 
-def record_set(records: list[Record], size: int, codec: Codec) -> bytes:
+def record_set(records: list[Record], size: int, codec: CompressionType) -> bytes:
     per_batch = max(1, BATCH_BYTES // (size + 24))
     parts = (records[start : start + per_batch] for start in range(0, len(records), per_batch))
     return b"".join(build_batch(part, base_offset=part[0].offset, codec=codec) for part in parts)
@@ -78,14 +78,14 @@ def decode_plain(data: bytes) -> Iterator[pa.RecordBatch]:
         position += 12 + int.from_bytes(data[position + 8 : position + 12])
 
 
-def encode_kernel(table: pa.RecordBatch, codec: Codec) -> int:
+def encode_kernel(table: pa.RecordBatch, codec: CompressionType) -> int:
     encoder = RowEncoder(Producer(1, 0), PARTITIONS, codec)
     columns = record_columns(table["key"], table["value"], None, table["timestamp"])
     batches = encoder.append(columns, None, 0) + encoder.flush()
     return sum(batch.record_count for batch in batches)
 
 
-def encode_plain(table: pa.RecordBatch, codec: Codec) -> int:
+def encode_plain(table: pa.RecordBatch, codec: CompressionType) -> int:
     found: list[list[Record]] = [[] for _ in range(PARTITIONS)]
     times = table["timestamp"].cast(pa.int64()).to_pylist()
     keys, values = table["key"].to_pylist(), table["value"].to_pylist()
@@ -107,7 +107,9 @@ def rows_per_second(work: Callable[[], int], rounds: int) -> float:
     return ROWS / best
 
 
-def cases(size: int, codec: Codec) -> Iterator[tuple[str, Callable[[], int], Callable[[], int]]]:
+def cases(
+    size: int, codec: CompressionType
+) -> Iterator[tuple[str, Callable[[], int], Callable[[], int]]]:
     records = make_records(size)
     data = record_set(records, size, codec)
     table = pa.Table.from_batches(decode_kernel(data)).combine_chunks().to_batches()[0]
@@ -126,7 +128,7 @@ def main() -> None:
     form = "compiled" if arrow_decode.is_compiled() else "not compiled"
     table = Table("work", "value", "codec", "M rows/s", "MB/s", "plain", "ratio", title=form)
     for size in (100, 1024):
-        for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
+        for codec in (CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD):
             for name, kernel, plain in cases(size, codec):
                 ours = rows_per_second(kernel, options.rounds)
                 theirs = rows_per_second(plain, max(1, options.rounds // 3))

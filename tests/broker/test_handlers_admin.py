@@ -13,7 +13,7 @@ from harness.broker_process import BrokerProcess
 from harness.raw_client import Closed, RawClient, values_batch
 from millstream.model.error import ErrorCode
 from millstream.records.batch import scan
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.wire.api import ApiKey
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -178,7 +178,7 @@ def test_an_older_librdkafka_compresses(
     subprocess.run(command, input=b"x" * 5000, check=True, timeout=60)
     row = client.fetch(topic, 0, wait_ms_max=5000)
     ((_, header),) = scan(row.records)
-    assert header.codec == Codec[codec.upper()]
+    assert header.codec == CompressionType[codec.upper()]
 
 
 # ACLs

@@ -11,7 +11,7 @@ import pytest
 from harness.broker_process import BrokerProcess
 from harness.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.wire.messages.delete_records import DeleteRecordsRequest
 from millstream.wire.messages.list_offsets import (
     EARLIEST,
@@ -44,7 +44,11 @@ def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
     """Three batches of three records, one ms apart; the second is the youngest."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     client.create_topic(name, configs={"segment.bytes": 1_048_576})
-    for start, codec in ((T0, Codec.NONE), (T0 + 500, Codec.ZSTD), (T0 + 100, Codec.GZIP)):
+    for start, codec in (
+        (T0, CompressionType.NONE),
+        (T0 + 500, CompressionType.ZSTD),
+        (T0 + 100, CompressionType.GZIP),
+    ):
         batch = values_batch(b"a", b"b", b"c", timestamp=start, codec=codec)
         assert client.produce(name, batch).error_code == 0
     return name

@@ -13,7 +13,7 @@ from harness.raw_client import RawClient, produce_request, values_batch
 from millstream.model.error import ErrorCode
 from millstream.records.batch import read_header, stamp_crc
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 from millstream.wire.messages.produce import ProduceRequest
@@ -58,9 +58,9 @@ def test_every_version_appends(client: RawClient, topic: str, version: int) -> N
     assert values_in(client, topic) == [b"a", b"b", b"a", b"b"]
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("codec", list(CompressionType))
 def test_compressed_batches_pass_through_untouched(
-    client: RawClient, topic: str, codec: Codec
+    client: RawClient, topic: str, codec: CompressionType
 ) -> None:
     batch = values_batch(b"a" * 500, b"b" * 500, codec=codec)
     assert client.produce(topic, batch).error_code == 0
@@ -70,7 +70,7 @@ def test_compressed_batches_pass_through_untouched(
 
 
 def test_zstd_needs_version_7(client: RawClient, topic: str) -> None:
-    batch = values_batch(b"a", codec=Codec.ZSTD)
+    batch = values_batch(b"a", codec=CompressionType.ZSTD)
     code = client.produce(topic, batch, version=6).error_code
     assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert client.produce(topic, batch, version=7).error_code == 0
@@ -181,7 +181,7 @@ def test_batches_of_nobodys_transaction_are_refused_in_words(client: RawClient, 
 def test_records_of_compacted_topics_need_keys(client: RawClient) -> None:
     client.create_topic("keyed", configs={"cleanup.policy": "compact"})
     assert client.produce("keyed", values_batch(b"a")).error_code == ErrorCode.INVALID_RECORD
-    keyed = build_batch([Record(0, NOW_MS, b"k", b"v", [])], codec=Codec.LZ4)
+    keyed = build_batch([Record(0, NOW_MS, b"k", b"v", [])], codec=CompressionType.LZ4)
     assert client.produce("keyed", keyed).error_code == 0
     assert [record.key for record in client.read_all("keyed")] == [b"k"]
 

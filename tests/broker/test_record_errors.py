@@ -15,7 +15,7 @@ from harness.raw_transaction import RawProducer, committed_values, find_coordina
 from millstream.model.error import ErrorCode
 from millstream.records.batch import read_header
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
@@ -153,7 +153,7 @@ def test_what_a_response_names_is_bounded(client: RawClient, topic: str) -> None
     such batches."""
     client.create_topic(topic, 4, configs=COMPACTED)
     records = [Record(index, 0, None, b"", []) for index in range(8000)]
-    batch = build_batch(records, codec=Codec.ZSTD)
+    batch = build_batch(records, codec=CompressionType.ZSTD)
     assert len(batch) < 40_000
     request = produce_request(topic, bytearray(batch))
     request.topic_data[0].partition_data += [

@@ -17,12 +17,12 @@ from harness.log_home import UnsyncedDisk
 from millstream.env.clock import SystemClock
 from millstream.env.disk import Disk
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.log import Appended, PartitionLog
+from millstream.log.log import AppendResult, PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import read_header, scan
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 
 PARTITION = TopicPartition("t", 0)
@@ -54,14 +54,14 @@ def sample_batch(number: int, sequence: int) -> bytearray:
     ]
     return build_batch(
         records,
-        codec=list(Codec)[number % 5],
+        codec=list(CompressionType)[number % 5],
         producer_id=PRODUCER_ID,
         producer_epoch=0,
         base_sequence=sequence,
     )
 
 
-def append(log: PartitionLog, batch: bytearray) -> Appended:
+def append(log: PartitionLog, batch: bytearray) -> AppendResult:
     return log.append_as_leader(memoryview(bytearray(batch)), read_header(batch), EPOCH)
 
 

@@ -7,7 +7,7 @@ import struct
 
 from millstream.records.batch import HEADER_BYTES, stamp_crc
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec, compress
+from millstream.records.compression import CompressionType, compress
 from millstream.records.record import Record
 
 _BOMB_BYTES = 48 << 20
@@ -30,7 +30,9 @@ class BatchSource:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._bombs = [_bomb(codec) for codec in Codec if codec is not Codec.NONE]
+        self._bombs = [
+            _bomb(codec) for codec in CompressionType if codec is not CompressionType.NONE
+        ]
         self._kinds = (
             (6, self.sound),
             (3, self.sequenced),
@@ -64,7 +66,7 @@ class BatchSource:
             )
             for n in range(count)
         ]
-        return build_batch(records, codec=chance.choice(list(Codec)), **fields)
+        return build_batch(records, codec=chance.choice(list(CompressionType)), **fields)
 
     def sequenced(self) -> bytearray:
         chance = self._chance
@@ -138,7 +140,7 @@ def _sealed(batch: bytearray) -> bytearray:
     return batch
 
 
-def _bomb(codec: Codec) -> bytearray:
+def _bomb(codec: CompressionType) -> bytearray:
     """A small batch that decompresses to very much."""
     header = build_batch([Record(0, 0, b"k", b"v", [])])[:HEADER_BYTES]
     header[21:23] = codec.to_bytes(2)

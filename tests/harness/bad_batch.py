@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from millstream.records.batch import stamp_crc
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.kernel import encode
 from millstream.records.record import Record
 
@@ -113,14 +113,17 @@ CASES = {
             (0, 2),
             _INVALID_RECORD,
         )
-        for codec in Codec
+        for codec in CompressionType
     },
     "an empty key": Case(COMPACTED, lambda: batch_of((0, b""))),
     "too late by the default": Case(
         {}, lambda: batch_of((0, KEY), (2, None), (0, KEY)), (1,), _INVALID_TIMESTAMP
     ),
     "too late, lz4": Case(
-        {}, lambda: batch_of((2, KEY), (0, KEY), codec=Codec.LZ4), (0,), _INVALID_TIMESTAMP
+        {},
+        lambda: batch_of((2, KEY), (0, KEY), codec=CompressionType.LZ4),
+        (0,),
+        _INVALID_TIMESTAMP,
     ),
     "as old as can be": Case({}, lambda: batch_of((-90_000, KEY), (0, KEY))),
     "too early in the middle": Case(

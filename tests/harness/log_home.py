@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millstream.env.disk import Buffer, Disk, File, SystemDisk, SystemFile
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.log import Appended, PartitionLog
+from millstream.log.log import AppendResult, PartitionLog
 from millstream.log.storage import LogOptions
 from millstream.model.config import TopicConfig
 from millstream.model.topic import TopicPartition
@@ -111,7 +111,7 @@ def make_batch(
     )
 
 
-def append(log: PartitionLog, batch: bytearray | None = None, epoch: int = 0) -> Appended:
+def append(log: PartitionLog, batch: bytearray | None = None, epoch: int = 0) -> AppendResult:
     batch = make_batch() if batch is None else batch
     return log.append_as_leader(memoryview(batch), check_batch(batch), epoch)
 

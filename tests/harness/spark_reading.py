@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as Assignment
 
 from harness.raw_client import RawClient
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 from millstream.spark.source.batch_source import BatchReader
 from millstream.spark.source.schema import source_schema
@@ -76,7 +76,7 @@ def produce_random(
     """Batches of random records in every codec."""
     with raw_client(broker) as client:
         for number in range(batches):
-            codec = list(Codec)[number % len(Codec)]
+            codec = list(CompressionType)[number % len(CompressionType)]
             batch = build_batch(random_records(chooser, chooser.randrange(1, 60)), codec=codec)
             row = client.produce(topic, batch, number % partitions)
             assert row.error_code == 0, row

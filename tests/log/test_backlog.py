@@ -7,7 +7,13 @@ import pytest
 
 from harness.log_home import NOW_MS, SMALL, LogHome, append, make_batch
 from millstream.log import backlog
-from millstream.log.backlog import FOREVER, Retained, Unread, first_unread, retained
+from millstream.log.backlog import (
+    UNBOUNDED,
+    RetentionBound,
+    UnreadBatch,
+    first_unread_batch,
+    retention_bound,
+)
 from millstream.log.log import PartitionLog
 from millstream.records.builder import build_batch
 from millstream.records.record import Record
@@ -40,44 +46,46 @@ def test_the_time_of_every_record_over_many_segments(home: LogHome) -> None:
     assert len(log.segments) > 3
     for log_now in (log, home.reopen(clean=True), home.reopen(clean=False)):
         for offset in range(100):
-            assert first_unread(log_now, offset, 100) == Unread(NOW_MS + offset * SECOND_MS)
-        assert first_unread(log_now, 100, 100) is None
+            assert first_unread_batch(log_now, offset, 100) == UnreadBatch(
+                NOW_MS + offset * SECOND_MS
+            )
+        assert first_unread_batch(log_now, 100, 100) is None
 
 
 def test_inside_a_batch_it_is_the_batch_that_counts(home: LogHome) -> None:
     log = home.open()
     fill(log, 5, per_batch=10)
-    assert first_unread(log, 29, 50) == Unread(NOW_MS + 2 * SECOND_MS)
-    assert first_unread(log, 30, 50) == Unread(NOW_MS + 3 * SECOND_MS)
+    assert first_unread_batch(log, 29, 50) == UnreadBatch(NOW_MS + 2 * SECOND_MS)
+    assert first_unread_batch(log, 30, 50) == UnreadBatch(NOW_MS + 3 * SECOND_MS)
 
 
 def test_what_is_not_committed_is_not_to_be_read(home: LogHome) -> None:
     log = home.open()
     fill(log, 10)
-    assert first_unread(log, 5, 6) == Unread(NOW_MS + 5 * SECOND_MS)
-    assert first_unread(log, 6, 6) is None
+    assert first_unread_batch(log, 5, 6) == UnreadBatch(NOW_MS + 5 * SECOND_MS)
+    assert first_unread_batch(log, 6, 6) is None
 
 
 def test_markers_at_the_end_are_nothing_to_read(home: LogHome) -> None:
     log = home.open()
     fill(log, 3)
     append_marker(log)
-    assert first_unread(log, 3, 4) is None
+    assert first_unread_batch(log, 3, 4) is None
     append(log, make_batch(timestamp=NOW_MS + 9))
-    assert first_unread(log, 3, 5) == Unread(NOW_MS + 9)
+    assert first_unread_batch(log, 3, 5) == UnreadBatch(NOW_MS + 9)
 
 
 def test_records_without_a_time(home: LogHome) -> None:
     log = home.open()
     append(log, make_batch(timestamp=-1))
-    assert first_unread(log, 0, 1) == Unread(None)
+    assert first_unread_batch(log, 0, 1) == UnreadBatch(None)
 
 
 def test_append_time_is_the_brokers(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, message_timestamp_type="LogAppendTime")
     log = LogHome(tmp_path, config).open()
     append(log, make_batch(timestamp=5))
-    assert first_unread(log, 0, 1) == Unread(NOW_MS)
+    assert first_unread_batch(log, 0, 1) == UnreadBatch(NOW_MS)
 
 
 def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +94,9 @@ def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     log = home.open()
     fill(log, 200)
     log = home.reopen(clean=True)
-    monkeypatch.setattr(backlog, "LOOKS_MAX", 50)
-    found = first_unread(log, 150, 200)
-    assert found == Unread(NOW_MS + 48 * SECOND_MS), "the last header that was looked at"
+    monkeypatch.setattr(backlog, "HEADERS_READ_MAX", 50)
+    found = first_unread_batch(log, 150, 200)
+    assert found == UnreadBatch(NOW_MS + 48 * SECOND_MS), "the last header that was looked at"
 
 
 def test_a_missing_index_is_not_rebuilt_for_it(home: LogHome) -> None:
@@ -98,7 +106,7 @@ def test_a_missing_index_is_not_rebuilt_for_it(home: LogHome) -> None:
     for index in home.log_path.glob("*.index"):
         index.unlink()
     log = home.open()
-    assert first_unread(log, 10, 100) == Unread(None)
+    assert first_unread_batch(log, 10, 100) == UnreadBatch(None)
     assert not (home.log_path / f"{0:020d}.index").exists()
 
 
@@ -112,7 +120,11 @@ def test_time_counts_from_the_newest_record_of_the_segment(tmp_path: Path) -> No
     while len(log.segments) > 1:
         first, second = (segment.base_offset for segment in log.segments[:2])
         until_ms = NOW_MS + (second - 1) * SECOND_MS + 60_000
-        assert retained(log, first) == retained(log, second - 1) == Retained(until_ms, None)
+        assert (
+            retention_bound(log, first)
+            == retention_bound(log, second - 1)
+            == RetentionBound(until_ms, None)
+        )
         # Retention itself takes it then, and not before.
         assert not log.expire(until_ms, 100)
         assert log.expire(until_ms + 1, 100)
@@ -124,12 +136,12 @@ def test_size_counts_what_comes_after_the_segment(tmp_path: Path) -> None:
     log = LogHome(tmp_path, config).open()
     fill(log, 50)
     second = log.segments[1].base_offset
-    left = retained(log, 0).bytes_left
+    left = retention_bound(log, 0).bytes_left
     assert left is not None
     while left > 0:
         assert not log.expire(NOW_MS, log.log_end_offset), f"{left} bytes too early"
         fill(log, 1)
-        left = retained(log, 0).bytes_left
+        left = retention_bound(log, 0).bytes_left
         assert left is not None
     assert log.expire(NOW_MS, log.log_end_offset)
     assert log.segments[0].base_offset == second
@@ -143,6 +155,6 @@ def test_without_retention_it_is_kept_forever(tmp_path: Path) -> None:
         )
     ):
         log = LogHome(tmp_path / str(number), config).open()
-        assert retained(log, 0) == FOREVER
+        assert retention_bound(log, 0) == UNBOUNDED
         fill(log, 10)
-        assert retained(log, 0) == FOREVER
+        assert retention_bound(log, 0) == UNBOUNDED

@@ -13,7 +13,7 @@ from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import check_crc, scan, stamp_crc
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 from millstream.records.validation import RecordsRejected
 
@@ -22,7 +22,9 @@ _COMPACT = frozenset({"compact"})
 _HOUR_MS = 3_600_000
 
 
-def _batch(*records: tuple[int, bytes | None], codec: Codec = Codec.NONE) -> bytearray:
+def _batch(
+    *records: tuple[int, bytes | None], codec: CompressionType = CompressionType.NONE
+) -> bytearray:
     """`records`: how far each is from now, and its key."""
     return build_batch(
         [
@@ -56,10 +58,10 @@ def _rejected(log: PartitionLog, batch: bytearray) -> tuple[ErrorCode, list[int]
     return caught.value.code, [error.batch_index for error in caught.value.record_errors]
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("codec", CompressionType)
 @pytest.mark.parametrize("policy", [_COMPACT, frozenset({"compact", "delete"})])
 def test_a_compacted_topic_wants_keys(
-    new_home: NewHome, policy: frozenset[str], codec: Codec
+    new_home: NewHome, policy: frozenset[str], codec: CompressionType
 ) -> None:
     log = new_home(TopicConfig(cleanup_policy=policy)).open()
     append(log)
@@ -76,8 +78,8 @@ def test_only_keys_count_where_the_broker_gives_the_time(new_home: NewHome) -> N
     assert append(log, _batch((far, b"k"))).append_time_ms == NOW_MS
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_timestamps_too_far_from_now_are_named(new_home: NewHome, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_timestamps_too_far_from_now_are_named(new_home: NewHome, codec: CompressionType) -> None:
     config = TopicConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     log = new_home(config).open()
     append(log, _batch((-1000, None), (500, None), codec=codec))

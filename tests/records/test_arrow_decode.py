@@ -24,8 +24,8 @@ from millstream.records.batch import (
     read_header,
 )
 from millstream.records.builder import build_batch, seal_batch
-from millstream.records.codec import Codec, compress
 from millstream.records.column import Columns
+from millstream.records.compression import CompressionType, compress
 from millstream.records.control import EndMarker, build_marker
 from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.records.record import Record, decode_records
@@ -77,7 +77,7 @@ def _batches(draw: st.DrawFn) -> list[bytes]:
         batch = build_batch(
             records,
             base_offset=base,
-            codec=draw(st.sampled_from(Codec)),
+            codec=draw(st.sampled_from(CompressionType)),
             append_time_ms=draw(st.sampled_from([None, None, 1 << 40])),
             last_offset_delta=offset - base - 1,
         )
@@ -370,12 +370,14 @@ _SMALL = [
 ]
 
 
-def _small(codec: Codec) -> bytes:
+def _small(codec: CompressionType) -> bytes:
     return bytes(build_batch(_SMALL, base_offset=7, codec=codec))
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_truncated_sets_give_whole_batches_only(arrow_decode: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_truncated_sets_give_whole_batches_only(
+    arrow_decode: ModuleType, codec: CompressionType
+) -> None:
     batch = _small(codec)
     first = bytes(build_batch([Record(3, 0, None, b"first", [])], base_offset=3))
     for size in range(len(batch)):
@@ -385,8 +387,8 @@ def test_truncated_sets_give_whole_batches_only(arrow_decode: ModuleType, codec:
         assert (decoder.next_offset, decoder.batches) == (4, 1)
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_no_flipped_bit_goes_unnoticed(arrow_decode: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_no_flipped_bit_goes_unnoticed(arrow_decode: ModuleType, codec: CompressionType) -> None:
     batch = _small(codec)
     sound = _decode(batch)
     for position in range(len(batch)):
@@ -513,14 +515,16 @@ def test_lies_are_told_with_the_offset(arrow_decode: ModuleType, batch: bytes, r
 
 
 def test_old_formats_are_told(arrow_decode: ModuleType) -> None:
-    batch = bytearray(_small(Codec.NONE))
+    batch = bytearray(_small(CompressionType.NONE))
     batch[16] = 1
     with pytest.raises(CorruptBatch, match="magic 1"):
         _decode(bytes(batch))
 
 
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec != Codec.NONE])
-def test_bombs_do_not_go_off(arrow_decode: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize(
+    "codec", [codec for codec in CompressionType if codec != CompressionType.NONE]
+)
+def test_bombs_do_not_go_off(arrow_decode: ModuleType, codec: CompressionType) -> None:
     bomb = _sealed(compress(codec, bytes(64 << 20)), codec=codec)
     tracemalloc.start()
     try:

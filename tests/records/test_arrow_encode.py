@@ -17,8 +17,8 @@ from millstream.client.producer.partitioner import by_key
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
 from millstream.records.column import Columns
+from millstream.records.compression import CompressionType
 from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
 from millstream.records.fetched import FetchDecoder
 from millstream.records.record import Record, decode_records
@@ -125,12 +125,16 @@ def _checked(batch: EncodedBatch) -> tuple[BatchHeader, list[Record]]:
 @_checks
 @given(
     parts=st.lists(_rows, max_size=3),
-    codec=st.sampled_from(Codec),
+    codec=st.sampled_from(CompressionType),
     batch_bytes=st.sampled_from([1, 150, 1000, 1 << 20]),
     skip=st.integers(0, 9),
 )
 def test_every_row_is_written_once_where_it_belongs(
-    arrow_encode: ModuleType, parts: list[list[Row]], codec: Codec, batch_bytes: int, skip: int
+    arrow_encode: ModuleType,
+    parts: list[list[Row]],
+    codec: CompressionType,
+    batch_bytes: int,
+    skip: int,
 ) -> None:
     encoder = RowEncoder(Producer(7, 2, is_transactional=True), 3, codec, batch_bytes)
     batches = [batch for rows in parts for batch in _encode(encoder, rows, skip)]
@@ -144,7 +148,7 @@ def test_every_row_is_written_once_where_it_belongs(
         assert (header.is_transactional, header.base_sequence) == (True, len(written))
         assert header.base_timestamp == records[0].timestamp
         assert header.max_timestamp == max(record.timestamp for record in records)
-        if codec == Codec.NONE:
+        if codec == CompressionType.NONE:
             assert len(batch.data) <= max(batch_bytes, HEADER_BYTES) or len(records) == 1
         written += [record._replace(offset=0) for record in records]
     rows = [row for part in parts for row in part]
@@ -178,11 +182,11 @@ def test_batches_are_byte_for_byte_those_of_the_builder(
     )
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("codec", CompressionType)
 @settings(parent=_checks, max_examples=15)
 @given(rows=st.lists(_row, min_size=1, max_size=8))
 def test_others_read_what_is_written(
-    arrow_encode: ModuleType, codec: Codec, rows: list[Row]
+    arrow_encode: ModuleType, codec: CompressionType, rows: list[Row]
 ) -> None:
     encoder = RowEncoder(Producer(), 1, codec)
     _encode(encoder, [row._replace(partition=0) for row in rows])
@@ -197,9 +201,9 @@ def test_others_read_what_is_written(
 
 
 @_checks
-@given(rows=st.lists(_row, min_size=1, max_size=8), codec=st.sampled_from(Codec))
+@given(rows=st.lists(_row, min_size=1, max_size=8), codec=st.sampled_from(CompressionType))
 def test_columns_come_back_as_they_went(
-    arrow_encode: ModuleType, arrow_decode: ModuleType, rows: list[Row], codec: Codec
+    arrow_encode: ModuleType, arrow_decode: ModuleType, rows: list[Row], codec: CompressionType
 ) -> None:
     even = [
         row._replace(

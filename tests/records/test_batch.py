@@ -14,6 +14,7 @@ from millstream.records.batch import (
     CorruptBatch,
     check_batch,
     check_produced,
+    count_records,
     iterate_batches,
     read_header,
     scan,
@@ -22,7 +23,7 @@ from millstream.records.batch import (
     stamp_crc,
 )
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.crc import crc32c
 from millstream.records.record import Record, decode_records
 
@@ -49,7 +50,7 @@ def test_header_fields() -> None:
     batch = build_batch(
         _records(4, 70),
         base_offset=70,
-        codec=Codec.ZSTD,
+        codec=CompressionType.ZSTD,
         leader_epoch=6,
         producer_id=9,
         producer_epoch=3,
@@ -63,7 +64,7 @@ def test_header_fields() -> None:
         assert (header.leader_epoch, header.magic, header.count) == (6, 2, 4)
         assert (header.base_timestamp, header.max_timestamp) == (1000, 1003)
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 11)
-        assert header.codec == Codec.ZSTD
+        assert header.codec == CompressionType.ZSTD
         assert header.last_sequence == 14
         assert header.has_producer_id
         assert header.is_transactional
@@ -86,7 +87,7 @@ def test_header_needs_its_bytes() -> None:
 
 
 def test_sound_batches_pass_at_any_position() -> None:
-    batch = build_batch(_records(), codec=Codec.LZ4)
+    batch = build_batch(_records(), codec=CompressionType.LZ4)
     assert check_produced(batch) == check_batch(b"xyz" + batch + b"tail", 3) == read_header(batch)
 
 
@@ -197,12 +198,20 @@ def test_stamp_leaves_the_crc_valid() -> None:
 
 
 def test_append_time_is_every_records_time() -> None:
-    buffer = bytearray(7) + build_batch(_records(), codec=Codec.GZIP) + b"next"
+    buffer = bytearray(7) + build_batch(_records(), codec=CompressionType.GZIP) + b"next"
     stamp_append_time(memoryview(buffer), 7, 99_999)
     batch = buffer[7:-4]
     ((_, header),) = scan(batch)
     assert header.is_append_time
     assert header.max_timestamp == 99_999
-    assert header.codec == Codec.GZIP
+    assert header.codec == CompressionType.GZIP
     assert {record.timestamp for record in decode_records(batch, 1000)} == {99_999}
     assert len(batch) > HEADER_BYTES
+
+
+def test_records_are_counted_by_their_headers() -> None:
+    first = build_batch(_records(3, 10), base_offset=10)
+    second = build_batch(_records(2, 13), base_offset=13)
+    assert count_records(first + second) == (5, 15)
+    assert count_records(first + second + b"\x00" * 60) == (5, 15)
+    assert count_records(first[: HEADER_BYTES - 1]) == (0, 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millstream.records.batch import read_header, scan
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record, decode_records
 
 _both = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -28,9 +28,9 @@ _records = st.lists(
 
 
 @_both
-@given(records=_records, base=st.integers(0, 1 << 60), codec=st.sampled_from(list(Codec)))
+@given(records=_records, base=st.integers(0, 1 << 60), codec=st.sampled_from(list(CompressionType)))
 def test_offsets_with_gaps_and_timestamps_in_any_order_survive(
-    kernel: ModuleType, records: list[Record], base: int, codec: Codec
+    kernel: ModuleType, records: list[Record], base: int, codec: CompressionType
 ) -> None:
     records = [record._replace(offset=base + record.offset) for record in records]
     batch = build_batch(records, base_offset=base, codec=codec, last_offset_delta=1 << 20)
@@ -61,13 +61,13 @@ def test_append_time_and_flags(kernel: ModuleType) -> None:
         append_time_ms=70,
         is_transactional=True,
         is_control=True,
-        codec=Codec.SNAPPY,
+        codec=CompressionType.SNAPPY,
     )
     header = read_header(batch)
     assert header.is_append_time
     assert header.is_transactional
     assert header.is_control
-    assert header.codec == Codec.SNAPPY
+    assert header.codec == CompressionType.SNAPPY
     assert decode_records(batch, 1000)[0].timestamp == 70
 
 

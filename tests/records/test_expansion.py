@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.records.codec import Codec, compress
+from millstream.records.compression import CompressionType, compress
 from millstream.records.expansion import lz4_size_bound, zstd_size_bound
 
 _LIMIT = 1 << 30
@@ -15,16 +15,16 @@ _LIMIT = 1 << 30
 @given(st.binary(max_size=2000), st.integers(0, 200))
 def test_bound_is_never_too_small_and_rarely_far_off(data: bytes, repeat: int) -> None:
     data *= repeat
-    for frame in (compress(Codec.LZ4, data), bytes(cramjam.lz4.compress(data))):
+    for frame in (compress(CompressionType.LZ4, data), bytes(cramjam.lz4.compress(data))):
         assert len(data) <= lz4_size_bound(frame, _LIMIT) <= len(data) + (64 << 10)
-    frame = compress(Codec.ZSTD, data)
+    frame = compress(CompressionType.ZSTD, data)
     assert len(data) <= zstd_size_bound(frame, _LIMIT) <= len(data) + (128 << 10)
 
 
 def test_bound_stops_at_the_limit() -> None:
     data = bytes(1 << 20)
-    assert lz4_size_bound(compress(Codec.LZ4, data), 1000) == 1000
-    assert zstd_size_bound(compress(Codec.ZSTD, data), 1000) == 1000
+    assert lz4_size_bound(compress(CompressionType.LZ4, data), 1000) == 1000
+    assert zstd_size_bound(compress(CompressionType.ZSTD, data), 1000) == 1000
 
 
 def test_skippable_frames_add_nothing() -> None:

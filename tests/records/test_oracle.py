@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record, decode_records
 from millstream.records.validation import RecordRules, validate_records
 
@@ -52,16 +52,16 @@ def oracle(request: pytest.FixtureRequest) -> ModuleType:
     return module
 
 
-def _skip_missing(oracle: ModuleType, codec: Codec) -> None:
+def _skip_missing(oracle: ModuleType, codec: CompressionType) -> None:
     if oracle is kafka_python_records and codec.name in _MISSING:
         pytest.skip(f"kafka-python has no {codec.name.lower()} here")
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("codec", CompressionType)
 @_checks
 @given(bodies=_bodies)
 def test_they_read_what_we_build(
-    kernel: ModuleType, oracle: ModuleType, codec: Codec, bodies: list[tuple[Any, ...]]
+    kernel: ModuleType, oracle: ModuleType, codec: CompressionType, bodies: list[tuple[Any, ...]]
 ) -> None:
     _skip_missing(oracle, codec)
     records = [Record(100 + index, *body) for index, body in enumerate(bodies)]
@@ -81,11 +81,11 @@ def test_they_read_what_we_build(
     assert read == records
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("codec", CompressionType)
 @_checks
 @given(bodies=_bodies)
 def test_we_read_what_they_build(
-    kernel: ModuleType, oracle: ModuleType, codec: Codec, bodies: list[tuple[Any, ...]]
+    kernel: ModuleType, oracle: ModuleType, codec: CompressionType, bodies: list[tuple[Any, ...]]
 ) -> None:
     _skip_missing(oracle, codec)
     builder = oracle.DefaultRecordBatchBuilder(

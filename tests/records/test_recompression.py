@@ -7,7 +7,7 @@ import pytest
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import check_produced, read_header, stamp_crc
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.kernel import encode
 from millstream.records.recompression import recompress
 from millstream.records.record import Record, decode_records
@@ -28,17 +28,17 @@ def _record(offset: int, timestamp: int = 50) -> Record:
 
 
 def _recompressed(batch: bytearray, size_max: int = _SIZE_MAX) -> bytearray:
-    return recompress(batch, check_produced(batch), Codec.GZIP, size_max)
+    return recompress(batch, check_produced(batch), CompressionType.GZIP, size_max)
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_the_same_records_in_another_codec(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_the_same_records_in_another_codec(codec: CompressionType) -> None:
     records = [_record(0, 70), _record(1, 90), _record(2, 80)]
     fields = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 9}
     batch = build_batch(records, codec=codec, is_transactional=True, **fields)
     rebuilt = _recompressed(batch)
     old, new = check_produced(batch), check_produced(rebuilt)
-    assert new.codec == Codec.GZIP
+    assert new.codec == CompressionType.GZIP
     skipped = {"batch_length", "crc", "attributes"}
     for name in set(old._fields) - skipped:
         assert getattr(new, name) == getattr(old, name), name
@@ -60,7 +60,7 @@ def test_what_cannot_be_rebuilt_is_an_invalid_record() -> None:
     fewer = build_batch([_record(0), _record(1)])
     struct.pack_into(">i", fewer, 57, 1)
     struct.pack_into(">i", fewer, 23, 0)
-    broken = build_batch([_record(0)], codec=Codec.ZSTD)
+    broken = build_batch([_record(0)], codec=CompressionType.ZSTD)
     broken[70] ^= 0xFF
     far = build_batch([_record(0, 0), _record(1, 0)])
     far[61:] = encode([_record(0, 0), _record(1, (1 << 63) - 1)], 0, 0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.records.batch import CorruptBatch
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record, decode_records
 
 _both = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -23,8 +23,8 @@ def _records(count: int) -> list[Record]:
     ]
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_decodes_at_any_position(kernel: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_decodes_at_any_position(kernel: ModuleType, codec: CompressionType) -> None:
     batch = build_batch(_records(50), codec=codec)
     assert decode_records(batch, 1 << 20) == _records(50)
     assert decode_records(memoryview(b"abc" + batch + b"rest"), 1 << 20, 3) == _records(50)
@@ -44,8 +44,8 @@ def test_header_names_that_are_not_utf8_survive(kernel: ModuleType) -> None:
     assert decode_records(batch, 1000)[0].headers == [(name, b"x")]
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_size_limit(kernel: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_size_limit(kernel: ModuleType, codec: CompressionType) -> None:
     batch = build_batch([Record(0, 0, None, bytes(10_000), [])], codec=codec)
     assert len(decode_records(batch, 11_000)) == 1
     with pytest.raises(CorruptBatch):
@@ -78,11 +78,11 @@ def test_header_that_lies(kernel: ModuleType, layout: str, position: int, value:
 
 @_both
 @given(
-    codec=st.sampled_from(list(Codec)),
+    codec=st.sampled_from(list(CompressionType)),
     flips=st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 255)), min_size=1, max_size=4),
 )
 def test_damage_raises_only_corrupt_batch(
-    kernel: ModuleType, codec: Codec, flips: list[tuple[int, int]]
+    kernel: ModuleType, codec: CompressionType, flips: list[tuple[int, int]]
 ) -> None:
     batch = build_batch(_records(5), codec=codec)
     for position, flip in flips:

@@ -11,7 +11,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced, read_header, stamp_crc
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 from millstream.records.validation import (
     MESSAGES_MAX,
@@ -37,8 +37,8 @@ def _rejected(batch: bytearray, rules: RecordRules, size_max: int = _SIZE_MAX) -
     return caught.value
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_records_without_a_key_are_named(kernel: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_records_without_a_key_are_named(kernel: ModuleType, codec: CompressionType) -> None:
     keys = (b"k", None, b"", None)
     batch = build_batch([_record(i, 50, key) for i, key in enumerate(keys)], codec=codec)
     assert validate_records(batch, check_produced(batch), 1000, RecordRules(), _PLACE) == 50
@@ -50,8 +50,8 @@ def test_records_without_a_key_are_named(kernel: ModuleType, codec: Codec) -> No
     assert error.message.startswith("2 of 4 records were rejected: record 1: the record has no key")
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_untimely_records_are_named(kernel: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_untimely_records_are_named(kernel: ModuleType, codec: CompressionType) -> None:
     times = (50, 9, 10, 100, 101, -1)
     batch = build_batch([_record(i, time) for i, time in enumerate(times)], codec=codec)
     error = _rejected(batch, RecordRules(earliest_ms=10, latest_ms=100), 1000)
@@ -78,7 +78,7 @@ def test_what_is_named_is_bounded(kernel: ModuleType) -> None:
     records = [Record(i, 50, None, b"", []) for i in range(count - 1)]
     # The only bad timestamp is beyond what is named, and decides the code all the same.
     records.append(Record(count - 1, 9, b"k", b"", []))
-    batch = build_batch(records, codec=Codec.ZSTD)
+    batch = build_batch(records, codec=CompressionType.ZSTD)
     error = _rejected(batch, RecordRules(is_key_required=True, earliest_ms=10))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert [each.batch_index for each in error.record_errors] == list(range(NAMED_MAX))
@@ -99,7 +99,7 @@ def test_what_is_named_is_bounded(kernel: ModuleType) -> None:
     earliest=st.integers(-2, 22),
     latest=st.integers(-2, 22),
     is_key_required=st.booleans(),
-    codec=st.sampled_from(Codec),
+    codec=st.sampled_from(CompressionType),
 )
 def test_exactly_the_bad_records_are_named(
     kernel: ModuleType,
@@ -107,7 +107,7 @@ def test_exactly_the_bad_records_are_named(
     earliest: int,
     latest: int,
     is_key_required: bool,
-    codec: Codec,
+    codec: CompressionType,
 ) -> None:
     batch = build_batch([_record(i, *fields) for i, fields in enumerate(records)], codec=codec)
     rules = RecordRules(is_key_required, earliest, latest)
@@ -133,7 +133,7 @@ def test_records_that_do_not_decode_are_of_the_whole_batch(kernel: ModuleType) -
     struct.pack_into(">i", more, 57, 4)
     broken = build_batch(records)
     broken[61] = 0x7E
-    compressed = build_batch(records, codec=Codec.ZSTD)
+    compressed = build_batch(records, codec=CompressionType.ZSTD)
     compressed[70] ^= 0xFF
     overflow = build_batch([_record(0, 0), _record(1, 10)])
     struct.pack_into(">q", overflow, 27, (1 << 63) - 1)
@@ -145,8 +145,8 @@ def test_records_that_do_not_decode_are_of_the_whole_batch(kernel: ModuleType) -
         assert not isinstance(caught.value, RecordsRejected)
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_decompression_is_bounded(kernel: ModuleType, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_decompression_is_bounded(kernel: ModuleType, codec: CompressionType) -> None:
     batch = build_batch([Record(0, 0, None, bytes(100_000), [])], codec=codec)
     with pytest.raises(BrokerError, match="INVALID_RECORD") as caught:
         validate_records(batch, check_produced(batch), 50_000, _KEYED, _PLACE)

@@ -12,7 +12,7 @@ import pytest
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import values_batch
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.log import Appended
+from millstream.log.log import AppendResult
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -396,7 +396,7 @@ def test_a_repeated_marker_is_answered_and_not_written(directory: LogDirectory, 
     partition = make(directory, host)
     send(partition, 7, 0)
 
-    def end(epoch: int, coordinator_epoch: int = 0) -> Appended:
+    def end(epoch: int, coordinator_epoch: int = 0) -> AppendResult:
         return partition.append_marker(
             7, epoch, commit=True, coordinator_epoch=coordinator_epoch, transaction_version=2
         )

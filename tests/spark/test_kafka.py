@@ -17,7 +17,7 @@ from harness.kafka_process import kafka_broker
 from harness.raw_client import RawClient
 from harness.spark_reading import Row, options_for, random_records, read_client, read_source
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.testing.broker import LocalBroker
 
 _PARTITIONS = 2
@@ -60,7 +60,9 @@ def _fill(servers: str, topic: str) -> None:
                 partition = row % _PARTITIONS
                 writer.produce(topic, value, f"{row}", partition, timestamp=1_750_000_000_000 + row)
             assert writer.flush(60) == 0
-            batch = build_batch(random_records(chooser, 20), codec=list(Codec)[number % 5])
+            batch = build_batch(
+                random_records(chooser, 20), codec=list(CompressionType)[number % 5]
+            )
             assert client.produce(topic, batch, number % _PARTITIONS).error_code == 0
             if number < 39:
                 _end(writer, is_aborted=number % 3 == 1)

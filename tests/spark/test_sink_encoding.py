@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.records.batch import read_header
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import decode_records
 from millstream.spark.error import OptionError
 from millstream.spark.sink.column import Rows
@@ -19,7 +19,7 @@ PRODUCER = Identity("id", 7, 3)
 
 
 def encoder() -> Encoder:
-    return Encoder(PRODUCER, Codec.NONE, 10_000, lambda topic: {"a": 1, "b": 2}[topic])
+    return Encoder(PRODUCER, CompressionType.NONE, 10_000, lambda topic: {"a": 1, "b": 2}[topic])
 
 
 def rows(*given: tuple[str, bytes | None, int | None]) -> Rows:

@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.spark.error import OptionError
 from millstream.spark.sink.column import plan_columns
 from millstream.spark.sink.option import Delivery, sink_options
@@ -85,6 +85,6 @@ def test_options_are_read_in_any_case() -> None:
     assert (chosen.topic, chosen.delivery, chosen.codec) == (
         "t",
         Delivery.AT_LEAST_ONCE,
-        Codec.ZSTD,
+        CompressionType.ZSTD,
     )
     assert chosen.application == ("app", 7)

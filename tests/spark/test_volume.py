@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from harness.spark_reading import options_for, random_records, raw_client
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.testing.broker import LocalBroker
 
 _ROWS = int(os.environ.get("SPARK_ROWS", "10000000"))
@@ -59,7 +59,8 @@ def _produce(broker: LocalBroker, topic: str) -> None:
     broker.create_topic(topic, _PARTITIONS)
     chooser = random.Random(10)
     batches = [
-        bytes(build_batch(random_records(chooser, _BATCH_ROWS), codec=codec)) for codec in Codec
+        bytes(build_batch(random_records(chooser, _BATCH_ROWS), codec=codec))
+        for codec in CompressionType
     ]
     writer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"writer-{topic}"}

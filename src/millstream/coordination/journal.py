@@ -30,7 +30,7 @@ from millstream.model.reply import Reply, code_of
 from millstream.model.sentinel import NO_EPOCH, NO_PRODUCER_ID
 from millstream.records.batch import HEADER_BYTES, read_header
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 from millstream.replication.partition import Partition
 
@@ -61,7 +61,7 @@ class JournalOptions:
     """`commit_timeout_ms` is for in-sync replicas that do not follow."""
 
     commit_timeout_ms: int = 5000
-    codec: Codec = Codec.NONE
+    codec: CompressionType = CompressionType.NONE
 
 
 class Journal:

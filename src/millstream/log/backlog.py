@@ -1,7 +1,7 @@
 """What a reader that stands at an offset has before it: since when, and for how long still.
 
 Looks at the headers of batches near the offset, found through the index, and at a bounded number of
-them; no record is read, and no index is rebuilt for it. `retained` is the counterpart of
+them; no record is read, and no index is rebuilt for it. `retention_bound` is the counterpart of
 `retention`: it says when that will take a segment, at the earliest, instead of whether it may now.
 """
 
@@ -17,17 +17,17 @@ from millstream.model.sentinel import NO_TIMESTAMP
 from millstream.records.batch import BatchHeader
 
 #: Headers and segments looked at for one answer. An index interval of the default size holds fewer.
-LOOKS_MAX: Final = 128
+HEADERS_READ_MAX: Final = 128
 
 
-class Unread(NamedTuple):
+class UnreadBatch(NamedTuple):
     """The first batch that a reader has not read, or not in full."""
 
     #: Of its first record, or a little earlier where the search was cut short; None if not known.
     timestamp_ms: int | None
 
 
-class Retained(NamedTuple):
+class RetentionBound(NamedTuple):
     """For how long a position is safe from retention, at least."""
 
     #: When its segment is too old; None if time does not matter.
@@ -36,11 +36,11 @@ class Retained(NamedTuple):
     bytes_left: int | None
 
 
-FOREVER: Final = Retained(None, None)
-_UNKNOWN: Final = Unread(None)
+UNBOUNDED: Final = RetentionBound(None, None)
+_UNKNOWN: Final = UnreadBatch(None)
 
 
-def first_unread(log: PartitionLog, offset: int, end_offset: int) -> Unread | None:
+def first_unread_batch(log: PartitionLog, offset: int, end_offset: int) -> UnreadBatch | None:
     """What is to be read from `offset` on, up to `end_offset`; None if nothing is.
 
     Offsets alone can't tell: compaction may have taken the last records, and transaction markers
@@ -57,17 +57,17 @@ def first_unread(log: PartitionLog, offset: int, end_offset: int) -> Unread | No
             if header.base_offset >= end_offset:
                 return None
             is_ahead = header.last_offset >= offset and header.count and not header.is_control
-            if is_ahead or looks >= LOOKS_MAX:
-                return Unread(_timestamp_of(header))
+            if is_ahead or looks >= HEADERS_READ_MAX:
+                return UnreadBatch(_timestamp_of(header))
     return None
 
 
-def retained(log: PartitionLog, offset: int) -> Retained:
+def retention_bound(log: PartitionLog, offset: int) -> RetentionBound:
     """When retention takes the segment that holds `offset`. Raises OSError."""
     config = log.config
     segments = log.segments
     if "delete" not in config.cleanup_policy or not segments:
-        return FOREVER
+        return UNBOUNDED
     number = max(number_of(segments, offset), 0)
     until_ms = bytes_left = None
     if config.retention_ms >= 0 and reader.indexes_sane(segments[number]):
@@ -76,7 +76,7 @@ def retained(log: PartitionLog, offset: int) -> Retained:
         # The oldest segment goes as soon as the ones after it are enough.
         behind_bytes = sum(segment.size for segment in segments[number + 1 :])
         bytes_left = max(config.retention_bytes - behind_bytes, 0)
-    return Retained(until_ms, bytes_left)
+    return RetentionBound(until_ms, bytes_left)
 
 
 def _headers(segment: Segment, offset: int) -> Iterator[BatchHeader]:

@@ -19,7 +19,7 @@ from millstream.log.flush import FlushTicket
 from millstream.log.local_log import LocalLog
 from millstream.model.error import BrokerError, ErrorCode
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _Waiting: TypeAlias = dict[LocalLog, asyncio.Future[int]]
 _Round: TypeAlias = list[tuple[LocalLog, FlushTicket, asyncio.Future[int]]]
@@ -131,7 +131,7 @@ class Flusher:
 
 def _fail(log: LocalLog, future: asyncio.Future[int], error: Exception) -> None:
     if not isinstance(error, BrokerError):
-        _log.error("the flush of %s failed", log.topic_partition, exc_info=error)
+        _logger.error("the flush of %s failed", log.topic_partition, exc_info=error)
         error = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the flush failed: {error!r}")
     if not future.done():
         future.set_exception(error)

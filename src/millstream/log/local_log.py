@@ -38,7 +38,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import INT64_MAX
 from millstream.model.topic import TopicId, TopicPartition
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Beside those at segment starts, a snapshot is taken by a flush after this many bytes, so that
 #: recovery need not look far behind the recovery point for producers.
@@ -168,7 +168,7 @@ class LocalLog:
             return checkpoint.read_epochs(self._storage.disk, path)
         except ValueError as error:
             # The records themselves are intact; where older epochs began is no longer known.
-            _log.error("%s; going on without the epochs that it held", error)
+            _logger.error("%s; going on without the epochs that it held", error)
             return []
 
     def _apply_assigned_epoch(self, epochs: EpochCache) -> None:
@@ -541,10 +541,10 @@ class LocalLog:
         """Take no more appends, and have another replica lead."""
         if self.failure is None:
             self.failure = f"{self.topic_partition} is offline, {reason}"
-            _log.error("%s", self.failure)
+            _logger.error("%s", self.failure)
             self._storage.on_failure(self.topic_partition)
 
     def _storage_error(self, what: str, error: OSError) -> BrokerError:
         message = f"the log of {self.topic_partition} {what}: {error}"
-        _log.error("%s", message)
+        _logger.error("%s", message)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, message)

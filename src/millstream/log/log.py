@@ -36,10 +36,10 @@ from millstream.records.batch import (
 )
 from millstream.records.control import read_marker
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """Where a batch went."""
 
     base_offset: int
@@ -64,7 +64,7 @@ class PartitionLog(TransactionalLog):
 
     def append_as_leader(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int
-    ) -> Appended:
+    ) -> AppendResult:
         """Append one batch that `check_batch` passed: offsets, epoch and time are set in place.
 
         Or a marker that `prepare_marker` made. Raises BrokerError, and then the log is as before.
@@ -111,7 +111,7 @@ class PartitionLog(TransactionalLog):
             self._epochs.assign(leader_epoch, base_offset)  # type: ignore[union-attr]
         if not self._is_dirty:
             self._mark_dirty()
-        return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+        return AppendResult(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
 
     def append_as_follower(self, data: memoryview) -> None:
         """Append whole batches as a leader stored them, offsets and epochs kept.
@@ -153,11 +153,11 @@ class PartitionLog(TransactionalLog):
         if not self._is_dirty:
             self._mark_dirty()
 
-    def _repeated(self, batch: ProducedBatch) -> Appended:
+    def _repeated(self, batch: ProducedBatch) -> AppendResult:
         append_time_ms = -1
         if self.config.message_timestamp_type != "CreateTime":
             append_time_ms = batch.timestamp
-        return Appended(
+        return AppendResult(
             batch.first_offset, batch.last_offset, append_time_ms, self.log_start_offset, True
         )
 

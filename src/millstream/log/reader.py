@@ -31,7 +31,7 @@ from millstream.records.batch import (
     read_header,
 )
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: The most that is checked, and so returned, by one read of cold data, first batch aside.
 COLD_READ_BYTES_MAX: Final = 2 << 20
@@ -59,7 +59,7 @@ def report(segment: Segment, position: int, reason: str) -> DamagedLogError:
     error = DamagedLogError(segment, position, reason)
     if position not in segment.damage:
         segment.damage.add(position)
-        _log.error("%s; that range will not be served", error.message)
+        _logger.error("%s; that range will not be served", error.message)
     return error
 
 
@@ -155,7 +155,7 @@ def _distrust_index(segment: Segment) -> None:
 
     Where the batches can be followed from end to end the index was wrong and is replaced.
     """
-    _log.warning("%s disagrees with its index: checking both", segment.log.path)
+    _logger.warning("%s disagrees with its index: checking both", segment.log.path)
     try:
         for _ in walk(segment, 0, segment.size):
             pass
@@ -355,7 +355,7 @@ def ensure_indexes(segment: Segment, interval: int) -> None:
     if segment.indexes_checked:
         return
     if not indexes_sane(segment):
-        _log.warning("rebuilding the indexes of %s", segment.log.path)
+        _logger.warning("rebuilding the indexes of %s", segment.log.path)
         rebuild_indexes(segment, interval)
     segment.indexes_checked = True
 
@@ -369,7 +369,7 @@ def rebuild_indexes(segment: Segment, interval: int) -> None:
                 position, header.size, header.last_offset, header.latest_timestamp, interval
             )
     except DamagedLogError as damage:
-        _log.warning("the indexes of %s end at %d", segment.log.path, damage.position)
+        _logger.warning("the indexes of %s end at %d", segment.log.path, damage.position)
     segment.seal()
 
 

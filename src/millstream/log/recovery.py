@@ -30,7 +30,7 @@ from millstream.model.sentinel import RELATIVE_OFFSET_MAX
 from millstream.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, iterate_batches
 from millstream.records.batch import read_header as _read_header
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _SCAN_BYTES: Final = 1 << 20
 
@@ -80,7 +80,7 @@ def load(
     repair = _Repair(disk, directory, loaded, epochs, interval, has_gaps)
     if known.is_clean:
         if not _ends_at(segments, start, known.log_end_offset, interval):
-            _log.warning("%s does not end at %d: recovering it", directory, known.log_end_offset)
+            _logger.warning("%s does not end at %d: recovering it", directory, known.log_end_offset)
             repair.run(is_point_known=False)
     elif (
         segments
@@ -166,7 +166,7 @@ class _Repair:
             point = segments[first].base_offset
         end = self._recover_from(first, point)
         if end < loaded.recovery_point:
-            _log.error(
+            _logger.error(
                 "%s ends at %d, below its recovery point %d: durable records are missing",
                 self._directory,
                 end,
@@ -186,7 +186,7 @@ class _Repair:
                 self._state = self._state_at(next_offset)
                 self._epochs.truncate_from(next_offset)
             elif segment.base_offset != next_offset:
-                _log.warning("%s does not follow on offset %d", segment.log.path, next_offset)
+                _logger.warning("%s does not follow on offset %d", segment.log.path, next_offset)
                 self._drop_from(number)
                 break
             else:
@@ -242,7 +242,7 @@ class _Repair:
                 self._index(segment, position, header)
                 start, next_offset = position + header.size, header.next_offset
         except reader.DamagedLogError:
-            _log.warning("%s is damaged below its recovery point", segment.log.path)
+            _logger.warning("%s is damaged below its recovery point", segment.log.path)
         return start, next_offset
 
     def _index(self, segment: Segment, position: int, header: BatchHeader) -> None:
@@ -285,7 +285,7 @@ class _Repair:
                 self._index(segment, start + position, header)
                 self._note(segment, data, position, header)
         except CorruptBatch as error:
-            _log.warning("%s after position %d: %s", segment.log.path, end, error.message)
+            _logger.warning("%s after position %d: %s", segment.log.path, end, error.message)
         return end, next_offset
 
     def _follows(self, header: BatchHeader, next_offset: int, segment: Segment) -> bool:
@@ -307,7 +307,7 @@ class _Repair:
         file = segment.log.get()
         excess = file.size() - segment.size
         if excess:
-            _log.warning(
+            _logger.warning(
                 "%s: cut %d bytes after position %d that are no whole intact batch",
                 segment.log.path,
                 excess,
@@ -325,7 +325,7 @@ class _Repair:
     def _drop_from(self, number: int) -> None:
         segments = self._loaded.segments
         for segment in segments[number:]:
-            _log.warning("%s is dropped: it follows damage", segment.log.path)
+            _logger.warning("%s is dropped: it follows damage", segment.log.path)
             segment.close_files()
             for handle in segment.handles():
                 self._disk.remove(handle.path)

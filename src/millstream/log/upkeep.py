@@ -23,7 +23,7 @@ from millstream.log.log import PartitionLog
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicPartition
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Logs looked at before others get their turn.
 _LOGS_PER_TURN: Final = 256
@@ -154,7 +154,7 @@ class LogUpkeep:
                 await work()
             except (BrokerError, OSError) as error:
                 self.stats.failures += 1
-                _log.error("upkeep of the logs: %s", error)
+                _logger.error("upkeep of the logs: %s", error)
             took = self._clock.monotonic() - started
             await asyncio.sleep(max(interval_ms / 1000, took / _CHECKPOINT_SHARE))
 
@@ -233,7 +233,7 @@ class LogUpkeep:
             paths = log.expire(now_ms, self._high_watermark(log.topic_partition))
         except BrokerError as error:
             self.stats.failures += 1
-            _log.error("retention: %s", error)
+            _logger.error("retention: %s", error)
             return
         except Exception as error:  # noqa: BLE001  # reported; other logs go on
             self._supervisor.report("log-retention", error, str(log.topic_partition))
@@ -299,4 +299,4 @@ class LogUpkeep:
                 self.stats.files_removed += 1
             except OSError as error:
                 self.stats.failures += 1
-                _log.error("%s cannot be removed: %s", path, error)
+                _logger.error("%s cannot be removed: %s", path, error)

@@ -41,9 +41,16 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
+_LENGTH_POSITION: Final = 8
+_LEADER_EPOCH_POSITION: Final = 12
+_MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 #: The CRC covers everything from here to the end of the batch.
 CRC_START: Final = 21
+_ATTRIBUTES_POSITION: Final = 21
+_LAST_OFFSET_DELTA_POSITION: Final = 23
+_MAX_TIMESTAMP_POSITION: Final = 35
+_COUNT_POSITION: Final = 57
 
 _CODEC_MAX: Final = 4
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
@@ -106,7 +113,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The codec's id; `Codec(header.codec)` raises ValueError where it is unknown."""
+        """The codec's id; `CompressionType(header.codec)` raises ValueError where it is unknown."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -204,11 +211,13 @@ def _short_batch(buffer: Buffer, position: int) -> BrokerError:
     """Why fewer bytes than a header are no batch."""
     remaining = len(buffer) - position
     if remaining >= LOG_OVERHEAD and position >= 0:
-        (length,) = _INT32.unpack_from(buffer, position + 8)
+        (length,) = _INT32.unpack_from(buffer, position + _LENGTH_POSITION)
         if length < _LEGACY_LENGTH_MIN:
             return CorruptBatch(f"batch length {length} is smaller than any batch")
-        if remaining > 16 and memoryview(buffer)[position + 16] not in (0, 1, 2):
-            return CorruptBatch(f"magic {memoryview(buffer)[position + 16]} is unknown")
+        if remaining > _MAGIC_POSITION:
+            magic = memoryview(buffer)[position + _MAGIC_POSITION]
+            if magic not in (0, 1, 2):
+                return CorruptBatch(f"magic {magic} is unknown")
     return _invalid(f"{remaining} bytes do not hold a whole record batch")
 
 
@@ -315,27 +324,45 @@ def scan(buffer: Buffer, verify_crc: bool = True) -> list[tuple[int, BatchHeader
     return list(iterate_batches(buffer, verify_crc))
 
 
+def count_records(data: Buffer) -> tuple[int, int]:
+    """Return the number of records in the whole batches of `data` and the offset after the last.
+
+    Reads three header fields of each batch and checks nothing. (0, 0) where no header fits.
+    """
+    position = total = last = 0
+    end = len(data) - HEADER_BYTES
+    if end < 0:
+        return 0, 0
+    unpack = _INT32.unpack_from
+    while position <= end:
+        last = position
+        total += unpack(data, position + _COUNT_POSITION)[0]
+        position += LOG_OVERHEAD + unpack(data, position + _LENGTH_POSITION)[0]
+    last_offset_delta = unpack(data, last + _LAST_OFFSET_DELTA_POSITION)[0]
+    return total, _INT64.unpack_from(data, last)[0] + last_offset_delta + 1
+
+
 def stamp(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
     """Set what the leader decides; neither field is covered by the CRC."""
     _INT64.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + 12, leader_epoch)
+    _INT32.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
     """Give every record of the batch the broker's time, and recompute the CRC."""
-    (length,) = _INT32.unpack_from(buffer, position + 8)
-    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + 21)
-    _ATTRIBUTES.pack_into(buffer, position + 21, attributes | APPEND_TIME_FLAG)
-    _INT64.pack_into(buffer, position + 35, timestamp_ms)
+    (length,) = _INT32.unpack_from(buffer, position + _LENGTH_POSITION)
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes | APPEND_TIME_FLAG)
+    _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
     stamp_crc(buffer, position, length + LOG_OVERHEAD)
 
 
 def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
     """Correct what the header says of its records' latest timestamp, and recompute the CRC."""
-    (length,) = _INT32.unpack_from(buffer, position + 8)
-    _INT64.pack_into(buffer, position + 35, max_timestamp)
+    (length,) = _INT32.unpack_from(buffer, position + _LENGTH_POSITION)
+    _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
     stamp_crc(buffer, position, length + LOG_OVERHEAD)
 
 

@@ -21,7 +21,7 @@ from millstream.records.batch import (
     BatchHeader,
     stamp_crc,
 )
-from millstream.records.codec import Codec, compress
+from millstream.records.compression import CompressionType, compress
 from millstream.records.kernel import encode
 from millstream.records.record import Record
 
@@ -32,7 +32,7 @@ def build_batch(
     records: Sequence[Record],
     *,
     base_offset: int = 0,
-    codec: Codec = Codec.NONE,
+    codec: CompressionType = CompressionType.NONE,
     level: int | None = None,
     leader_epoch: int = -1,
     producer_id: int = NO_PRODUCER_ID,
@@ -63,7 +63,7 @@ def build_batch(
 
     payload = encode(records, base_offset, base_timestamp)
     batch = bytearray(HEADER_BYTES)
-    batch += payload if codec == Codec.NONE else compress(codec, payload, level)
+    batch += payload if codec == CompressionType.NONE else compress(codec, payload, level)
     seal_batch(
         batch,
         BatchHeader(

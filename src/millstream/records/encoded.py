@@ -24,7 +24,7 @@ from millstream.records.arrow_encode import (
 )
 from millstream.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL_FLAG, BatchHeader
 from millstream.records.builder import seal_batch
-from millstream.records.codec import Codec, compress
+from millstream.records.compression import CompressionType, compress
 
 #: Large, and below what a broker takes by default (`message.max.bytes`) with any overhead.
 BATCH_BYTES: Final = 1_000_000
@@ -55,7 +55,7 @@ class RowEncoder:
         self,
         producer: Producer,
         partition_count: int,
-        codec: Codec = Codec.NONE,
+        codec: CompressionType = CompressionType.NONE,
         batch_bytes: int = BATCH_BYTES,
         turn: int = 0,
     ) -> None:
@@ -96,7 +96,7 @@ class RowEncoder:
     def _seal(self, batch: OpenBatch) -> bytearray:
         data = batch.data
         del data[batch.size :]
-        if self._codec != Codec.NONE:
+        if self._codec != CompressionType.NONE:
             body = compress(self._codec, memoryview(data)[HEADER_BYTES:])
             data = bytearray(HEADER_BYTES)
             data += body

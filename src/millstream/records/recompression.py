@@ -8,13 +8,17 @@ from __future__ import annotations
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import BatchHeader, CorruptBatch
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.crc import Buffer
 from millstream.records.record import decode_records
 
 
 def recompress(
-    batch: Buffer, header: BatchHeader, codec: Codec, size_max: int, level: int | None = None
+    batch: Buffer,
+    header: BatchHeader,
+    codec: CompressionType,
+    size_max: int,
+    level: int | None = None,
 ) -> bytearray:
     """The records of a produced batch that `check_batch` passed, in a new batch.
 

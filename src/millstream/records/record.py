@@ -17,7 +17,7 @@ from millstream.records.batch import (
     CorruptBatch,
     read_header,
 )
-from millstream.records.codec import Codec, decompress
+from millstream.records.compression import CompressionType, decompress
 from millstream.records.crc import Buffer
 from millstream.records.kernel import decode
 
@@ -71,7 +71,7 @@ def plain_view(
     if not HEADER_BYTES <= header.size <= len(batch) - position:
         raise CorruptBatch(f"batch length {header.batch_length} does not fit the bytes there")
     try:
-        codec = Codec(header.codec)
+        codec = CompressionType(header.codec)
     except ValueError:
         raise CorruptBatch(f"compression codec {header.codec} is unknown") from None
     end = position + LOG_OVERHEAD + header.batch_length

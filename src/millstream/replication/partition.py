@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from millstream.log.log import Appended, PartitionLog
+from millstream.log.log import AppendResult, PartitionLog
 from millstream.log.reader import LogSlice
 from millstream.metadata import min_isr
 from millstream.metadata.cluster_record import PartitionRecord
@@ -273,7 +273,7 @@ class Partition:
         else:
             self.check_leader(current_leader_epoch)
 
-    def append(self, batch: memoryview, header: BatchHeader, *, acks_all: bool) -> Appended:
+    def append(self, batch: memoryview, header: BatchHeader, *, acks_all: bool) -> AppendResult:
         """Append one checked batch as the leader.
 
         On return it is in this broker's page cache; it is committed once `high_watermark` has
@@ -357,7 +357,7 @@ class Partition:
         commit: bool,
         coordinator_epoch: int,
         transaction_version: int = 0,
-    ) -> Appended:
+    ) -> AppendResult:
         """End the producer's transaction here, as its coordinator has decided.
 
         As durable as an `append` with all acks. Where the marker is here already (which can be
@@ -371,7 +371,7 @@ class Partition:
         )
         if batch is None:
             last_offset = log.log_end_offset - 1
-            return Appended(last_offset, last_offset, -1, log.log_start_offset, True)
+            return AppendResult(last_offset, last_offset, -1, log.log_start_offset, True)
         appended = self.append(memoryview(batch), read_header(batch), acks_all=True)
         if self._refusals:
             self._refusals.ended(producer_id)

@@ -158,13 +158,13 @@ def test_a_group_is_the_worst_of_its_partitions(world: World) -> None:
 
 def test_a_round_looks_at_each_position_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
-    search = backlog.first_unread
+    search = backlog.first_unread_batch
 
     def counted(log: object, offset: int, end: int) -> object:
         searches.append(offset)
         return search(log, offset, end)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(backlog, "first_unread", counted)
+    monkeypatch.setattr(backlog, "first_unread_batch", counted)
 
     async def body(world: World) -> None:
         world.produce("t", count=10)

@@ -20,7 +20,7 @@ from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
-from millstream.records.codec import Codec, compress
+from millstream.records.compression import CompressionType, compress
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
 BYTES_MAX = 10_000
@@ -112,8 +112,8 @@ def test_a_client_without_subscriptions_is_told_to_ask_in_five_minutes() -> None
         client.get()
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_a_push_becomes_series(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_a_push_becomes_series(codec: CompressionType) -> None:
     async def main() -> None:
         home = Home()
         client = home.connect("my app")
@@ -175,7 +175,7 @@ def test_pushes_that_are_rejected() -> None:
             await client.push(metrics=b"\x0a\x7f")
         home.clock.now += 1
         with rejects(ErrorCode.INVALID_RECORD):
-            await client.push(metrics=b"not gzip", compression_type=Codec.GZIP)
+            await client.push(metrics=b"not gzip", compression_type=CompressionType.GZIP)
         assert (home.telemetry.pushes, shown(home)) == (0, {})
         assert home.telemetry.rejected == {
             "INVALID_REQUEST": 2,
@@ -189,8 +189,11 @@ def test_pushes_that_are_rejected() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_what_decompresses_to_too_much_is_rejected(codec: Codec) -> None:
+@pytest.mark.parametrize(
+    "codec",
+    [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD],
+)
+def test_what_decompresses_to_too_much_is_rejected(codec: CompressionType) -> None:
     async def main() -> None:
         home = Home()
         client = home.connect()

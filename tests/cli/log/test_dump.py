@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.cli.log.dump import dump_file, file_kind
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.crc import crc32c
 from millstream.records.record import Record
 
@@ -61,8 +61,8 @@ def test_kinds(name: str, kind: str | None) -> None:
     assert file_kind(Path(name)) == kind
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_batches_and_records(tmp_path: Path, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_batches_and_records(tmp_path: Path, codec: CompressionType) -> None:
     path = write(tmp_path, "log", batch(100, codec=codec) + batch(103, 2, codec=codec))
     found = rows(path, deep=True)
     assert [row["type"] for row in found] == [

@@ -17,7 +17,7 @@ from millstream.log.index.transaction_index import AbortedTransaction
 from millstream.log.producers.transaction_trace import TransactionTrace
 from millstream.records.batch import BatchHeader, CorruptBatch, read_header, stamp, stamp_crc
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.control import EndMarker, build_marker, read_marker
 from millstream.records.record import Record, decode_records
 
@@ -80,8 +80,8 @@ def unchanged_fields(header: BatchHeader) -> tuple[int, ...]:
     )
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_only_the_last_record_of_a_key_stays(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_only_the_last_record_of_a_key_stays(codec: CompressionType) -> None:
     batches = [
         make_batch([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")], 0, codec=codec),
         make_batch([(b"b", b"4"), (b"c", b"5")], 3, codec=codec),
@@ -96,8 +96,8 @@ def test_only_the_last_record_of_a_key_stays(codec: Codec) -> None:
     assert read_all(left)[0].headers == [("h", b"x")]
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_a_rewritten_batch_keeps_its_offsets_sequences_and_codec(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_a_rewritten_batch_keeps_its_offsets_sequences_and_codec(codec: CompressionType) -> None:
     first = make_batch(
         [(b"x", b"1"), (b"a", b"2"), (b"x", b"3")],
         10,
@@ -117,7 +117,7 @@ def test_a_rewritten_batch_keeps_its_offsets_sequences_and_codec(codec: Codec) -
 
 
 def test_a_batch_that_loses_nothing_is_returned_as_it_came() -> None:
-    batch = memoryview(make_batch([(b"a", b"1"), (b"b", b"2")], codec=Codec.LZ4))
+    batch = memoryview(make_batch([(b"a", b"1"), (b"b", b"2")], codec=CompressionType.LZ4))
     rules = make_rules()
     compactor = make_compactor(make_map([bytearray(batch)], rules), rules)
     assert compactor.compact(batch, read_header(batch)) is batch
@@ -158,8 +158,8 @@ def test_records_without_a_key_are_dropped_and_counted() -> None:
     assert compactor.counts.keyless == 1
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_a_deletion_gets_a_horizon_and_goes_when_it_has_passed(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_a_deletion_gets_a_horizon_and_goes_when_it_has_passed(codec: CompressionType) -> None:
     batches = [make_batch([(b"a", b"1"), (b"a", None), (b"b", b"2")], 0, codec=codec)]
     first = compact_all(batches, make_rules())
     header = read_header(first[0])
@@ -340,7 +340,9 @@ def test_damage_is_refused_before_anything_is_rewritten() -> None:
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_hostile_records_with_a_good_checksum_raise_only_corrupt_batch(data: st.DataObject) -> None:
-    codec = data.draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.ZSTD]))
+    codec = data.draw(
+        st.sampled_from([CompressionType.NONE, CompressionType.NONE, CompressionType.ZSTD])
+    )
     batch = make_batch([(b"a", b"1"), (b"bb", None), (None, b"3" * 70)], 5, codec=codec)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(57, len(batch) - 1))

@@ -22,7 +22,7 @@ from millstream.model.config import TopicConfig
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_batch, scan
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record, decode_records
 
 START_MS = 1_700_000_000_000
@@ -240,7 +240,7 @@ def test_cleaning_keeps_the_last_record_of_each_key(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     setup.append([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")])
     setup.roll()
-    setup.append([(b"b", b"4"), (b"c", b"5")], codec=Codec.LZ4)
+    setup.append([(b"b", b"4"), (b"c", b"5")], codec=CompressionType.LZ4)
     setup.roll()
     setup.append([(b"a", b"6"), (b"a", b"7")])
     assert setup.clean() == 1
@@ -608,8 +608,8 @@ _pairs = st.lists(
 )
 _steps = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), _pairs, st.sampled_from(list(Codec))),
-        st.tuples(st.just("append"), _pairs, st.sampled_from(list(Codec))),
+        st.tuples(st.just("append"), _pairs, st.sampled_from(list(CompressionType))),
+        st.tuples(st.just("append"), _pairs, st.sampled_from(list(CompressionType))),
         st.tuples(st.just("roll")),
         st.tuples(st.just("clean"), st.sampled_from([5, 11, 1000])),
         st.tuples(st.just("wait")),
@@ -693,7 +693,7 @@ def write_history(path: Path) -> list[tuple[int, bytes, bytes | None]]:
         ]
         base = setup.log.log_end_offset
         written += [(base + index, *pair) for index, pair in enumerate(pairs)]
-        setup.append(pairs, codec=generator.choice(list(Codec)))
+        setup.append(pairs, codec=generator.choice(list(CompressionType)))
         if number == 15:
             setup.roll()
             setup.clean()

@@ -19,7 +19,7 @@ from millstream.log.compaction.cleaning import (
 from millstream.log.compaction.cleaning_pace import CleaningCancelledError, IoLimit, Pace
 from millstream.records.batch import CorruptBatch, read_header, scan
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.record import Record, decode_records
 
 NOW_MS = 1_700_000_000_000
@@ -29,7 +29,9 @@ Batch = list[tuple[bytes, bytes | None]]
 
 
 def write_segments(
-    directory: Path, segments: Sequence[Sequence[Batch]], codec: Codec = Codec.NONE
+    directory: Path,
+    segments: Sequence[Sequence[Batch]],
+    codec: CompressionType = CompressionType.NONE,
 ) -> list[SourceSegment]:
     """Segment files without indexes, offsets running on from 0."""
     offset, sources = 0, []

@@ -14,7 +14,7 @@ from harness.log_home import NOW_MS, LogHome, make_batch
 from harness.log_home import append as append_plain
 from log.transaction_model import Driver
 from millstream.log.index.transaction_index import AbortedTransaction
-from millstream.log.log import Appended, PartitionLog
+from millstream.log.log import AppendResult, PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import CorruptBatch, read_header, stamp, stamp_crc
@@ -105,7 +105,7 @@ def test_many_logs_agree_with_the_model(
 
 def send(
     log: PartitionLog, producer_id: int, sequence: int, count: int = 1, epoch: int = 0
-) -> Appended:
+) -> AppendResult:
     batch = memoryview(
         build_batch(
             [Record(number, NOW_MS, b"key", b"value", []) for number in range(count)],
@@ -126,7 +126,7 @@ def end(
     epoch: int = 0,
     coordinator_epoch: int = 0,
     version: int = 1,
-) -> Appended | None:
+) -> AppendResult | None:
     marker = EndMarker(commit, coordinator_epoch)
     batch = log.prepare_marker(marker, producer_id, epoch, version)
     if batch is None:

@@ -17,7 +17,7 @@ from millstream.log.compaction.cleaner import CleanerOptions
 from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
 from millstream.net.gate import Limits
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.replication.exchange import ExchangeOptions, Rates
 from millstream.replication.follower.fetcher import FetcherOptions
 from millstream.replication.follower.source_session import FetchLimits
@@ -139,7 +139,7 @@ def coordinator_options(config: BrokerConfig) -> CoordinatorOptions:
         ),
         journal=JournalOptions(
             commit_timeout_ms=config.offsets_commit_timeout_ms,
-            codec=Codec(config.offsets_topic_compression_codec),
+            codec=CompressionType(config.offsets_topic_compression_codec),
         ),
     )
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from struct import Struct
 from typing import cast
 
 from millstream.broker.context import Context
@@ -34,6 +33,7 @@ from millstream.log.reader import LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_OFFSET
+from millstream.records.batch import count_records
 from millstream.replication.leader.read_replica import nearest_replica
 from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -46,12 +46,6 @@ _Row = FetchResponse.Topic.Partition
 
 _READ_COMMITTED = 1
 
-_OFFSET = Struct(">q")
-_INT32 = Struct(">i")
-_BATCH_LENGTH_AT = 8
-_BATCH_LAST_DELTA_AT = 23
-_BATCH_COUNT_AT = 57
-_BATCH_HEADER_BYTES = 61
 #: From here on a range is sent from its file: below, one copy is cheaper than two system calls.
 _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
 
@@ -322,7 +316,7 @@ class _Fetch:
                 count, end_offset = found.end_offset - entry.offset, found.end_offset
             else:
                 row.records = data = found.read()
-                count, end_offset = _measure(data)
+                count, end_offset = count_records(data)
             if self._read_committed and partition is not None:
                 row.aborted_transactions = _aborted(partition, entry.offset, end_offset)
         except BrokerError as error:
@@ -362,18 +356,3 @@ def _has_news(entry: Wanted, row: _Row) -> bool:
         or row.high_watermark != entry.told_high_watermark
         or row.log_start_offset != entry.told_log_start_offset
     )
-
-
-def _measure(data: bytes) -> tuple[int, int]:
-    """Records in the whole batches of `data`, and the offset after them, by their headers."""
-    position = total = last = 0
-    end = len(data) - _BATCH_HEADER_BYTES
-    if end < 0:
-        return 0, 0
-    unpack = _INT32.unpack_from
-    while position <= end:
-        last = position
-        total += unpack(data, position + _BATCH_COUNT_AT)[0]
-        position += 12 + unpack(data, position + _BATCH_LENGTH_AT)[0]
-    end_offset = _OFFSET.unpack_from(data, last)[0] + unpack(data, last + _BATCH_LAST_DELTA_AT)[0]
-    return total, end_offset + 1

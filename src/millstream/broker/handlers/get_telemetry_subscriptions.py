@@ -11,14 +11,19 @@ from typing import Final
 
 from millstream.broker.context import Context
 from millstream.model.error import BrokerError
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 
 #: In the order of preference, which clients follow.
-_COMPRESSION_TYPES: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
+_COMPRESSION_TYPES: Final = (
+    CompressionType.ZSTD,
+    CompressionType.LZ4,
+    CompressionType.GZIP,
+    CompressionType.SNAPPY,
+)
 
 
 def handle(

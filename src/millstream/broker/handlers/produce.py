@@ -37,7 +37,7 @@ from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.recompression import recompress
 from millstream.records.validation import RecordsRejected
 from millstream.replication.partition import Partition
@@ -129,7 +129,7 @@ def _append(
     if header.attributes:
         if header.is_transactional:
             _check_admission(partition, header, admission, context)
-        if header.codec == Codec.ZSTD and context.version < _ZSTD_SINCE:
+        if header.codec == CompressionType.ZSTD and context.version < _ZSTD_SINCE:
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     config = partition.log.config
     if config.compression_type != "producer":
@@ -169,7 +169,7 @@ def _recompress(
     batch: memoryview, header: BatchHeader, config: TopicConfig
 ) -> tuple[memoryview, BatchHeader]:
     name = config.compression_type
-    wanted = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+    wanted = CompressionType.NONE if name == "uncompressed" else CompressionType[name.upper()]
     if header.codec == wanted:
         return batch, header
     level = config.compression_level

@@ -23,7 +23,7 @@ from millstream.broker.metrics.ingress import IngressRates
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log import backlog
-from millstream.log.backlog import Unread
+from millstream.log.backlog import UnreadBatch
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
@@ -137,17 +137,17 @@ class PartitionBacklogs:
 
     def _first_unread(
         self, partition: Partition, offset: int, end: int, known: Known | None
-    ) -> Unread | None:
+    ) -> UnreadBatch | None:
         """Return what the caller remembers, so that cold data stays cold; not if compaction may
         have removed the record."""
         log = partition.log
         is_kept = "compact" not in log.config.cleanup_policy
         if known is not None and known.offset == offset and is_kept:
-            return Unread(known.timestamp_ms)
-        return backlog.first_unread(log, offset, end)
+            return UnreadBatch(known.timestamp_ms)
+        return backlog.first_unread_batch(log, offset, end)
 
     def _headroom(self, partition: Partition, offset: int) -> float:
-        left = backlog.retained(partition.log, offset)
+        left = backlog.retention_bound(partition.log, offset)
         headroom = UNLIMITED
         if left.until_ms is not None:
             headroom = (left.until_ms - self._clock.wall_ms()) / 1000

@@ -74,7 +74,7 @@ class DeadLetters:
             return 0, None
         was_loaded = log.is_loaded
         try:
-            first = backlog.first_unread(log, start, end)
+            first = backlog.first_unread_batch(log, start, end)
         except (BrokerError, OSError) as error:
             self.failures += 1
             _log.warning("the age of the letters in %s: %s", partition.topic_partition, error)

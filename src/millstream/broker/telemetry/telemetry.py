@@ -33,7 +33,7 @@ from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import format_topic_id
 from millstream.records.batch import CorruptBatch
-from millstream.records.codec import Codec, decompress
+from millstream.records.compression import CompressionType, decompress
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
 _log = logging.getLogger(__name__)
@@ -137,7 +137,9 @@ class Telemetry:
         # The request's own bytes are gone once this returns.
         payload = bytes(request.metrics)
         collected = Collected(_client_labels(instance_id, context))
-        return self._take(payload, Codec(request.compression_type), instance_id, collected)
+        return self._take(
+            payload, CompressionType(request.compression_type), instance_id, collected
+        )
 
     def disconnect(self, peer: Peer) -> None:
         """Forget the client instance of a connection that has closed."""
@@ -155,7 +157,7 @@ class Telemetry:
             raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         if request.subscription_id != instance.wanted.subscription_id:
             raise self._reject(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
-        if request.compression_type not in tuple(Codec):
+        if request.compression_type not in tuple(CompressionType):
             raise self._reject(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if len(request.metrics) > self.options.bytes_max:
             raise self._reject(ErrorCode.TELEMETRY_TOO_LARGE)
@@ -163,7 +165,7 @@ class Telemetry:
             raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
     async def _take(
-        self, payload: bytes, codec: Codec, instance_id: bytes, collected: Collected
+        self, payload: bytes, codec: CompressionType, instance_id: bytes, collected: Collected
     ) -> None:
         try:
             async with self._reading:
@@ -177,7 +179,7 @@ class Telemetry:
         if payload:
             self._show(instance_id, collected)
 
-    async def _read(self, payload: bytes, codec: Codec, collected: Collected) -> None:
+    async def _read(self, payload: bytes, codec: CompressionType, collected: Collected) -> None:
         if not payload:
             return
         plain = bytes(decompress(codec, payload, self.options.bytes_max * EXPANSION_MAX))

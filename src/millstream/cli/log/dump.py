@@ -35,7 +35,7 @@ from millstream.records.batch import (
     CorruptBatch,
     iterate_batches,
 )
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.crc import crc32c
 from millstream.records.record import Record, decode_records
 
@@ -136,7 +136,7 @@ def _dump_batches(view: memoryview, first_offset: int, deep: bool, verify: bool)
 
 def _batch_row(position: int, header: BatchHeader) -> Row:
     try:
-        codec = Codec(header.codec).name.lower()
+        codec = CompressionType(header.codec).name.lower()
     except ValueError:
         codec = f"unknown ({header.codec})"
     return {

@@ -48,7 +48,7 @@ from millstream.records.batch import (
     stamp_crc,
 )
 from millstream.records.builder import build_batch
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.control import read_marker
 from millstream.records.crc import crc32c
 from millstream.records.record import Record, decode_records
@@ -227,7 +227,7 @@ def rewrite_batch(header: BatchHeader, kept: Sequence[Record], horizon: int | No
         kept,
         base_offset=header.base_offset,
         last_offset_delta=header.last_offset_delta,
-        codec=Codec(header.codec),
+        codec=CompressionType(header.codec),
         leader_epoch=header.leader_epoch,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,

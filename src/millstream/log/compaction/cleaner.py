@@ -65,7 +65,7 @@ _LOAD_PAUSE_S: Final = 0.02
 #: How often a log is tried whose cleaning meets disk errors.
 _TRIES_MAX: Final = 3
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class Cleaner:
             return read_offsets(self._disk, self._path)
         except ValueError as error:
             # Losing it costs work and nothing else.
-            logger.warning("all compacted logs will be cleaned from their start: %s", error)
+            _logger.warning("all compacted logs will be cleaned from their start: %s", error)
             return {}
 
     async def _correct_checkpoint(self) -> None:
@@ -304,7 +304,7 @@ class Cleaner:
         except OSError as error:
             self._is_checkpoint_stale = True
             self.stats.last_error = f"{self._path} could not be written: {error}"
-            logger.warning("%s", self.stats.last_error)
+            _logger.warning("%s", self.stats.last_error)
 
     def _drop_strangers(self) -> None:
         """Drop what the checkpoint says of logs that are no more: their names may be used again."""
@@ -321,9 +321,9 @@ class Cleaner:
         self.stats.failures += 1
         self.stats.last_error = sentence
         if is_disk and tries < _TRIES_MAX:
-            logger.warning("%s; it will be tried again", sentence)
+            _logger.warning("%s; it will be tried again", sentence)
         else:
-            logger.error("%s; it is left as it is until the next start", sentence, exc_info=error)
+            _logger.error("%s; it is left as it is until the next start", sentence, exc_info=error)
             self.stats.uncleanable[partition] = str(error)
 
     # -- choosing ------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from millstream.log.segment import (
 )
 from millstream.records.batch import HEADER_BYTES, LOG_OVERHEAD, read_header
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
@@ -100,7 +100,7 @@ def _base(name: str) -> int:
 
 
 def _complete(disk: Disk, directory: Path, base: int, live: list[int]) -> None:
-    _log.warning("%s: completing the replacement of segment %d", directory, base)
+    _logger.warning("%s: completing the replacement of segment %d", directory, base)
     end = _end_offset(disk, directory / (segment_name(base, LOG_SUFFIX) + SWAP_SUFFIX))
     for old in live:
         # An empty replacement stands for its own base offset alone.

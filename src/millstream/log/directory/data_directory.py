@@ -37,7 +37,7 @@ from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicId, TopicPartition, format_topic_id
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
 CLEAN_MARKER: Final = ".kafka_cleanshutdown"
@@ -124,7 +124,7 @@ class LogDirectory:
             return checkpoint.read_offsets(self.storage.disk, self.storage.path / name)
         except ValueError as error:
             # Without it nothing is known to be durable: everything is read again.
-            _log.error("%s; recovering all logs", error)
+            _logger.error("%s; recovering all logs", error)
             self.was_clean = False
             return {}
 
@@ -232,7 +232,7 @@ class LogDirectory:
             # Otherwise the end is not known yet, and may well be above the recovery point.
             log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
         if not exists and log.log_end_offset:
-            _log.error("%s is missing: %d records are lost", log.directory, log.log_end_offset)
+            _logger.error("%s is missing: %d records are lost", log.directory, log.log_end_offset)
             log.log_start_offset = log.log_end_offset
         self._logs[topic_partition] = log
         return log
@@ -296,7 +296,7 @@ class LogDirectory:
             self.storage.ledger.deleted(str(topic_partition))
         except OSError as error:
             # At worst the log is reported as lost if the replica comes back and is still empty.
-            _log.warning("the deletion of %s was not noted: %s", topic_partition, error)
+            _logger.warning("the deletion of %s was not noted: %s", topic_partition, error)
         return self._set_aside(str(topic_partition)) if exists else None
 
     def _set_aside(self, name: str) -> Path:

@@ -22,7 +22,7 @@ from millstream.records.batch import BatchHeader, CorruptBatch
 from millstream.records.control import read_marker
 from millstream.records.crc import Buffer
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def write_snapshot(disk: Disk, directory: Path, offset: int, state: ProducerState) -> Path:
@@ -46,7 +46,7 @@ def newest_snapshot(disk: Disk, directory: Path, offsets: list[int]) -> tuple[Pr
         try:
             return ProducerState.decode(disk.read(path)), offset
         except (ValueError, FileNotFoundError) as error:
-            _log.warning("%s is not used: %s", path, error)
+            _logger.warning("%s is not used: %s", path, error)
     return ProducerState(), 0
 
 
@@ -90,7 +90,9 @@ def take_in(
         marker = read_marker(data, header, position)
     except CorruptBatch as error:
         # The transaction stays open, and so nobody is shown what may have been aborted.
-        _log.error("the marker at offset %d can not be read: %s", header.base_offset, error.message)
+        _logger.error(
+            "the marker at offset %d can not be read: %s", header.base_offset, error.message
+        )
         return None
     return state.end(header, header.base_offset, header.max_timestamp, marker)
 
@@ -110,7 +112,7 @@ def rebuild_transaction_index(
     """
     segment = segments[number]
     index, start = segment.transaction_index, segment.base_offset
-    _log.warning("rebuilding %s", index.handle.path)
+    _logger.warning("rebuilding %s", index.handle.path)
     usable = [at for at in snapshots if at <= start]
     state, known = newest_snapshot(disk, directory, usable)
     replay(state, segments, known, start)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import pyarrow.compute as pc
 
 from millstream.protocol.cluster_client import TopicPartition
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.records.crc import Buffer
 from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
 from millstream.spark.arrow import number_column, record_columns
@@ -40,7 +40,7 @@ class Encoder:
     def __init__(
         self,
         producer: Identity,
-        codec: Codec,
+        codec: CompressionType,
         batch_bytes: int,
         partition_count: Callable[[str], int],
     ) -> None:

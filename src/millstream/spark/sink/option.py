@@ -25,7 +25,7 @@ from millstream.protocol.connection_setting import (
     take_choice,
     take_number,
 )
-from millstream.records.codec import Codec
+from millstream.records.compression import CompressionType
 from millstream.spark.error import OptionError
 
 COMMIT_TOPIC_DEFAULT: Final = "__millstream_spark_commits"
@@ -68,7 +68,7 @@ _KNOWN_KAFKA: Final = (
     "compression.type",
     "transaction.timeout.ms",
 )
-_CODECS: Final = {codec.name.lower(): codec for codec in Codec}
+_CODECS: Final = {codec.name.lower(): codec for codec in CompressionType}
 #: The broker's own limit for a batch is 1 MiB and some bytes.
 _BATCH_BYTES: Final = 1_000_000
 _BATCH_BYTES_MIN: Final = 1024
@@ -91,7 +91,7 @@ class SinkOptions:
     commit_topic: str = COMMIT_TOPIC_DEFAULT
     #: Application and version of a batch write that is not to be repeated.
     application: tuple[str, int] | None = None
-    codec: Codec = Codec.NONE
+    codec: CompressionType = CompressionType.NONE
     batch_bytes: int = _BATCH_BYTES
     #: How long a task may write before its transaction is given up.
     transaction_timeout_ms: int = _TIMEOUT_MS

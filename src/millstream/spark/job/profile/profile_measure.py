@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millstream.records.codec import Codec, compress
+from millstream.records.compression import CompressionType, compress
 from millstream.spark.job.expression import bucket, content_id, readable
 
 if TYPE_CHECKING:
@@ -26,7 +26,12 @@ QUANTILES: Final = (0.5, 0.9, 0.99)
 _BLOCK_BYTES: Final = 64 * 1024
 _SAMPLE_RUN: Final = 2000
 _SAMPLE_RECORDS: Final = 200_000
-_CODECS: Final = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
+_CODECS: Final = (
+    CompressionType.GZIP,
+    CompressionType.SNAPPY,
+    CompressionType.LZ4,
+    CompressionType.ZSTD,
+)
 _BYTES: Final = "coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)"
 
 

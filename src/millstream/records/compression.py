@@ -23,8 +23,8 @@ from millstream.records.crc import Buffer
 from millstream.records.expansion import lz4_size_bound, zstd_size_bound
 
 
-class Codec(IntEnum):
-    """Codec ids as they stand in a batch's attributes."""
+class CompressionType(IntEnum):
+    """CompressionType ids as they stand in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -58,36 +58,36 @@ _BLOCK_LENGTH: Final = struct.Struct(">I")
 _LZ4_LENGTH: Final = struct.Struct("<I")
 
 
-def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> bytes:
     """Return `data` in the codec's Kafka framing.
 
     `level` is one of gzip (1 to 9, -1 is its default), zstd or lz4 (1 to 17). Like in Kafka, level
     9 of lz4 is its default and fast; other levels compress more, and more slowly from 3 on.
     """
-    if codec == Codec.NONE:
+    if codec == CompressionType.NONE:
         return bytes(data)
-    if codec == Codec.GZIP:
+    if codec == CompressionType.GZIP:
         compressor = zlib.compressobj(_GZIP_LEVEL if level is None else level, wbits=_GZIP_WBITS)
         return compressor.compress(data) + compressor.flush()
-    if codec == Codec.SNAPPY:
+    if codec == CompressionType.SNAPPY:
         return _compress_xerial(data)
-    if codec == Codec.LZ4:
+    if codec == CompressionType.LZ4:
         return _compress_lz4(data, _LZ4_LEVEL if level is None else level)
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
-def decompress(codec: Codec, data: Buffer, size_max: int) -> bytes | memoryview:
+def decompress(codec: CompressionType, data: Buffer, size_max: int) -> bytes | memoryview:
     """The plain bytes; raises CorruptBatch where they exceed `size_max` or `data` is damaged."""
-    if codec == Codec.NONE:
+    if codec == CompressionType.NONE:
         if len(data) > size_max:
             raise _too_large(size_max)
         return data if isinstance(data, bytes) else memoryview(data)
     try:
-        if codec == Codec.GZIP:
+        if codec == CompressionType.GZIP:
             return memoryview(_decompress_gzip(data, size_max))
-        if codec == Codec.SNAPPY:
+        if codec == CompressionType.SNAPPY:
             return _decompress_snappy(data, size_max)
-        if codec == Codec.LZ4:
+        if codec == CompressionType.LZ4:
             return _decompress_into(cramjam.lz4, data, lz4_size_bound(data, size_max))
         return _decompress_into(cramjam.zstd, data, zstd_size_bound(data, size_max))
     except (cramjam.DecompressionError, zlib.error, ValueError, struct.error) as error:

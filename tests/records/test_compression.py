@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.records.batch import CorruptBatch
-from millstream.records.codec import Codec, compress, decompress
+from millstream.records.compression import CompressionType, compress, decompress
 
-_COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+_COMPRESSING = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 _XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 
 
@@ -37,7 +37,7 @@ def _lz4_linked(data: bytes) -> bytes:
 
 def _lz4_content_size(data: bytes) -> bytes:
     """A frame that names its content size; the checksum is that of this very header."""
-    frame = bytearray(compress(Codec.LZ4, data))
+    frame = bytearray(compress(CompressionType.LZ4, data))
     descriptor = bytes([frame[4] | 0x08, frame[5]]) + struct.pack("<Q", len(data))
     checksum = _xxh32(descriptor) >> 8 & 0xFF
     return bytes(frame[:4]) + descriptor + bytes([checksum]) + bytes(frame[7:])
@@ -70,8 +70,8 @@ def _zstd_unknown_size(data: bytes) -> bytes:
 
 
 @settings(deadline=None)
-@given(st.sampled_from(list(Codec)), st.binary(max_size=3000), st.integers(0, 60))
-def test_round_trip(codec: Codec, data: bytes, repeat: int) -> None:
+@given(st.sampled_from(list(CompressionType)), st.binary(max_size=3000), st.integers(0, 60))
+def test_round_trip(codec: CompressionType, data: bytes, repeat: int) -> None:
     data *= repeat
     for buffer in (data, bytearray(data), memoryview(data)):
         packed = compress(codec, buffer)
@@ -80,7 +80,7 @@ def test_round_trip(codec: Codec, data: bytes, repeat: int) -> None:
 
 
 @pytest.mark.parametrize("codec", _COMPRESSING)
-def test_round_trip_of_megabytes(codec: Codec) -> None:
+def test_round_trip_of_megabytes(codec: CompressionType) -> None:
     data = _sample(3_000_000)
     packed = compress(codec, data)
     assert len(packed) < len(data)
@@ -91,12 +91,12 @@ def test_round_trip_of_megabytes(codec: Codec) -> None:
 
 def test_levels_reach_the_codecs_that_have_them() -> None:
     data = _sample(200_000)
-    for codec in (Codec.GZIP, Codec.ZSTD):
+    for codec in (CompressionType.GZIP, CompressionType.ZSTD):
         assert len(compress(codec, data, 9)) < len(compress(codec, data, 1))
 
 
 def test_lz4_blocks_are_independent_as_java_needs() -> None:
-    frame = compress(Codec.LZ4, _sample(200_000))
+    frame = compress(CompressionType.LZ4, _sample(200_000))
     assert frame[:4].hex() == "04224d18"
     assert frame[4] & 0x20
     assert bytes(cramjam.lz4.decompress(frame)) == _sample(200_000)
@@ -108,16 +108,22 @@ _TEXT = _sample(150_000)
 @pytest.mark.parametrize(
     ("codec", "packed"),
     [
-        (Codec.GZIP, gzip.compress(_TEXT[:70_000]) + gzip.compress(_TEXT[70_000:])),
-        (Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(_TEXT))),
-        (Codec.SNAPPY, _xerial(_TEXT[:1], _TEXT[1:70_000], _TEXT[70_000:])),
-        (Codec.SNAPPY, _xerial(_TEXT[:70_000]) + _xerial(_TEXT[70_000:])),
-        (Codec.LZ4, _lz4_linked(_TEXT)),
-        (Codec.LZ4, _lz4_content_size(_TEXT)),
-        (Codec.LZ4, _lz4_linked(_TEXT[:70_000]) + compress(Codec.LZ4, _TEXT[70_000:])),
-        (Codec.ZSTD, bytes(cramjam.zstd.compress(_TEXT))),
-        (Codec.ZSTD, _zstd_unknown_size(_TEXT)),
-        (Codec.ZSTD, _zstd_unknown_size(_TEXT[:70_000]) + _zstd_unknown_size(_TEXT[70_000:])),
+        (CompressionType.GZIP, gzip.compress(_TEXT[:70_000]) + gzip.compress(_TEXT[70_000:])),
+        (CompressionType.SNAPPY, bytes(cramjam.snappy.compress_raw(_TEXT))),
+        (CompressionType.SNAPPY, _xerial(_TEXT[:1], _TEXT[1:70_000], _TEXT[70_000:])),
+        (CompressionType.SNAPPY, _xerial(_TEXT[:70_000]) + _xerial(_TEXT[70_000:])),
+        (CompressionType.LZ4, _lz4_linked(_TEXT)),
+        (CompressionType.LZ4, _lz4_content_size(_TEXT)),
+        (
+            CompressionType.LZ4,
+            _lz4_linked(_TEXT[:70_000]) + compress(CompressionType.LZ4, _TEXT[70_000:]),
+        ),
+        (CompressionType.ZSTD, bytes(cramjam.zstd.compress(_TEXT))),
+        (CompressionType.ZSTD, _zstd_unknown_size(_TEXT)),
+        (
+            CompressionType.ZSTD,
+            _zstd_unknown_size(_TEXT[:70_000]) + _zstd_unknown_size(_TEXT[70_000:]),
+        ),
     ],
     ids=[
         "gzip-members",
@@ -132,7 +138,7 @@ _TEXT = _sample(150_000)
         "zstd-frames",
     ],
 )
-def test_every_framing_that_clients_send(codec: Codec, packed: bytes) -> None:
+def test_every_framing_that_clients_send(codec: CompressionType, packed: bytes) -> None:
     assert decompress(codec, packed, len(_TEXT)) == _TEXT
     with pytest.raises(CorruptBatch):
         decompress(codec, packed, len(_TEXT) - 1)
@@ -160,23 +166,23 @@ def _zstd_repeats(count: int, size: int, is_ended: bool) -> bytes:
 @pytest.mark.parametrize(
     ("codec", "make"),
     [
-        (Codec.GZIP, lambda: compress(Codec.GZIP, _ZEROS)),
-        (Codec.GZIP, lambda: compress(Codec.GZIP, _ZEROS[: 1 << 16]) * 200),
-        (Codec.SNAPPY, lambda: bytes(cramjam.snappy.compress_raw(_ZEROS))),
-        (Codec.SNAPPY, _snappy_lying),
-        (Codec.SNAPPY, lambda: _xerial(_ZEROS)),
-        (Codec.SNAPPY, lambda: _xerial(*[_ZEROS[: 1 << 16]] * 200)),
-        (Codec.LZ4, lambda: compress(Codec.LZ4, _ZEROS)),
-        (Codec.LZ4, lambda: _lz4_linked(_ZEROS)),
-        (Codec.LZ4, lambda: _lz4_content_size(_ZEROS)[:1000]),
-        (Codec.ZSTD, lambda: compress(Codec.ZSTD, _ZEROS)),
-        (Codec.ZSTD, lambda: _zstd_unknown_size(_ZEROS)),
-        (Codec.ZSTD, lambda: _zstd_repeats(200, 1 << 17, True)),
-        (Codec.ZSTD, lambda: _zstd_repeats(200, 1 << 17, False)),
-        (Codec.ZSTD, lambda: _zstd_repeats(20, 1 << 20, True)),
+        (CompressionType.GZIP, lambda: compress(CompressionType.GZIP, _ZEROS)),
+        (CompressionType.GZIP, lambda: compress(CompressionType.GZIP, _ZEROS[: 1 << 16]) * 200),
+        (CompressionType.SNAPPY, lambda: bytes(cramjam.snappy.compress_raw(_ZEROS))),
+        (CompressionType.SNAPPY, _snappy_lying),
+        (CompressionType.SNAPPY, lambda: _xerial(_ZEROS)),
+        (CompressionType.SNAPPY, lambda: _xerial(*[_ZEROS[: 1 << 16]] * 200)),
+        (CompressionType.LZ4, lambda: compress(CompressionType.LZ4, _ZEROS)),
+        (CompressionType.LZ4, lambda: _lz4_linked(_ZEROS)),
+        (CompressionType.LZ4, lambda: _lz4_content_size(_ZEROS)[:1000]),
+        (CompressionType.ZSTD, lambda: compress(CompressionType.ZSTD, _ZEROS)),
+        (CompressionType.ZSTD, lambda: _zstd_unknown_size(_ZEROS)),
+        (CompressionType.ZSTD, lambda: _zstd_repeats(200, 1 << 17, True)),
+        (CompressionType.ZSTD, lambda: _zstd_repeats(200, 1 << 17, False)),
+        (CompressionType.ZSTD, lambda: _zstd_repeats(20, 1 << 20, True)),
     ],
 )
-def test_bombs_stay_within_the_limit(codec: Codec, make: Callable[[], bytes]) -> None:
+def test_bombs_stay_within_the_limit(codec: CompressionType, make: Callable[[], bytes]) -> None:
     packed = make()
     size_max = 4 << 20
     tracemalloc.start()
@@ -191,13 +197,13 @@ def test_bombs_stay_within_the_limit(codec: Codec, make: Callable[[], bytes]) ->
 
 def test_repeats_within_the_limit_are_fine() -> None:
     packed = _zstd_repeats(9, 1 << 17, True)
-    assert decompress(Codec.ZSTD, packed, 10 << 17) == bytes(10 << 17)
+    assert decompress(CompressionType.ZSTD, packed, 10 << 17) == bytes(10 << 17)
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(_COMPRESSING), st.binary(max_size=100), st.booleans())
 def test_arbitrary_bytes_raise_only_corrupt_batch(
-    codec: Codec, data: bytes, has_prefix: bool
+    codec: CompressionType, data: bytes, has_prefix: bool
 ) -> None:
     if has_prefix:
         data = compress(codec, b"hello" * 10)[: len(data) // 2 + 4] + data
@@ -207,7 +213,9 @@ def test_arbitrary_bytes_raise_only_corrupt_batch(
 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(_COMPRESSING), st.integers(0, 10_000), st.integers(1, 255))
-def test_flipped_bytes_raise_only_corrupt_batch(codec: Codec, position: int, flip: int) -> None:
+def test_flipped_bytes_raise_only_corrupt_batch(
+    codec: CompressionType, position: int, flip: int
+) -> None:
     packed = bytearray(compress(codec, b"some text, some more text" * 40))
     packed[position % len(packed)] ^= flip
     with contextlib.suppress(CorruptBatch):
@@ -215,9 +223,9 @@ def test_flipped_bytes_raise_only_corrupt_batch(codec: Codec, position: int, fli
 
 
 def test_plain_data_has_the_same_limit() -> None:
-    assert decompress(Codec.NONE, b"abc", 3) == b"abc"
+    assert decompress(CompressionType.NONE, b"abc", 3) == b"abc"
     with pytest.raises(CorruptBatch):
-        decompress(Codec.NONE, b"abc", 2)
+        decompress(CompressionType.NONE, b"abc", 2)
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 9, 12, 17])
@@ -225,8 +233,8 @@ def test_plain_data_has_the_same_limit() -> None:
     "data", [b"", b"x", b"words and words " * 20_000, random.Random(1).randbytes(200_000)]
 )
 def test_lz4_of_every_level_is_read_by_others(level: int, data: bytes) -> None:
-    compressed = compress(Codec.LZ4, data, level)
+    compressed = compress(CompressionType.LZ4, data, level)
     assert lz4.frame.decompress(compressed) == data
-    assert bytes(decompress(Codec.LZ4, compressed, len(data) + 1)) == data
+    assert bytes(decompress(CompressionType.LZ4, compressed, len(data) + 1)) == data
     # Java's reader refuses blocks that refer to earlier ones.
     assert compressed[4] & 0x20
