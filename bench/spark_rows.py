@@ -25,6 +25,7 @@ from bench.case import Bar, Figure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 PARTITIONS = 4
 CODECS = ("none", "lz4", "zstd")
@@ -258,10 +259,10 @@ def _latency(peer: Peer, plan: Plan) -> list[Figure]:
     )
     try:
         _travel_times(servers, source, target, 3.0, plan.latency_rate)
-        batches = query.lastProgress["batchId"] if query.lastProgress else 0
+        batches = _batch_id(query)
         begin = time.monotonic()
         found = _travel_times(servers, source, target, plan.latency_seconds, plan.latency_rate)
-        rate = (query.lastProgress["batchId"] - batches) / (time.monotonic() - begin)
+        rate = (_batch_id(query) - batches) / (time.monotonic() - begin)
     finally:
         query.stop()
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -305,10 +306,15 @@ def _travel_times(
     return found
 
 
+def _batch_id(query: StreamingQuery) -> int:
+    progress = query.lastProgress
+    return 0 if progress is None else int(progress["batchId"])
+
+
 def _age(message: confluent_kafka.Message) -> float:
     if message.error():
         raise RuntimeError(str(message.error()))
-    stamp: float = STAMP.unpack(message.value())[0]
+    stamp: float = STAMP.unpack(message.value() or b"")[0]
     return time.monotonic() - stamp
 
 

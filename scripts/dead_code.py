@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from vulture import Vulture  # type: ignore[import-untyped]
+from vulture import Vulture
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ("src", "bench", "examples")

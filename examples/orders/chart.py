@@ -42,7 +42,8 @@ def picture(result: Result, recipe: Recipe, path: Path) -> None:
         height_ratios=(3, 2),
         layout="constrained",
     )
-    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.15)
+    layout: Any = figure.get_layout_engine()
+    layout.set(w_pad=0.15, h_pad=0.15)
     title = f"{recipe.events:,} order events in {recipe.rounds} updates of the pipeline"
     figure.suptitle(title, fontsize=15, weight="bold")
     for each in axes.values():
@@ -86,7 +87,9 @@ def _events(axes: Any, result: Result, recipe: Recipe) -> None:
 
 
 def _account(axes: Any, result: Result) -> None:
-    rows = [(each.name, each.expected, each.found, each.agrees) for each in result.lines]
+    rows: list[tuple[str, Any, Any, bool]] = [
+        (each.name, each.expected, each.found, each.agrees) for each in result.lines
+    ]
     rows += [
         (f"audit: {name}", each.facts["expected"], each.facts["matched"], each.is_ok)
         for name, each in result.proofs.items()

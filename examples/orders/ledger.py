@@ -85,8 +85,8 @@ class Ledger:
 
     def _enriched(self, order: dict[str, Any]) -> Order:
         customer = self._customers[order["customer"]]
-        known = (order[name] for name in Order._fields[:4])
-        return Order(*known, customer["country"], customer["tier"])
+        known = {name: order[name] for name in Order._fields[:4]}
+        return Order(**known, country=customer["country"], tier=customer["tier"])
 
 
 def _parsed(value: bytes) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ should have come out is there, each once.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from millstream.spark.job.audit.audit_job import Question, audit
 from millstream.spark.job.report import Report
@@ -28,7 +28,10 @@ _WELL_FORMED = " AND ".join(
     )
 )
 _IN_TIME = f"timestamp < timestamp_millis({_ORDER}.event_time_ms) + INTERVAL 10 MINUTES"
-_BY_ID = {"identity": f"sql:{_ORDER}.order_id", "output_identity": "sql:order_id"}
+_BY_ID: Final[dict[str, Any]] = {
+    "identity": f"sql:{_ORDER}.order_id",
+    "output_identity": "sql:order_id",
+}
 
 #: For each way: where it ends (a table unless it is a topic), and what is asked of it.
 _WAYS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from millstream.records.batch import stamp_crc
@@ -109,7 +110,7 @@ CASES = {
     **{
         f"without a key, {codec.name.lower()}": Case(
             COMPACTED,
-            lambda codec=codec: batch_of((0, None), (0, KEY), (0, None), codec=codec),
+            partial(batch_of, (0, None), (0, KEY), (0, None), codec=codec),
             (0, 2),
             _INVALID_RECORD,
         )

@@ -9,7 +9,7 @@ recorded duration counts as medium. `--record-durations` writes the file after a
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[group_of_report(report.nodeid)] += report.duration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -73,7 +73,7 @@ class Readers:
     """Writes records of a given age, and commits offsets of groups, as any client does."""
 
     def __init__(self, bootstrap: str) -> None:
-        config = {"bootstrap.servers": bootstrap, "log_level": 0}
+        config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._admin, self._producer = AdminClient(config), Producer(config)
 
     def create_topic(

@@ -49,7 +49,10 @@ def encode_frame(
 ) -> bytes:
     """The whole frame of a request, length included."""
     body = codec(type(request), version).encode(request)
-    return b"".join(frame_request(request.api_key, version, correlation_id, client_id, body))
+    frame: list[Any] = list(
+        frame_request(request.api_key, version, correlation_id, client_id, body)
+    )
+    return b"".join(frame)
 
 
 def values_batch(*values: bytes, timestamp: int | None = None, **fields: Any) -> bytearray:
@@ -216,7 +219,9 @@ class RawClient:
         version: int = PRODUCE_BY_NAME,
     ) -> ProduceResponse.Topic.Partition:
         """Produce to one partition; returns its row of the answer."""
-        answer = self.call(produce_request(topic, batch, partition, acks=acks), version)
+        answer: ProduceResponse = self.call(
+            produce_request(topic, batch, partition, acks=acks), version
+        )
         return answer.responses[0].partition_responses[0]
 
     def fetch(
@@ -237,7 +242,7 @@ class RawClient:
             min_bytes=min_bytes,
             max_wait_ms=wait_ms_max,
         )
-        answer = self.call(request, version)
+        answer: FetchResponse = self.call(request, version)
         assert answer.error_code == 0, answer
         return answer.responses[0].partitions[0]
 
@@ -249,7 +254,8 @@ class RawClient:
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise OutOfRangeError(offset)
             assert row.error_code == 0, row.error_code
-            batches = scan(row.records) if row.records else []
+            records: Any = row.records
+            batches = scan(records) if records else []
             if not batches:
                 # At the end; or compaction has left nothing up to there.
                 return found

@@ -24,7 +24,6 @@ from harness.raw_client import fetch_request, produce_request, values_batch
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.dispatch import ApiTable
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import api_table
 from millstream.broker.metrics.broker_metrics import Metrics
@@ -151,7 +150,7 @@ class Node:
             catalog=self.catalog,
             replicas=self.replicas,
             exchange=self.exchange,
-            apis=cast("ApiTable", api_table(self._metrics)),
+            apis=api_table(self._metrics),
             checkpoint=_no_checkpoint,
             fetch_sessions=FetchSessions(10, clock, random.Random(self.id)),
             check_lease=lambda: None,

@@ -17,7 +17,6 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
-    Message,
     Producer,
 )
 from confluent_kafka import TopicPartition as Assignment
@@ -138,7 +137,8 @@ def read_client(
         }
     )
     consumer.assign([Assignment(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
-    rows, ended = [], set()
+    rows: list[Row] = []
+    ended: set[int | None] = set()
     deadline = time.monotonic() + _READ_SECONDS_MAX
     while len(ended) < partitions:
         assert time.monotonic() < deadline, f"read {len(rows)} records, and not all of {topic}"
@@ -153,7 +153,7 @@ def read_client(
     return sorted(rows, key=lambda row: (row.partition, row.offset))
 
 
-def _row(message: Message) -> Row:
+def _row(message: Any) -> Row:
     kind, moment = message.timestamp()
     return Row(
         message.partition(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -100,13 +100,13 @@ def _drained(consumer: Consumer, partitions: int) -> list[Message]:
     found: list[Message] = []
     ended: set[tuple[str, int]] = set()
     while len(ended) < partitions:
-        message = consumer.poll(_WAIT_S_MAX)
+        message: Any = consumer.poll(_WAIT_S_MAX)
         assert message is not None, f"nothing came for {_WAIT_S_MAX} s"
         place = (message.topic(), message.partition())
         if message.error() is not None:
             ended.add(place)
             continue
         headers = tuple((name, value) for name, value in message.headers() or ())
-        content = (message.key(), message.value(), message.timestamp()[1], headers)
+        content: tuple[Any, ...] = (message.key(), message.value(), message.timestamp()[1], headers)
         found.append(Message(*place, message.offset(), *content))
     return found

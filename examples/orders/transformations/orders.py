@@ -20,7 +20,7 @@ ORDER = """
 """
 GROUP = "orders-pipeline"
 LATENESS = "10 minutes"
-TO_TOPICS = {"kafka.bootstrap.servers": SERVERS}
+TO_TOPICS = {"kafka.bootstrap.servers": str(SERVERS)}
 
 
 def checked() -> DataFrame:
