@@ -25,7 +25,7 @@ from bench.case import Bar, Figure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITIONS = 4
 CODECS = ("none", "lz4", "zstd")
