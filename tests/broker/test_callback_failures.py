@@ -24,7 +24,7 @@ from millstream.broker.link import Link
 from millstream.coordination import shards as shards_module
 from millstream.coordination.shard import ShardState
 from millstream.env.supervisor import Supervisor
-from millstream.groups.group_shard import Shard as GroupShard
+from millstream.groups.group_shard import GroupShard
 from millstream.log.log import PartitionLog
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind

@@ -14,7 +14,7 @@ from millstream.broker.transaction.remote_admission import (
     WaitingQuestions,
 )
 from millstream.broker.transaction.remote_marker import Deliveries, Delivery, Markers
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
@@ -68,7 +68,7 @@ def desks_of(view: Any, links: Any, waiting_links: Any = None, own: Any = None) 
 
 
 def question(name: str, answers: Answers, *partitions: TopicPartition) -> Question:
-    return Question(name, Producer(7, 3), partitions, name == "adds", answers.reply(name))
+    return Question(name, ProducerIdAndEpoch(7, 3), partitions, name == "adds", answers.reply(name))
 
 
 def result(topic: str, **codes: int) -> TxnTopicResult:
@@ -134,7 +134,7 @@ def test_a_remote_desk_answers_as_the_own_one(
     links: Any = FakeLinks()
     answers = Answers()
     desk = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links).of("x")
-    desk.verify_partitions("x", Producer(7, 3), [A0, A1], answers.reply("x"))
+    desk.verify_partitions("x", ProducerIdAndEpoch(7, 3), [A0, A1], answers.reply("x"))
     ((broker_id, item),) = links.put_items
     assert broker_id == OTHER
     item.reply.deliver(codes)
@@ -148,13 +148,13 @@ def test_who_coordinates() -> None:
     for absent in (catalog(TRANSACTIONS_TOPIC, NO_LEADER), catalog("another")):
         answers = Answers()
         desk = desks_of(absent, links).of("x")
-        desk.add_partitions("x", Producer(7, 3), [A0], 2, answers.reply("x"))
+        desk.add_partitions("x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"))
         assert answers.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert links.put_items == []
 
 
 def delivery(producer_id: int, partition: TopicPartition, answers: Answers) -> Delivery:
-    marker = Marker(Producer(producer_id, 4), True, 2)
+    marker = Marker(ProducerIdAndEpoch(producer_id, 4), True, 2)
     return Delivery(marker, 9, partition, answers.reply(f"{producer_id} {partition}"))
 
 
@@ -188,7 +188,7 @@ def test_where_markers_go() -> None:
     local: Any = SimpleNamespace(send=lambda _marker, _epoch, partition, _: sent.append(partition))
     markers = Markers(OWN, catalog("a", OWN, OTHER, NO_LEADER), local, links)
     answers = Answers()
-    marker = Marker(Producer(7, 4), True, 2)
+    marker = Marker(ProducerIdAndEpoch(7, 4), True, 2)
     for number in range(4):
         markers.send(marker, 9, TopicPartition("a", number), answers.reply(str(number)))
     assert sent == [A0]
@@ -205,7 +205,7 @@ def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
     waiting: Any = FakeLinks()
     answers = Answers()
     desk = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting).of("x")
-    desk.add_partitions_after_end("x", Producer(7, 3), [A0], 2, answers.reply("x"), 0.5)
+    desk.add_partitions_after_end("x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"), 0.5)
     assert links.put_items == []
     ((broker_id, item),) = waiting.put_items
     assert broker_id == OTHER
@@ -219,8 +219,8 @@ def test_who_had_to_wait_is_expected_to_wait_again() -> None:
     waiting: Any = FakeLinks()
     desks = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting)
     reply = Answers().reply("x")
-    desks.of("x").add_partitions_after_end("x", Producer(7, 3), [A0], 2, reply, 0.5)
-    desks.of("x").add_partitions("x", Producer(7, 4), [A0], 2, reply)
-    desks.of("y").add_partitions("y", Producer(8, 0), [A0], 2, reply)
+    desks.of("x").add_partitions_after_end("x", ProducerIdAndEpoch(7, 3), [A0], 2, reply, 0.5)
+    desks.of("x").add_partitions("x", ProducerIdAndEpoch(7, 4), [A0], 2, reply)
+    desks.of("y").add_partitions("y", ProducerIdAndEpoch(8, 0), [A0], 2, reply)
     assert [item.transactional_id for _, item in waiting.put_items] == ["x", "x"]
     assert [item.transactional_id for _, item in links.put_items] == ["y"]

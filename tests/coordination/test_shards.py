@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
-from millstream.transactions.transaction_coordinator import Terms
+from millstream.transactions.transaction_coordinator import InitProducerOptions
 from transactions.coordinator_home import CoordinatorHome
 
 TIMEOUT_MS = 60_000
@@ -45,7 +45,7 @@ async def loaded(home: CoordinatorHome, transactional_id: str = "x") -> None:
 
 
 def init(home: CoordinatorHome, name: str) -> None:
-    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.reply(name))
+    home.coordinator.init_producer(name, InitProducerOptions(TIMEOUT_MS), None, 7, home.reply(name))
     home.coordinator.flush(name)
 
 
@@ -71,7 +71,7 @@ def test_what_is_not_committed_is_not_served(tmp_path: Path) -> None:
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         home.follow(home.picture(isr=(1,), epoch=2))
         await loaded(home)
-        assert home.coordinator.describe("x").producer == Producer(7, 0)
+        assert home.coordinator.describe("x").producer == ProducerIdAndEpoch(7, 0)
 
     run(tmp_path, body)
 
@@ -95,17 +95,17 @@ def test_a_fenced_broker_coordinates_nothing_that_others_could(tmp_path: Path) -
         home.follow(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
         home.replicas.fence(True)
-        home.shards.match(home.image)
+        home.shards.match_leadership(home.image)
         assert home.answers["x"] == ErrorCode.NOT_COORDINATOR
         assert code_of(home) == ErrorCode.NOT_COORDINATOR
         home.replicas.fence(False)
-        home.shards.match(home.image)
+        home.shards.match_leadership(home.image)
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         home.follow(home.picture(isr=(1,), epoch=1))
         await loaded(home)
         assert code_of(home) == ErrorCode.NONE
         home.replicas.fence(True)
-        home.shards.match(home.image)
+        home.shards.match_leadership(home.image)
         assert code_of(home) == ErrorCode.NONE
 
     run(tmp_path, body)
@@ -128,7 +128,9 @@ def test_a_partition_that_can_t_be_written_is_not_loaded_without_rest(
         )
 
         def init_again(name: str) -> None:
-            home.coordinator.init_producer("x", Terms(TIMEOUT_MS), None, 7, home.reply(name))
+            home.coordinator.init_producer(
+                "x", InitProducerOptions(TIMEOUT_MS), None, 7, home.reply(name)
+            )
             home.coordinator.flush("x")
 
         with monkeypatch.context() as broken:
@@ -146,6 +148,6 @@ def test_a_partition_that_can_t_be_written_is_not_loaded_without_rest(
         end_rest()
         await loaded(home)
         init_again("last")
-        assert home.answers["last"] == Producer(7, 1)
+        assert home.answers["last"] == ProducerIdAndEpoch(7, 1)
 
     run(tmp_path, body)

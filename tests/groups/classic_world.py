@@ -9,7 +9,7 @@ from typing import Any
 from millstream.coordination.effects import Effects, TimerKey
 from millstream.groups import group_record as record
 from millstream.groups.classic import generation_record as classic_record
-from millstream.groups.classic.classic_group import ClassicGroup, ClassicSettings
+from millstream.groups.classic.classic_group import ClassicGroup, ClassicGroupSettings
 from millstream.groups.group import Caller
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupRequest
@@ -31,9 +31,11 @@ def subscription(*topics: str) -> bytes:
 class World:
     """Tokens are numbers; `answers` has what each got, once."""
 
-    def __init__(self, settings: ClassicSettings | None = None, seed: int = 0) -> None:
+    def __init__(self, settings: ClassicGroupSettings | None = None, seed: int = 0) -> None:
         self.now_ms = 1_000_000
-        self.settings = settings or ClassicSettings(initial_rebalance_delay_ms=INITIAL_DELAY_MS)
+        self.settings = settings or ClassicGroupSettings(
+            initial_rebalance_delay_ms=INITIAL_DELAY_MS
+        )
         self.random = random.Random(seed)
         self.group = ClassicGroup("group", self.settings, self.random)
         self.timers: dict[TimerKey, int] = {}

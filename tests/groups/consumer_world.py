@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from groups.fixed_topic_view import FixedTopicView
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import group_record as record
 from millstream.groups.consumer.classic_protocol import (
@@ -19,11 +20,11 @@ from millstream.groups.consumer.classic_protocol import (
     leave_consumer_group,
     sync_consumer_group,
 )
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
 from millstream.groups.consumer.consumer_state import ConsumerState
-from millstream.groups.consumer.reconciliation import Held, Owned
+from millstream.groups.consumer.reconciliation import OwnedPartitions, PartitionEpochs
 from millstream.groups.group import Caller
-from millstream.groups.subscription.topic_view import FixedTopicView, Topic
+from millstream.groups.subscription.topic_view import AssignableTopic
 from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicId
 from millstream.wire.messages.consumer_group_heartbeat import (
@@ -52,8 +53,10 @@ REJOIN = (
 )
 
 
-def places(held: Owned) -> set[Place]:
-    return {(topic_id, partition) for topic_id, row in held.items() for partition in row}
+def places(partition_epochs: OwnedPartitions) -> set[Place]:
+    return {
+        (topic_id, partition) for topic_id, row in partition_epochs.items() for partition in row
+    }
 
 
 def assigned_places(response: Response) -> set[Place]:
@@ -234,7 +237,7 @@ class ConsumerWorld:
 
     def __init__(self, **options: Any) -> None:
         self.now_ms = 1_000_000
-        self._settings = ConsumerSettings(
+        self._settings = ConsumerGroupSettings(
             session_timeout_ms=SESSION_MS, pattern_refresh_ms=2_000, **options
         )
         self._random = Random(1)
@@ -243,7 +246,10 @@ class ConsumerWorld:
         self.log: list[LogRecord] = []
         #: What a replica of the log would make of it.
         self.replica = ConsumerState("g")
-        self.topics = {"apples": Topic(b"a" * 16, 3), "berries": Topic(b"b" * 16, 2)}
+        self.topics = {
+            "apples": AssignableTopic(b"a" * 16, 3),
+            "berries": AssignableTopic(b"b" * 16, 2),
+        }
         self._version = 1
 
     @property
@@ -281,7 +287,9 @@ class ConsumerWorld:
         self._version += 1
         known = self.topics.get(name)
         if known is None:
-            self.topics[name] = Topic(self._version.to_bytes(2) + name[:1].encode() * 14, more)
+            self.topics[name] = AssignableTopic(
+                self._version.to_bytes(2) + name[:1].encode() * 14, more
+            )
         elif more == 0:
             del self.topics[name]
         else:
@@ -295,22 +303,22 @@ class ConsumerWorld:
             self.carry_out(self.group.expire(self.now_ms, key))
         self.now_ms = end_ms
 
-    def check_step(self, before: Held, member_id: str) -> None:
+    def check_step(self, before: PartitionEpochs, member_id: str) -> None:
         """A member has only what it wants, and keeps whatever it is to have."""
         state = self.group.state
         member = state.members[member_id]
         wanted = state.topics_of(member)
         ids = {topic.topic_id for name, topic in self.topics.items() if name in wanted}
-        assert member.holding.assigned.keys() <= ids
+        assert member.current.assigned.keys() <= ids
         if state.epoch == state.target_epoch:
             kept = places(before) & places(state.targets[member_id])
-            assert kept <= places(member.holding.assigned)
+            assert kept <= places(member.current.assigned)
 
     # What the clients send
 
     def send(self, request: Request) -> Response:
         known = self.group.state.members.get(request.member_id)
-        before = known.holding.assigned if known else {}
+        before = known.current.assigned if known else {}
         caller = Caller("client", "/host", 1)
         (response,) = self.carry_out(
             self.group.heartbeat(self.now_ms, request, caller, self.view, object())

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.replica_home import ReplicaHome, picture
-from millstream.groups.group_coordinator import Commit, Coordinator
-from millstream.groups.group_shards import CoordinatorOptions, Shards
+from millstream.groups.group_coordinator import GroupCoordinator, OffsetCommit
+from millstream.groups.group_shards import GroupCoordinatorOptions, GroupShards
 from millstream.groups.offset import CommittedOffset
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.image import ClusterImage
@@ -37,9 +37,9 @@ class Answers:
 class CoordinatorHome(ReplicaHome):
     """See `ReplicaHome`."""
 
-    def __init__(self, path: Path, options: CoordinatorOptions | None = None) -> None:
+    def __init__(self, path: Path, options: GroupCoordinatorOptions | None = None) -> None:
         super().__init__(path, self.picture())
-        self.options = options or CoordinatorOptions()
+        self.options = options or GroupCoordinatorOptions()
 
     def picture(
         self, *, leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,), **others: int
@@ -49,25 +49,27 @@ class CoordinatorHome(ReplicaHome):
         offsets = (OFFSETS_TOPIC, _TOPIC_ID, PARTITION_COUNT)
         return picture(offsets, *topics, leader=leader, epoch=epoch, isr=isr)
 
-    def open(self, *, recover: bool = False) -> Coordinator:
+    def open(self, *, recover: bool = False) -> GroupCoordinator:
         replicas = self.open_replicas(recover=recover)
-        self.shards = Shards(replicas, self.clock, self.supervisor, random.Random(3), self.options)
+        self.shards = GroupShards(
+            replicas, self.clock, self.supervisor, random.Random(3), self.options
+        )
         self.shards.start(self.image)
-        self.coordinator = Coordinator(self.shards)
+        self.coordinator = GroupCoordinator(self.shards)
         return self.coordinator
 
     async def close(self, *, clean: bool = True) -> None:
         await self.shards.stop()
         self.directory.close(clean)
 
-    async def reopen(self) -> Coordinator:
+    async def reopen(self) -> GroupCoordinator:
         """As after a kill: nothing but the log is left."""
         await self.close(clean=False)
         return self.open(recover=True)
 
     def follow(self, image: ClusterImage) -> None:
         delta = self.follow_replicas(image)
-        self.shards.follow(image, delta)
+        self.shards.apply_delta(image, delta)
 
     def partition(self, index: int) -> Partition:
         return self.replicas.find(OFFSETS_TOPIC, index)
@@ -81,10 +83,10 @@ class CoordinatorHome(ReplicaHome):
         self.shards._carry_out_timers()
 
 
-def commit_of(group_id: str, *offsets: tuple[str, int, int], **fields: Any) -> Commit:
+def commit_of(group_id: str, *offsets: tuple[str, int, int], **fields: Any) -> OffsetCommit:
     """Offsets as (topic, partition, offset), by somebody who is not a member."""
     given = {"member_id": "", "instance_id": None, "generation": -1, "version": 9, **fields}
-    return Commit(
+    return OffsetCommit(
         group_id=group_id,
         offsets=[
             (topic, number, CommittedOffset(offset, 0, "", 0)) for topic, number, offset in offsets

@@ -17,7 +17,7 @@ from groups.classic_world import (
     replay,
     subscription,
 )
-from millstream.groups.classic.classic_group import ClassicSettings, ClassicState
+from millstream.groups.classic.classic_group import ClassicGroupSettings, ClassicState
 from millstream.model.error import BrokerError, ErrorCode
 
 PARTITIONS = range(5)
@@ -107,7 +107,7 @@ class Client:
 class ClassicGroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(ClassicSettings(initial_rebalance_delay_ms=INITIAL_DELAY_MS))
+        self.world = World(ClassicGroupSettings(initial_rebalance_delay_ms=INITIAL_DELAY_MS))
         self.clients: dict[str, Client] = {}
         self.count = 0
 

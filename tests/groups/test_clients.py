@@ -83,7 +83,7 @@ def owners(consumers: list[Consumer]) -> list[int]:
     return sorted(len(consumer.assignment()) for consumer in consumers)
 
 
-def settle(consumers: list[Consumer], shares: list[int]) -> None:
+def wait_for_shares(consumers: list[Consumer], shares: list[int]) -> None:
     def settled() -> bool:
         poll(consumers)
         if owners(consumers) != shares:
@@ -102,7 +102,7 @@ def test_members_of_librdkafka_come_go_and_die(broker: BrokerProcess, strategy: 
             member(broker, group_id, partition_assignment_strategy=strategy) for _ in range(2)
         )
         stack.callback(first.close)
-        settle([first, second], [3, 3])
+        wait_for_shares([first, second], [3, 3])
         arguments = [broker.bootstrap, group_id, str(SESSION_MS)]
         script = _MEMBER
         if strategy != "range":
@@ -110,11 +110,11 @@ def test_members_of_librdkafka_come_go_and_die(broker: BrokerProcess, strategy: 
         third = subprocess.Popen([sys.executable, "-c", script, *arguments])
         stack.callback(third.wait)
         stack.callback(third.kill)
-        settle([first, second], [2, 2])
+        wait_for_shares([first, second], [2, 2])
         third.kill()
-        settle([first, second], [3, 3])
+        wait_for_shares([first, second], [3, 3])
         second.close()
-        settle([first], [6])
+        wait_for_shares([first], [6])
 
 
 def test_commits_survive_a_killed_broker_and_readers_go_on_from_there(
@@ -150,18 +150,18 @@ def test_a_restarted_static_member_gets_its_part_back_without_a_rebalance(
     other = member(broker, "static", group_instance_id="other", session_timeout_ms=20_000)
     one = member(broker, "static", group_instance_id="one", session_timeout_ms=20_000)
     try:
-        settle([other, one], [3, 3])
+        wait_for_shares([other, one], [3, 3])
         part = {each.partition for each in one.assignment()}
         other.subscribe(
             ["numbers"],
             on_assign=lambda _, __: moves.append("assigned"),
             on_revoke=lambda _, __: moves.append("revoked"),
         )
-        settle([other, one], [3, 3])
+        wait_for_shares([other, one], [3, 3])
         moves.clear()
         one.close()
         one = member(broker, "static", group_instance_id="one", session_timeout_ms=20_000)
-        settle([other, one], [3, 3])
+        wait_for_shares([other, one], [3, 3])
         assert {each.partition for each in one.assignment()} == part
         assert moves == []
     finally:
@@ -174,19 +174,19 @@ def test_a_group_changes_its_protocol_while_it_is_used(broker: BrokerProcess) ->
     new = {"group.protocol": "consumer", "session.timeout.ms": None, "heartbeat.interval.ms": None}
     old = {"partition.assignment.strategy": "cooperative-sticky"}
     first, second = member(broker, "moving", **new), member(broker, "moving", **new)
-    settle([first, second], [3, 3])
+    wait_for_shares([first, second], [3, 3])
     third = member(broker, "moving", **old)
-    settle([first, second, third], [2, 2, 2])
+    wait_for_shares([first, second, third], [2, 2, 2])
     first.close()
     second.close()
-    settle([third], [6])
+    wait_for_shares([third], [6])
     fourth = member(broker, "moving", **old)
-    settle([third, fourth], [3, 3])
+    wait_for_shares([third, fourth], [3, 3])
     fifth = member(broker, "moving", **new)
-    settle([third, fourth, fifth], [2, 2, 2])
+    wait_for_shares([third, fourth, fifth], [2, 2, 2])
     third.close()
     fourth.close()
-    settle([fifth], [6])
+    wait_for_shares([fifth], [6])
     fifth.close()
 
 

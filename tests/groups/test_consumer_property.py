@@ -146,7 +146,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             with pytest.raises(BrokerError) as caught:
                 group.commit(*args, partitions=client.owned)
             assert caught.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
-        elif member is not None and client.epoch == member.holding.epoch:
+        elif member is not None and client.epoch == member.current.epoch:
             group.commit(*args)
 
     # What always holds
@@ -156,7 +156,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         members = self.world.group.state.members
         by_group: dict[Place, str] = {}
         for member_id, member in members.items():
-            assigned, revoking = places(member.holding.assigned), places(member.holding.revoking)
+            assigned, revoking = places(member.current.assigned), places(member.current.revoking)
             assert assigned.isdisjoint(revoking)
             for place in assigned | revoking:
                 assert by_group.setdefault(place, member_id) == member_id
@@ -196,9 +196,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert state is (ConsumerGroupState.STABLE if inside else ConsumerGroupState.EMPTY)
         owners: dict[Place, str] = {}
         for client in inside:
-            holding = members[client.member_id].holding
-            assert client.owned == places(holding.assigned)
-            assert client.epoch == holding.epoch == group.state.epoch, client
+            current = members[client.member_id].current
+            assert client.owned == places(current.assigned)
+            assert client.epoch == current.epoch == group.state.epoch, client
             owners |= dict.fromkeys(client.owned, client.member_id)
         wanted = {
             (topic.topic_id, partition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.groups.subscription.topic_view import ImageTopicView, Topic
+from millstream.groups.subscription.topic_view import AssignableTopic, ImageTopicView
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.model.map import Map
@@ -19,8 +19,8 @@ def test_view_of_an_image() -> None:
     names = Map({topic.topic_id: name for name, topic in topics.items()})
     view = ImageTopicView(ClusterImage(revision=7, topics=Map(topics), topic_names=names))
     assert view.version == 7
-    assert view.topic("apples") == Topic(A, 2)
-    assert view.topic("__consumer_offsets") == Topic(B, 1)
+    assert view.topic("apples") == AssignableTopic(A, 2)
+    assert view.topic("__consumer_offsets") == AssignableTopic(B, 1)
     assert view.topic("berries") is None
     assert view.name_of(A) == "apples"
     assert view.name_of(bytes(16)) is None

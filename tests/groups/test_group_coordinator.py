@@ -9,16 +9,16 @@ import pytest
 
 from groups.classic_world import subscription
 from groups.coordinator_home import PARTITION_COUNT, Answers, CoordinatorHome, commit_of
-from millstream.coordination.effects import Effects, Producer
+from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.coordination.journal import JournalOptions
 from millstream.coordination.key_partition import partition_of
 from millstream.coordination.shard import ShardState
-from millstream.groups.classic.classic_group import ClassicGroup, ClassicSettings
+from millstream.groups.classic.classic_group import ClassicGroup, ClassicGroupSettings
 from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.groups.group import Caller
-from millstream.groups.group_coordinator import Coordinator
+from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.groups.group_shard import GroupSettings
-from millstream.groups.group_shards import CoordinatorOptions
+from millstream.groups.group_shards import GroupCoordinatorOptions
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
@@ -41,9 +41,9 @@ PART = encode_prefixed(
     ),
     0,
 )
-OPTIONS = CoordinatorOptions(
+OPTIONS = GroupCoordinatorOptions(
     offsets_retention_ms=RETENTION_MS,
-    groups=GroupSettings(classic=ClassicSettings(initial_rebalance_delay_ms=0)),
+    groups=GroupSettings(classic=ClassicGroupSettings(initial_rebalance_delay_ms=0)),
     journal=JournalOptions(commit_timeout_ms=60_000),
 )
 
@@ -73,7 +73,7 @@ async def loaded(home: CoordinatorHome) -> None:
     raise AssertionError("not loaded")
 
 
-def offset_of(coordinator: Coordinator, group_id: str, topic: str, number: int) -> int | None:
+def offset_of(coordinator: GroupCoordinator, group_id: str, topic: str, number: int) -> int | None:
     found = coordinator.offsets(group_id).get(topic, number)
     return None if found is None else found.offset
 
@@ -301,7 +301,9 @@ def test_replicas_that_do_not_follow_make_a_commit_fail_in_time(tmp_path: Path) 
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), reply)
         assert await asyncio.wait_for(answer, 90) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    run(tmp_path, body, options=CoordinatorOptions(journal=JournalOptions(commit_timeout_ms=1)))
+    run(
+        tmp_path, body, options=GroupCoordinatorOptions(journal=JournalOptions(commit_timeout_ms=1))
+    )
 
 
 def test_a_group_that_moves_away_and_comes_back(tmp_path: Path) -> None:
@@ -492,9 +494,9 @@ def test_protocols_do_not_change_against_the_policy(tmp_path: Path) -> None:
         assert answers.got["up"] == ErrorCode.GROUP_ID_NOT_FOUND
 
     settings = GroupSettings(
-        classic=ClassicSettings(initial_rebalance_delay_ms=0), allows_upgrade=False
+        classic=ClassicGroupSettings(initial_rebalance_delay_ms=0), allows_upgrade=False
     )
-    run(tmp_path, body, options=CoordinatorOptions(groups=settings))
+    run(tmp_path, body, options=GroupCoordinatorOptions(groups=settings))
 
 
 def test_an_empty_group_gives_way_to_one_of_the_other_protocol(tmp_path: Path) -> None:
@@ -518,7 +520,9 @@ def test_an_empty_group_gives_way_to_one_of_the_other_protocol(tmp_path: Path) -
 # Transactions
 
 
-async def pend(home: CoordinatorHome, group_id: str, producer: Producer, offset: int) -> None:
+async def commit_pending(
+    home: CoordinatorHome, group_id: str, producer: ProducerIdAndEpoch, offset: int
+) -> None:
     answers = Answers()
     commit = commit_of(group_id, ("t", 0, offset))
     home.coordinator.commit(commit, answers.reply(), producer)
@@ -526,7 +530,9 @@ async def pend(home: CoordinatorHome, group_id: str, producer: Producer, offset:
     assert answers.got == {"it": None}
 
 
-async def settle(home: CoordinatorHome, producer: Producer, *, is_commit: bool) -> None:
+async def complete_transaction(
+    home: CoordinatorHome, producer: ProducerIdAndEpoch, *, is_commit: bool
+) -> None:
     answers = Answers()
     for index in range(PARTITION_COUNT):
         home.coordinator.end_transaction(
@@ -543,15 +549,15 @@ async def settle(home: CoordinatorHome, producer: Producer, *, is_commit: bool) 
 
 def test_offsets_of_a_transaction_count_with_its_marker(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        await pend(home, "g", Producer(7, 0), 10)
-        await pend(home, "h", Producer(8, 0), 20)
-        await pend(home, "i", Producer(9, 0), 30)
+        await commit_pending(home, "g", ProducerIdAndEpoch(7, 0), 10)
+        await commit_pending(home, "h", ProducerIdAndEpoch(8, 0), 20)
+        await commit_pending(home, "i", ProducerIdAndEpoch(9, 0), 30)
         assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == [None] * 3
         await home.reopen()
         await loaded(home)
         assert home.coordinator.offsets("g").is_unstable("t", 0)
-        await settle(home, Producer(7, 0), is_commit=True)
-        await settle(home, Producer(8, 0), is_commit=False)
+        await complete_transaction(home, ProducerIdAndEpoch(7, 0), is_commit=True)
+        await complete_transaction(home, ProducerIdAndEpoch(8, 0), is_commit=False)
         expected = [10, None, None]
         assert [offset_of(home.coordinator, name, "t", 0) for name in "ghi"] == expected
         assert home.coordinator.find("h") is None, "there is nothing left of it"
@@ -567,7 +573,9 @@ def test_offsets_of_a_transaction_count_with_its_marker(tmp_path: Path) -> None:
 def test_offsets_of_a_transaction_have_batches_of_their_own(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
-        for number, producer in enumerate((None, Producer(7, 3), Producer(7, 3), Producer(8, 0))):
+        for number, producer in enumerate(
+            (None, ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 0))
+        ):
             commit = commit_of("g", ("t", number, number))
             home.coordinator.commit(commit, answers.reply(str(number)), producer)
         await turns()
@@ -585,13 +593,15 @@ def test_offsets_of_a_transaction_have_batches_of_their_own(tmp_path: Path) -> N
 def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
-        await pend(home, "g", Producer(7, 1), 10)
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("late"), Producer(7, 0))
+        await commit_pending(home, "g", ProducerIdAndEpoch(7, 1), 10)
+        home.coordinator.commit(
+            commit_of("g", ("t", 0, 5)), answers.reply("late"), ProducerIdAndEpoch(7, 0)
+        )
         await turns()
         assert answers.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
         await loaded(home)
         assert home.coordinator.offsets("g").is_unstable("t", 0)
-        await settle(home, Producer(7, 1), is_commit=True)
+        await complete_transaction(home, ProducerIdAndEpoch(7, 1), is_commit=True)
         assert offset_of(home.coordinator, "g", "t", 0) == 10
 
     run(tmp_path, body)
@@ -606,12 +616,12 @@ def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Pa
         await loaded(home)
         assert offset_of(home.coordinator, "g", "t", 0) == 5
         home.replicas.fence(True)
-        home.shards.match(home.image)
+        home.shards.match_leadership(home.image)
         with pytest.raises(BrokerError) as refused:
             home.coordinator.offsets("g")
         assert refused.value.code == ErrorCode.NOT_COORDINATOR
         home.replicas.fence(False)
-        home.shards.match(home.image)
+        home.shards.match_leadership(home.image)
         with pytest.raises(BrokerError) as refused:
             home.coordinator.offsets("g")
         assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -623,9 +633,11 @@ def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Pa
 
 # Timers
 
-SLOW_JOIN = CoordinatorOptions(
+SLOW_JOIN = GroupCoordinatorOptions(
     groups=GroupSettings(
-        classic=ClassicSettings(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_001)
+        classic=ClassicGroupSettings(
+            initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_001
+        )
     ),
     journal=JournalOptions(commit_timeout_ms=60_000),
 )

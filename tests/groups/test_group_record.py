@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from harness.schema_values import full_message_of, values_of
+from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.groups.group_record import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -30,7 +31,6 @@ from millstream.groups.group_record import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
-    DamagedRecordError,
     GroupMetadataKey,
     GroupMetadataValue,
     Key,

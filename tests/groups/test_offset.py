@@ -156,11 +156,11 @@ def test_the_last_commit_counts_whenever_its_transaction_ends(
             records = offsets.delete(*place)
             model.pop(place, None)
         elif what == "pend":
-            records = [offsets.pend(producer_id, *place, value)]
+            records = [offsets.commit_pending(producer_id, *place, value)]
             model.setdefault(place, []).append((serial, producer_id, value))
         else:
             for each in (offsets, replayed):
-                each.settle(producer_id, is_commit=what == "keep")
+                each.complete_transaction(producer_id, is_commit=what == "keep")
             _settle(model, producer_id, is_commit=what == "keep")
         _restore(replayed, records, producer_id)
         for each in (offsets, replayed):
@@ -209,10 +209,10 @@ def test_pending_offsets_keep_a_group_and_are_deleted_with_it() -> None:
     world = World()
     offsets = GroupOffsets("group")
     offsets.commit("t", 0, committed())
-    offsets.pend(7, "t", 0, committed(6))
-    offsets.pend(7, "u", 1, committed(6))
+    offsets.commit_pending(7, "t", 0, committed(6))
+    offsets.commit_pending(7, "u", 1, committed(6))
     assert offsets.expire(10**15, RETENTION_MS, world.group) == [], "it may be changed yet"
     assert len(offsets.delete_all()) == 2
     assert not offsets
-    offsets.settle(7, is_commit=True)
+    offsets.complete_transaction(7, is_commit=True)
     assert not offsets

@@ -17,8 +17,8 @@ from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.transactions.state import Marker
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
-from millstream.transactions.transaction_coordinator import Coordinator
-from millstream.transactions.transaction_shards import Shards, TransactionOptions
+from millstream.transactions.transaction_coordinator import TransactionCoordinator
+from millstream.transactions.transaction_shards import TransactionOptions, TransactionShards
 
 PARTITION_COUNT = 2
 
@@ -53,18 +53,20 @@ class CoordinatorHome(ReplicaHome):
         topic = (TRANSACTIONS_TOPIC, bytes(range(16)), PARTITION_COUNT)
         return picture(topic, leader=leader, epoch=epoch, isr=isr)
 
-    def open(self, *, recover: bool = False) -> Coordinator:
+    def open(self, *, recover: bool = False) -> TransactionCoordinator:
         replicas = self.open_replicas(recover=recover)
-        self.shards = Shards(replicas, self.clock, self.supervisor, self.markers, self.options)
+        self.shards = TransactionShards(
+            replicas, self.clock, self.supervisor, self.markers, self.options
+        )
         self.shards.start(self.image)
-        self.coordinator = Coordinator(self.shards)
+        self.coordinator = TransactionCoordinator(self.shards)
         return self.coordinator
 
     async def close(self, *, clean: bool = True) -> None:
         await self.shards.stop()
         self.directory.close(clean)
 
-    async def reopen(self) -> Coordinator:
+    async def reopen(self) -> TransactionCoordinator:
         """As after a kill: nothing but the log is left, and nothing more gets into it."""
         for index in list(self.shards._shards):
             self.shards._close(index, ErrorCode.NOT_COORDINATOR)
@@ -74,7 +76,7 @@ class CoordinatorHome(ReplicaHome):
 
     def follow(self, image: ClusterImage) -> None:
         delta = self.follow_replicas(image)
-        self.shards.follow(image, delta)
+        self.shards.apply_delta(image, delta)
 
     def partition_of(self, transactional_id: str) -> Partition:
         index = self.shards.index_of(transactional_id)

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 
-from millstream.coordination.effects import Producer
+from millstream.coordination.damaged_record import DamagedRecordError
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import (
     LAST_EPOCH,
     NO_TIMEOUT_MS,
-    End,
-    Kept,
+    EndRequest,
     Marker,
-    State,
+    PreparedTransaction,
     Transaction,
     TransactionEffects,
+    TransactionState,
 )
-from millstream.transactions.transaction_record import DamagedRecordError, decode_value
+from millstream.transactions.transaction_record import decode_value
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 TIMEOUT_MS = 1000
@@ -50,7 +51,7 @@ def completed(*, commit: bool, client: int, epoch: int = 0) -> Transaction:
 def end(
     transaction: Transaction, *, commit: bool, client: int, new_id: int | None = None
 ) -> TransactionEffects:
-    return transaction.end(20, End(transaction.producer, commit, client), new_id, "t")
+    return transaction.end(20, EndRequest(transaction.producer, commit, client), new_id, "t")
 
 
 def refused(call: Any) -> ErrorCode:
@@ -67,9 +68,12 @@ def reply(effects: TransactionEffects) -> Any:
 
 def test_a_transaction_goes_through_its_states() -> None:
     transaction = started()
-    assert (transaction.state, transaction.producer) == (State.EMPTY, Producer(7, 0))
+    assert (transaction.state, transaction.producer) == (
+        TransactionState.EMPTY,
+        ProducerIdAndEpoch(7, 0),
+    )
     effects = transaction.add_partitions(10, transaction.producer, [A], 0, "t")
-    assert transaction.state is State.ONGOING
+    assert transaction.state is TransactionState.ONGOING
     assert effects.timers == [(TIMER, 10 + TIMEOUT_MS)]
     again = transaction.add_partitions(15, transaction.producer, [A], 0, "t")
     assert (again.records, again.timers, reply(again)) == ([], [], None)
@@ -77,15 +81,15 @@ def test_a_transaction_goes_through_its_states() -> None:
     assert more.timers == []
     assert transaction.start_ms == 10
     effects = end(transaction, commit=True, client=0)
-    assert effects.marker == Marker(Producer(7, 0), is_commit=True)
+    assert effects.marker == Marker(ProducerIdAndEpoch(7, 0), is_commit=True)
     assert effects.timers == [(TIMER, None)]
-    assert reply(effects) == Producer(7, 0)
+    assert reply(effects) == ProducerIdAndEpoch(7, 0)
     assert not transaction.marked(30, A).records
     assert transaction.partitions == {B}
     assert transaction.marked(31, B).records
-    assert transaction.state is State.COMPLETE_COMMIT
+    assert transaction.state is TransactionState.COMPLETE_COMMIT
     transaction.add_partitions(40, transaction.producer, [B], 0, "t")
-    assert (transaction.state, transaction.start_ms) == (State.ONGOING, 40)
+    assert (transaction.state, transaction.start_ms) == (TransactionState.ONGOING, 40)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -97,8 +101,12 @@ def test_while_it_ends_nothing_else_happens(commit: bool) -> None:
     for producer in (old, new):
         for call in (
             lambda producer=producer: transaction.add_partitions(1, producer, [A], 2, "t"),
-            lambda producer=producer: transaction.end(1, End(producer, commit, 2), None, "t"),
-            lambda producer=producer: transaction.end(1, End(producer, commit, 0), None, "t"),
+            lambda producer=producer: transaction.end(
+                1, EndRequest(producer, commit, 2), None, "t"
+            ),
+            lambda producer=producer: transaction.end(
+                1, EndRequest(producer, commit, 0), None, "t"
+            ),
             lambda producer=producer: transaction.init_producer(1, 1, producer, None, "t"),
             lambda: transaction.init_producer(1, 1, None, None, "t"),
         ):
@@ -109,20 +117,20 @@ def test_while_it_ends_nothing_else_happens(commit: bool) -> None:
 def test_in_version_2_every_end_raises_the_epoch_and_markers_carry_it() -> None:
     transaction = ongoing()
     effects = end(transaction, commit=True, client=2)
-    assert effects.marker == Marker(Producer(7, 1), is_commit=True, version=2)
-    assert reply(effects) == Producer(7, 1)
+    assert effects.marker == Marker(ProducerIdAndEpoch(7, 1), is_commit=True, version=2)
+    assert reply(effects) == ProducerIdAndEpoch(7, 1)
 
 
 def test_an_end_is_repeated_in_version_2_with_the_epoch_before() -> None:
     transaction = completed(commit=True, client=2)
-    assert transaction.producer == Producer(7, 1)
-    before = End(Producer(7, 0), True, 2)
+    assert transaction.producer == ProducerIdAndEpoch(7, 1)
+    before = EndRequest(ProducerIdAndEpoch(7, 0), True, 2)
     effects = transaction.end(40, before, None, "t")
-    assert (reply(effects), effects.records) == (Producer(7, 1), [])
-    otherwise = End(Producer(7, 0), False, 2)
+    assert (reply(effects), effects.records) == (ProducerIdAndEpoch(7, 1), [])
+    otherwise = EndRequest(ProducerIdAndEpoch(7, 0), False, 2)
     code = refused(lambda: transaction.end(40, otherwise, None, "t"))
     assert code == ErrorCode.INVALID_TXN_STATE
-    stranger = End(Producer(8, 0), True, 2)
+    stranger = EndRequest(ProducerIdAndEpoch(8, 0), True, 2)
     code = refused(lambda: transaction.end(40, stranger, None, "t"))
     assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -134,16 +142,16 @@ def test_in_version_2_nothing_can_be_aborted_too(make: Any) -> None:
     code = refused(lambda: end(transaction, commit=True, client=2))
     assert code == ErrorCode.INVALID_TXN_STATE
     effects = end(transaction, commit=False, client=2)
-    assert reply(effects) == Producer(7, epoch + 1)
-    assert transaction.state is State.PREPARE_ABORT
+    assert reply(effects) == ProducerIdAndEpoch(7, epoch + 1)
+    assert transaction.state is TransactionState.PREPARE_ABORT
     transaction.marked(40, None)
-    assert (transaction.state, transaction.start_ms) == (State.COMPLETE_ABORT, 20)
+    assert (transaction.state, transaction.start_ms) == (TransactionState.COMPLETE_ABORT, 20)
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_in_the_classic_protocol_an_end_is_repeated_with_the_same_epoch(commit: bool) -> None:
     transaction = completed(commit=commit, client=0)
-    assert reply(end(transaction, commit=commit, client=0)) == Producer(7, 0)
+    assert reply(end(transaction, commit=commit, client=0)) == ProducerIdAndEpoch(7, 0)
     code = refused(lambda: end(transaction, commit=not commit, client=0))
     assert code == ErrorCode.INVALID_TXN_STATE
 
@@ -151,11 +159,11 @@ def test_in_the_classic_protocol_an_end_is_repeated_with_the_same_epoch(commit: 
 def test_a_timeout_fences_and_aborts() -> None:
     transaction = ongoing(version=0)
     effects = transaction.expire(10 + TIMEOUT_MS, TIMER)
-    assert effects.marker == Marker(Producer(7, 1), is_commit=False)
+    assert effects.marker == Marker(ProducerIdAndEpoch(7, 1), is_commit=False)
     assert effects.replies == []
     for each in (A, B):
         transaction.marked(2000, each)
-    late = End(Producer(7, 0), True, 0)
+    late = EndRequest(ProducerIdAndEpoch(7, 0), True, 0)
     code = refused(lambda: transaction.end(2001, late, None, "t"))
     assert code == ErrorCode.PRODUCER_FENCED
 
@@ -164,37 +172,44 @@ def test_an_initialisation_aborts_first_and_then_raises_the_epoch_again() -> Non
     transaction = ongoing()
     effects = transaction.init_producer(20, TIMEOUT_MS, None, None, "t")
     assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert effects.marker == Marker(Producer(7, 1), is_commit=False, version=2)
+    assert effects.marker == Marker(ProducerIdAndEpoch(7, 1), is_commit=False, version=2)
     for each in (A, B):
         transaction.marked(30, each)
     effects = transaction.init_producer(40, 5000, None, None, "t")
-    assert reply(effects) == Producer(7, 2)
+    assert reply(effects) == ProducerIdAndEpoch(7, 2)
     assert (transaction.timeout_ms, transaction.start_ms) == (5000, -1)
 
 
 def test_a_producer_goes_on_with_what_it_has_or_had() -> None:
     transaction = started(epoch=4)
-    assert reply(transaction.init_producer(1, 1, Producer(7, 4), None, "t")) == Producer(7, 5)
+    assert reply(
+        transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 4), None, "t")
+    ) == ProducerIdAndEpoch(7, 5)
     # A retry, as the answer was lost.
-    assert reply(transaction.init_producer(1, 1, Producer(7, 4), None, "t")) == Producer(7, 5)
-    for stranger in (Producer(7, 3), Producer(7, 6), Producer(6, 5)):
+    assert reply(
+        transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 4), None, "t")
+    ) == ProducerIdAndEpoch(7, 5)
+    for stranger in (ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 6), ProducerIdAndEpoch(6, 5)):
         code = refused(lambda one=stranger: transaction.init_producer(1, 1, one, None, "t"))
         assert code == ErrorCode.PRODUCER_FENCED
     # A new producer was started: nobody can go on.
     transaction.init_producer(1, 1, None, None, "t")
-    code = refused(lambda: transaction.init_producer(1, 1, Producer(7, 5), None, "t"))
+    code = refused(lambda: transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 5), None, "t"))
     assert code == ErrorCode.PRODUCER_FENCED
 
 
 def test_a_zombie_that_goes_on_does_not_abort_its_successors_transaction() -> None:
     transaction = ongoing(epoch=4)
-    code = refused(lambda: transaction.init_producer(1, 1, Producer(7, 3), None, "t"))
+    code = refused(lambda: transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 3), None, "t"))
     assert code == ErrorCode.PRODUCER_FENCED
-    assert (transaction.state, transaction.producer) == (State.ONGOING, Producer(7, 4))
+    assert (transaction.state, transaction.producer) == (
+        TransactionState.ONGOING,
+        ProducerIdAndEpoch(7, 4),
+    )
     # Its own producer may.
-    effects = transaction.init_producer(1, 1, Producer(7, 4), None, "t")
+    effects = transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 4), None, "t")
     assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert transaction.state is State.PREPARE_ABORT
+    assert transaction.state is TransactionState.PREPARE_ABORT
 
 
 def test_when_epochs_are_used_up_an_initialisation_takes_a_new_id() -> None:
@@ -203,10 +218,10 @@ def test_when_epochs_are_used_up_an_initialisation_takes_a_new_id() -> None:
     code = refused(lambda: transaction.init_producer(1, 1, None, None, "t"))
     assert code == ErrorCode.CONCURRENT_TRANSACTIONS
     held = transaction.producer
-    assert reply(transaction.init_producer(1, 1, held, 8, "t")) == Producer(8, 0)
+    assert reply(transaction.init_producer(1, 1, held, 8, "t")) == ProducerIdAndEpoch(8, 0)
     assert transaction.previous_producer_id == 7
     # The answer was lost.
-    assert reply(transaction.init_producer(1, 1, held, None, "t")) == Producer(8, 0)
+    assert reply(transaction.init_producer(1, 1, held, None, "t")) == ProducerIdAndEpoch(8, 0)
 
 
 def test_when_epochs_are_used_up_an_end_takes_a_new_id() -> None:
@@ -215,8 +230,8 @@ def test_when_epochs_are_used_up_an_end_takes_a_new_id() -> None:
     code = refused(lambda: end(transaction, commit=True, client=2))
     assert code == ErrorCode.CONCURRENT_TRANSACTIONS
     effects = end(transaction, commit=True, client=2, new_id=8)
-    assert reply(effects) == Producer(8, 0)
-    assert effects.marker == Marker(Producer(7, LAST_EPOCH), is_commit=True, version=2)
+    assert reply(effects) == ProducerIdAndEpoch(8, 0)
+    assert effects.marker == Marker(ProducerIdAndEpoch(7, LAST_EPOCH), is_commit=True, version=2)
     replayed = Transaction("bank", 2)
     value = decode_value(effects.records[0][1])
     assert value is not None
@@ -224,8 +239,8 @@ def test_when_epochs_are_used_up_an_end_takes_a_new_id() -> None:
     for each in (transaction, replayed):
         each.marked(30, A)
         each.marked(30, B)
-        assert each.producer == Producer(8, 0)
-        assert reply(each.end(40, End(held, True, 2), None, "t")) == Producer(8, 0)
+        assert each.producer == ProducerIdAndEpoch(8, 0)
+        assert reply(each.end(40, EndRequest(held, True, 2), None, "t")) == ProducerIdAndEpoch(8, 0)
 
 
 def test_the_last_epoch_is_told_to_nobody() -> None:
@@ -235,9 +250,9 @@ def test_the_last_epoch_is_told_to_nobody() -> None:
     for each in (A, B):
         transaction.marked(30, each)
     assert transaction.producer_epoch == LAST_EPOCH
-    code = refused(lambda: transaction.end(40, End(held, False, 2), None, "t"))
+    code = refused(lambda: transaction.end(40, EndRequest(held, False, 2), None, "t"))
     assert code == ErrorCode.PRODUCER_FENCED
-    assert reply(transaction.init_producer(50, 1, None, 8, "t")) == Producer(8, 0)
+    assert reply(transaction.init_producer(50, 1, None, 8, "t")) == ProducerIdAndEpoch(8, 0)
 
 
 def test_partitions_are_checked() -> None:
@@ -245,9 +260,9 @@ def test_partitions_are_checked() -> None:
     transaction.add_partitions(1, transaction.producer, [A], 0, "t")
     codes = transaction.check_partitions(transaction.producer, [A, B])
     assert codes == {A: ErrorCode.NONE, B: ErrorCode.TRANSACTION_ABORTABLE}
-    code = refused(lambda: transaction.check_partitions(Producer(7, 1), [A]))
+    code = refused(lambda: transaction.check_partitions(ProducerIdAndEpoch(7, 1), [A]))
     assert code == ErrorCode.PRODUCER_FENCED
-    code = refused(lambda: transaction.check_partitions(Producer(8, 0), [A]))
+    code = refused(lambda: transaction.check_partitions(ProducerIdAndEpoch(8, 0), [A]))
     assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
@@ -256,7 +271,7 @@ def test_after_loading_it_goes_on() -> None:
     assert transaction.loaded(500).timers == [(TIMER, 10 + TIMEOUT_MS)]
     assert transaction.loaded(5000).timers == [(TIMER, 5000)]
     end(transaction, commit=True, client=0)
-    assert transaction.loaded(500).marker == Marker(Producer(7, 0), is_commit=True)
+    assert transaction.loaded(500).marker == Marker(ProducerIdAndEpoch(7, 0), is_commit=True)
 
 
 def test_only_idle_ids_expire() -> None:
@@ -289,7 +304,7 @@ def test_states_that_are_never_written_are_damage() -> None:
 
 def prepared(epoch: int = 0, new_id: int | None = None) -> Transaction:
     transaction = ongoing(epoch)
-    transaction.keep(15, NO_TIMEOUT_MS, transaction.producer, new_id, "t")
+    transaction.keep_prepared(15, NO_TIMEOUT_MS, transaction.producer, new_id, "t")
     return transaction
 
 
@@ -304,40 +319,46 @@ def replayed(transaction: Transaction, effects: TransactionEffects) -> Transacti
 def test_a_prepared_transaction_stays_until_its_holder_ends_it() -> None:
     transaction = ongoing()
     writer = transaction.producer
-    effects = transaction.keep(15, NO_TIMEOUT_MS, writer, None, "t")
-    holder = Producer(7, 1)
-    assert reply(effects) == Kept(holder, writer)
+    effects = transaction.keep_prepared(15, NO_TIMEOUT_MS, writer, None, "t")
+    holder = ProducerIdAndEpoch(7, 1)
+    assert reply(effects) == PreparedTransaction(holder, writer)
     assert effects.timers == [(TIMER, None)]
     copy = replayed(transaction, effects)
     assert copy.loaded(10**12).timers == [(TIMER, None)]
     for each in (transaction, copy):
-        assert (each.state, each.producer, each.current) == (State.ONGOING, writer, holder)
+        assert (each.state, each.producer, each.current) == (
+            TransactionState.ONGOING,
+            writer,
+            holder,
+        )
         assert not each.is_expired(10**12, 1)
-        assert refused(lambda t=each: t.end(16, End(writer, True, 0), None, "t")) == (
+        assert refused(lambda t=each: t.end(16, EndRequest(writer, True, 0), None, "t")) == (
             ErrorCode.PRODUCER_FENCED
         )
         for producer in (writer, holder):
             with pytest.raises(BrokerError):
                 each.add_partitions(16, producer, [A], 0, "t")
-        ended = each.end(17, End(holder, True, 0), None, "t")
+        ended = each.end(17, EndRequest(holder, True, 0), None, "t")
         assert ended.marker == Marker(holder, is_commit=True)
         for partition in (A, B):
             each.marked(18, partition)
         # The answer was lost.
-        assert reply(each.end(19, End(holder, True, 0), None, "t")) == holder
+        assert reply(each.end(19, EndRequest(holder, True, 0), None, "t")) == holder
 
 
 def test_preparing_is_repeated_by_who_did_not_hear_the_answer_and_by_nobody_else() -> None:
     transaction = prepared()
-    writer, holder = Producer(7, 0), Producer(7, 1)
-    again = transaction.keep(16, NO_TIMEOUT_MS, writer, None, "t")
-    assert (reply(again), again.records) == (Kept(holder, writer), [])
-    for stranger in (Producer(7, 2), Producer(8, 0)):
-        code = refused(lambda one=stranger: transaction.keep(16, NO_TIMEOUT_MS, one, None, "t"))
+    writer, holder = ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(7, 1)
+    again = transaction.keep_prepared(16, NO_TIMEOUT_MS, writer, None, "t")
+    assert (reply(again), again.records) == (PreparedTransaction(holder, writer), [])
+    for stranger in (ProducerIdAndEpoch(7, 2), ProducerIdAndEpoch(8, 0)):
+        code = refused(
+            lambda one=stranger: transaction.keep_prepared(16, NO_TIMEOUT_MS, one, None, "t")
+        )
         assert code == ErrorCode.PRODUCER_FENCED
-    recovered = transaction.keep(17, NO_TIMEOUT_MS, None, None, "t")
-    assert reply(recovered) == Kept(Producer(7, 2), writer)
-    code = refused(lambda: transaction.end(18, End(holder, True, 0), None, "t"))
+    recovered = transaction.keep_prepared(17, NO_TIMEOUT_MS, None, None, "t")
+    assert reply(recovered) == PreparedTransaction(ProducerIdAndEpoch(7, 2), writer)
+    code = refused(lambda: transaction.end(18, EndRequest(holder, True, 0), None, "t"))
     assert code == ErrorCode.PRODUCER_FENCED
 
 
@@ -345,42 +366,59 @@ def test_a_new_producer_aborts_a_prepared_transaction() -> None:
     transaction = prepared()
     effects = transaction.init_producer(20, TIMEOUT_MS, None, None, "t")
     assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert effects.marker == Marker(Producer(7, 2), is_commit=False, version=2)
+    assert effects.marker == Marker(ProducerIdAndEpoch(7, 2), is_commit=False, version=2)
     for each in (A, B):
         transaction.marked(30, each)
-    code = refused(lambda: transaction.end(31, End(Producer(7, 1), True, 0), None, "t"))
+    code = refused(
+        lambda: transaction.end(31, EndRequest(ProducerIdAndEpoch(7, 1), True, 0), None, "t")
+    )
     assert code == ErrorCode.PRODUCER_FENCED
-    assert reply(transaction.init_producer(40, TIMEOUT_MS, None, None, "t")) == Producer(7, 3)
+    assert reply(transaction.init_producer(40, TIMEOUT_MS, None, None, "t")) == ProducerIdAndEpoch(
+        7, 3
+    )
 
 
-@pytest.mark.parametrize(("client", "goes_on"), [(0, Producer(8, 0)), (2, Producer(8, 1))])
-def test_a_holder_takes_a_new_id_when_epochs_are_used_up(client: int, goes_on: Producer) -> None:
+@pytest.mark.parametrize(
+    ("client", "goes_on"), [(0, ProducerIdAndEpoch(8, 0)), (2, ProducerIdAndEpoch(8, 1))]
+)
+def test_a_holder_takes_a_new_id_when_epochs_are_used_up(
+    client: int, goes_on: ProducerIdAndEpoch
+) -> None:
     transaction = ongoing(epoch=LAST_EPOCH - 1)
     assert transaction.needs_producer_id()
-    code = refused(lambda: transaction.keep(15, NO_TIMEOUT_MS, None, None, "t"))
+    code = refused(lambda: transaction.keep_prepared(15, NO_TIMEOUT_MS, None, None, "t"))
     assert code == ErrorCode.CONCURRENT_TRANSACTIONS
-    effects = transaction.keep(15, NO_TIMEOUT_MS, None, 8, "t")
-    assert reply(effects) == Kept(Producer(8, 0), Producer(7, LAST_EPOCH - 1))
+    effects = transaction.keep_prepared(15, NO_TIMEOUT_MS, None, 8, "t")
+    assert reply(effects) == PreparedTransaction(
+        ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(7, LAST_EPOCH - 1)
+    )
     for each in (replayed(transaction, effects), transaction):
-        ended = each.end(20, End(Producer(8, 0), True, client), None, "t")
+        ended = each.end(20, EndRequest(ProducerIdAndEpoch(8, 0), True, client), None, "t")
         assert reply(ended) == goes_on
-        assert ended.marker == Marker(Producer(7, LAST_EPOCH), is_commit=True, version=client)
+        assert ended.marker == Marker(
+            ProducerIdAndEpoch(7, LAST_EPOCH), is_commit=True, version=client
+        )
         for partition in (A, B):
             each.marked(30, partition)
         assert each.producer == goes_on
-        assert reply(each.end(31, End(Producer(8, 0), True, client), None, "t")) == goes_on
+        assert (
+            reply(each.end(31, EndRequest(ProducerIdAndEpoch(8, 0), True, client), None, "t"))
+            == goes_on
+        )
 
 
 def test_keeping_where_nothing_is_open_is_an_initialisation() -> None:
     transaction = started()
-    effects = transaction.keep(5, NO_TIMEOUT_MS, None, None, "t")
-    assert reply(effects) == Kept(Producer(7, 1), None)
-    assert transaction.add_partitions(6, Producer(7, 1), [A], 2, "t").timers == [(TIMER, None)]
+    effects = transaction.keep_prepared(5, NO_TIMEOUT_MS, None, None, "t")
+    assert reply(effects) == PreparedTransaction(ProducerIdAndEpoch(7, 1), None)
+    assert transaction.add_partitions(6, ProducerIdAndEpoch(7, 1), [A], 2, "t").timers == [
+        (TIMER, None)
+    ]
 
 
 def test_a_kept_transaction_with_a_timeout_still_times_out() -> None:
     transaction = ongoing()
-    effects = transaction.keep(15, 5000, None, None, "t")
+    effects = transaction.keep_prepared(15, 5000, None, None, "t")
     assert effects.timers == [(TIMER, 10 + 5000)]
     effects = transaction.expire(6000, TIMER)
-    assert effects.marker == Marker(Producer(7, 2), is_commit=False, version=2)
+    assert effects.marker == Marker(ProducerIdAndEpoch(7, 2), is_commit=False, version=2)

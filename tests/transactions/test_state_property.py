@@ -35,7 +35,7 @@ class Transactions(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.actions())
     @rule(choice=st.integers(0, 2**16))
-    def act(self, choice: int) -> None:
+    def carry_out_transaction(self, choice: int) -> None:
         actions = self.world.actions()
         actions[choice % len(actions)]()
 
@@ -52,8 +52,8 @@ class Transactions(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.pipeline or self.world.markers)
     @rule()
-    def settle(self) -> None:
-        self.world.settle()
+    def finish_all(self) -> None:
+        self.world.finish_all()
 
     @rule(ms=st.integers(1, TIMEOUT_MS))
     def pass_time(self, ms: int) -> None:
@@ -94,7 +94,7 @@ def _walk(chooser: random.Random, steps: int) -> Counter[str]:
             place = chooser.randrange(len(world.markers))
             world.deliver_marker(place, is_acknowledged=chooser.random() < 0.8)
         elif roll < 0.93:
-            world.settle()
+            world.finish_all()
         elif roll < 0.97:
             world.pass_time(chooser.randint(1, TIMEOUT_MS + 1))
         elif world.log:

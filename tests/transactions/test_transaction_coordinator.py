@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.coordination.effects import Effects, Producer
+from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.coordination.journal import JournalOptions
 from millstream.coordination.shard import ShardState
 from millstream.model.error import BrokerError, ErrorCode
@@ -15,8 +15,8 @@ from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.transactions import marker_sender as marker_module
 from millstream.transactions import transaction_shard as shard_module
-from millstream.transactions.state import End, Marker, State
-from millstream.transactions.transaction_coordinator import Terms
+from millstream.transactions.state import EndRequest, Marker, TransactionState
+from millstream.transactions.transaction_coordinator import InitProducerOptions
 from millstream.transactions.transaction_shards import TransactionOptions
 from transactions.coordinator_home import CoordinatorHome
 
@@ -65,13 +65,17 @@ async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> N
         await asyncio.sleep(0.005)
 
 
-async def begin(home: CoordinatorHome, name: str = "x", *partitions: TopicPartition) -> Producer:
+async def begin(
+    home: CoordinatorHome, name: str = "x", *partitions: TopicPartition
+) -> ProducerIdAndEpoch:
     """A producer with an open transaction."""
     tag = f"{name} {len(home.answers)}"
-    home.coordinator.init_producer(name, Terms(TIMEOUT_MS), None, 7, home.reply(f"{tag} init"))
+    home.coordinator.init_producer(
+        name, InitProducerOptions(TIMEOUT_MS), None, 7, home.reply(f"{tag} init")
+    )
     await turns()
     producer = home.answers[f"{tag} init"]
-    assert isinstance(producer, Producer)
+    assert isinstance(producer, ProducerIdAndEpoch)
     if partitions:
         reply = home.reply(f"{tag} add")
         home.coordinator.add_partitions(name, producer, partitions, 2, reply)
@@ -80,7 +84,7 @@ async def begin(home: CoordinatorHome, name: str = "x", *partitions: TopicPartit
     return producer
 
 
-def state(home: CoordinatorHome, name: str = "x") -> State:
+def state(home: CoordinatorHome, name: str = "x") -> TransactionState:
     return home.coordinator.describe(name).state
 
 
@@ -88,19 +92,19 @@ def test_an_answer_waits_for_its_record_and_markers_for_the_decision(tmp_path: P
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+        home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
         assert "end" not in home.answers
         assert home.markers.sent == []
         await turns()
-        assert home.answers["end"] == Producer(7, 1)
+        assert home.answers["end"] == ProducerIdAndEpoch(7, 1)
         sent = [(marker, partition) for marker, _, partition, _ in home.markers.sent]
-        assert sent == [(Marker(Producer(7, 1), True, 2), each) for each in (A, B)]
+        assert sent == [(Marker(ProducerIdAndEpoch(7, 1), True, 2), each) for each in (A, B)]
         home.markers.sent[0][3].deliver(None)
         await turns()
-        assert state(home) is State.PREPARE_COMMIT
+        assert state(home) is TransactionState.PREPARE_COMMIT
         home.markers.sent[1][3].deliver(None)
         await turns()
-        assert state(home) is State.COMPLETE_COMMIT
+        assert state(home) is TransactionState.COMPLETE_COMMIT
 
     run(tmp_path, body)
 
@@ -110,7 +114,7 @@ def test_a_coordinator_that_died_goes_on(tmp_path: Path, decided: bool) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, False, 2), None, home.reply("end"))
+        home.coordinator.end("x", EndRequest(producer, False, 2), None, home.reply("end"))
         if decided:
             await turns()
             home.markers.sent[0][3].deliver(None)
@@ -119,12 +123,12 @@ def test_a_coordinator_that_died_goes_on(tmp_path: Path, decided: bool) -> None:
         if not decided:
             # The decision never reached the log, and the client was told so.
             assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
-            assert state(home) is State.ONGOING
-            home.coordinator.end("x", End(producer, False, 2), None, home.reply("again"))
+            assert state(home) is TransactionState.ONGOING
+            home.coordinator.end("x", EndRequest(producer, False, 2), None, home.reply("again"))
             await turns()
         # All partitions get their marker again: which had it is not in the log.
         assert [partition for _, _, partition, _ in home.markers.sent] == [A, B]
-        assert state(home) is State.COMPLETE_ABORT
+        assert state(home) is TransactionState.COMPLETE_ABORT
 
     run(tmp_path, body)
 
@@ -135,17 +139,17 @@ def test_a_timeout_aborts_also_after_a_restart(tmp_path: Path) -> None:
         await begin(home, "y", A)
         home.pass_time(TIMEOUT_MS - 1)
         await turns()
-        assert state(home) is State.ONGOING
+        assert state(home) is TransactionState.ONGOING
         home.pass_time(2)
         await turns()
-        assert state(home) is State.COMPLETE_ABORT
+        assert state(home) is TransactionState.COMPLETE_ABORT
         await begin(home, "x", A)
         await home.reopen()
         await loaded(home)
-        assert state(home) is State.ONGOING
+        assert state(home) is TransactionState.ONGOING
         home.pass_time(TIMEOUT_MS + 1)
         await turns()
-        assert state(home) is State.COMPLETE_ABORT
+        assert state(home) is TransactionState.COMPLETE_ABORT
         assert [marker.is_commit for marker, *_ in home.markers.sent] == [False]
 
     run(tmp_path, body)
@@ -181,11 +185,11 @@ def test_some_answers_end_the_sending(tmp_path: Path, code: ErrorCode, is_done: 
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 0), None, home.reply("end"))
+        home.coordinator.end("x", EndRequest(producer, True, 0), None, home.reply("end"))
         await turns()
         home.markers.sent[0][3].fail(code)
         await turns()
-        assert (state(home) is State.COMPLETE_COMMIT) is is_done
+        assert (state(home) is TransactionState.COMPLETE_COMMIT) is is_done
         assert len(home.markers.sent) == 1
 
     run(tmp_path, body)
@@ -199,7 +203,7 @@ def test_markers_are_sent_until_they_arrive(
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 0), None, home.reply("end"))
+        home.coordinator.end("x", EndRequest(producer, True, 0), None, home.reply("end"))
         await turns()
         home.markers.sent[0][3].deliver(None)
         for number in range(1, 5):
@@ -207,7 +211,7 @@ def test_markers_are_sent_until_they_arrive(
             assert home.markers.sent[number][2] == B
             home.markers.sent[number][3].fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         home.markers.answers_at_once = True
-        await until(lambda: state(home) is State.COMPLETE_COMMIT)
+        await until(lambda: state(home) is TransactionState.COMPLETE_COMMIT)
         assert len(home.markers.sent) == 6
 
     run(tmp_path, body)
@@ -223,13 +227,13 @@ def test_markers_wait_for_replicas_that_are_slow(
         producer = await begin(home, "x", A)
         partition = home.partition_of("x")
         home.follow(home.picture(isr=(1, 2)))
-        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+        home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
         await until(lambda: "end" in home.answers)
         assert home.answers["end"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert home.markers.sent == []
         home.follow(home.picture())
         partition.advance_high_watermark()
-        await until(lambda: state(home) is State.COMPLETE_COMMIT)
+        await until(lambda: state(home) is TransactionState.COMPLETE_COMMIT)
         assert [marker.is_commit for marker, *_ in home.markers.sent] == [True]
 
     run(tmp_path, body, options)
@@ -246,12 +250,12 @@ def test_what_can_t_be_written_did_not_happen(
 
         with monkeypatch.context() as broken:
             broken.setattr(Partition, "append", fail)
-            home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+            home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
             await turns(1)
         await loaded(home)
         assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
         assert home.markers.sent == []
-        assert state(home) is State.ONGOING
+        assert state(home) is TransactionState.ONGOING
         assert home.coordinator.describe("x").producer == producer
 
     run(tmp_path, body)
@@ -261,7 +265,7 @@ def test_a_deposed_coordinator_stops(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A)
         home.markers.answers_at_once = False
-        home.coordinator.end("x", End(producer, True, 2), None, home.reply("end"))
+        home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
         await turns()
         home.follow(home.picture(leader=2, epoch=1))
         home.markers.sent[0][3].deliver(None)
@@ -323,7 +327,7 @@ def test_a_damaged_record_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptu
         await turns()
         await home.reopen()
         await loaded(home)
-        assert state(home) is State.ONGOING
+        assert state(home) is TransactionState.ONGOING
         assert caplog.text.count("is passed over") == 2
 
     run(tmp_path, body)

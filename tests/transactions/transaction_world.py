@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.transactions import transaction_record as record
 from millstream.transactions.state import (
     BUMPING_VERSION,
-    End,
+    EndRequest,
     Marker,
-    State,
     Transaction,
     TransactionEffects,
+    TransactionState,
 )
 
 TRANSACTIONAL_ID = "bank"
@@ -42,16 +42,16 @@ class PartitionModel:
 
     def __init__(self) -> None:
         #: (producer, value) or (producer, marker)
-        self.entries: list[tuple[Producer, Any]] = []
+        self.entries: list[tuple[ProducerIdAndEpoch, Any]] = []
         self.epochs: dict[int, int] = {}
         self.open: set[int] = set()
 
-    def has_open(self, producer: Producer) -> bool:
+    def has_open(self, producer: ProducerIdAndEpoch) -> bool:
         return producer.producer_id in self.open and (
             self.epochs.get(producer.producer_id) == producer.epoch
         )
 
-    def write(self, producer: Producer, value: Any) -> None:
+    def write(self, producer: ProducerIdAndEpoch, value: Any) -> None:
         if producer.epoch < self.epochs.get(producer.producer_id, -1):
             raise Refused
         self.epochs[producer.producer_id] = producer.epoch
@@ -90,7 +90,7 @@ class Client:
 
     name: str
     version: int
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
     serial: int = 0
     #: Ready for a transaction, in one, or ending it (True to commit) without having heard back.
     phase: str = "new"
@@ -103,9 +103,9 @@ class Client:
     asked: set[int] = field(default_factory=set)
     ended: dict[int, bool] = field(default_factory=dict)
     #: All identities that it ever had.
-    past: list[Producer] = field(default_factory=list)
+    past: list[ProducerIdAndEpoch] = field(default_factory=list)
 
-    def become(self, producer: Producer) -> None:
+    def become(self, producer: ProducerIdAndEpoch) -> None:
         if self.producer is not None:
             self.past.append(self.producer)
         self.producer = producer
@@ -142,7 +142,7 @@ class World:
         self.values = 0
         #: The newest identity that InitProducerId gave away: all before it are fenced.
         self.fencing_order: list[int] = []
-        self.newest: Producer | None = None
+        self.newest: ProducerIdAndEpoch | None = None
         if first_epoch >= 0:
             self.transaction.producer_id, self.transaction.producer_epoch = 99, first_epoch
             self.fencing_order.append(99)
@@ -208,7 +208,7 @@ class World:
         for client in self.clients:
             client.is_waiting = False
 
-    def settle(self) -> None:
+    def finish_all(self) -> None:
         """Let everything happen that is under way."""
         while self.pipeline or self.markers:
             while self.pipeline:
@@ -218,7 +218,7 @@ class World:
 
     # Producers
 
-    def is_fenced(self, producer: Producer) -> bool:
+    def is_fenced(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether a later identity was given to a producer that started."""
         if self.newest is None:
             return False
@@ -235,7 +235,7 @@ class World:
 
         def reply(answer: Any) -> None:
             client.is_waiting = False
-            if isinstance(answer, Producer):
+            if isinstance(answer, ProducerIdAndEpoch):
                 client.become(answer)
                 self.newest = answer
                 client.phase = "ready"
@@ -296,7 +296,7 @@ class World:
 
     def produce(
         self,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         version: int,
         partition: TopicPartition,
         value: Any,
@@ -308,7 +308,7 @@ class World:
         def append() -> None:
             is_open = (
                 transaction is self.transaction
-                and transaction.state is State.ONGOING
+                and transaction.state is TransactionState.ONGOING
                 and transaction.producer == producer
                 and partition in transaction.partitions
             )
@@ -344,7 +344,7 @@ class World:
             self.ask(lambda token: self._verify(producer, partition, token), admitted)
 
     def _verify(
-        self, producer: Producer, partition: TopicPartition, token: Any
+        self, producer: ProducerIdAndEpoch, partition: TopicPartition, token: Any
     ) -> TransactionEffects:
         codes = self.transaction.check_partitions(producer, [partition])
         return TransactionEffects(replies=[(token, codes)])
@@ -358,7 +358,7 @@ class World:
 
         def reply(answer: Any) -> None:
             client.is_waiting = False
-            if isinstance(answer, Producer):
+            if isinstance(answer, ProducerIdAndEpoch):
                 if client.version >= BUMPING_VERSION:
                     client.become(answer)
                 client.ended[client.serial] = is_commit
@@ -369,11 +369,13 @@ class World:
                 client.start_over()
 
         transaction = self.transaction
-        end = End(producer, is_commit, client.version)
+        end = EndRequest(producer, is_commit, client.version)
         new_id = self.new_id() if transaction.needs_producer_id(producer.epoch) else None
         self.ask(lambda token: transaction.end(self.now_ms, end, new_id, token), reply)
 
-    def write_late(self, client: Client, producer: Producer, partition: TopicPartition) -> None:
+    def write_late(
+        self, client: Client, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> None:
         """A zombie, or a batch that was under way for long."""
         self.values += 1
         value = ("late", client.name, producer, self.values)
@@ -450,14 +452,14 @@ class World:
     def check_end(self) -> None:
         """When all has settled and time has passed: nothing is open, and what producers were told
         about their transactions is what happened."""
-        self.settle()
+        self.finish_all()
         self.pass_time(TIMEOUT_MS + 1)
-        self.settle()
+        self.finish_all()
         self.check()
         assert self.transaction.state in (
-            State.EMPTY,
-            State.COMPLETE_COMMIT,
-            State.COMPLETE_ABORT,
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
         )
         outcomes = self.outcomes()
         assert None not in outcomes.values(), "a transaction hangs"
@@ -471,13 +473,13 @@ class World:
         """A new producer gets its transaction through."""
         client = Client("new", self.version)
         self.start(client, goes_on=False)
-        self.settle()
+        self.finish_all()
         if client.version < BUMPING_VERSION:
             self.add(client, PARTITIONS[0])
-            self.settle()
+            self.finish_all()
         self.write(client, PARTITIONS[0])
-        self.settle()
+        self.finish_all()
         (value,) = client.acknowledged[client.serial]
         self.end(client, is_commit=True)
-        self.settle()
+        self.finish_all()
         assert self.outcomes()[value] is True

@@ -11,7 +11,7 @@ from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.random import Random
-from millstream.groups.group_coordinator import Coordinator
+from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord
@@ -19,7 +19,9 @@ from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Receiver
 from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.replica import Replicas
-from millstream.transactions.transaction_coordinator import Coordinator as TransactionCoordinator
+from millstream.transactions.transaction_coordinator import (
+    TransactionCoordinator,
+)
 
 if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
@@ -54,7 +56,7 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     topics: TopicAdmin
-    groups: Coordinator
+    groups: GroupCoordinator
     transactions: TransactionCoordinator
     #: Coordinators of transactions, on whichever broker.
     desks: Desks

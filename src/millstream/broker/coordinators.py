@@ -23,14 +23,16 @@ from millstream.env.clock import Clock
 from millstream.env.network import Network
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
-from millstream.groups.group_coordinator import Coordinator as GroupCoordinator
-from millstream.groups.group_shards import Shards as GroupShards
+from millstream.groups.group_coordinator import GroupCoordinator
+from millstream.groups.group_shards import GroupShards
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.feature import TRANSACTION_VERSION
 from millstream.replication.replica import Replicas
-from millstream.transactions.transaction_coordinator import Coordinator as TransactionCoordinator
-from millstream.transactions.transaction_shards import Shards as TransactionShards
+from millstream.transactions.transaction_coordinator import (
+    TransactionCoordinator,
+)
+from millstream.transactions.transaction_shards import TransactionShards
 
 
 class Coordinators:
@@ -106,8 +108,8 @@ class Coordinators:
         self._waiting_links.follow(image, delta)
         self._marker_links.follow(image, delta)
         shards = self.groups.shards
-        shards.follow(image, delta)
-        self.transactions.shards.follow(image, delta)
+        shards.apply_delta(image, delta)
+        self.transactions.shards.apply_delta(image, delta)
         if delta.group_configs:
             shards.configure(
                 group_override.changes(

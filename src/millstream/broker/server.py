@@ -526,8 +526,8 @@ class Server:
     def _fence(self, services: Services, is_fenced: bool) -> None:
         """The broker may have been replaced, or is sure again that it was not."""
         services.replicas.fence(is_fenced)
-        services.groups.shards.match(services.catalog.image)
-        services.transactions.shards.match(services.catalog.image)
+        services.groups.shards.match_leadership(services.catalog.image)
+        services.transactions.shards.match_leadership(services.catalog.image)
 
     def _reconfigure(self, services: Services, coordinators: Coordinators) -> None:
         """Have the parts that serve requests take over settings that change at run time."""

@@ -31,7 +31,7 @@ TimerKey: TypeAlias = tuple[str, str]
 LogRecord: TypeAlias = tuple[bytes, bytes | None]
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A transactional producer as its batches name it."""
 
     producer_id: int
@@ -45,7 +45,7 @@ class Effects:
     replies: list[tuple[Reply[Any], Any]] = field(default_factory=list)
     records: list[LogRecord] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
 
     def deliver(self, reply: Reply[T], result: T) -> None:
         self.replies.append((reply, result))

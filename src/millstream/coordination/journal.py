@@ -22,7 +22,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from millstream.coordination.effects import Effects, LogRecord, Producer
+from millstream.coordination.effects import Effects, LogRecord, ProducerIdAndEpoch
 from millstream.env.clock import Clock
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackKind
@@ -34,17 +34,17 @@ from millstream.records.compression import CompressionType
 from millstream.records.record import Record
 from millstream.replication.partition import Partition
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _Replies = list[tuple[Reply[Any], Any]]
 #: What one event asks to be written, and in whose transaction.
-_Event = tuple[Producer | None, list[LogRecord]]
+_Event = tuple[ProducerIdAndEpoch | None, list[LogRecord]]
 
 #: Around key and value: lengths, deltas and the number of headers, at most.
 _RECORD_OVERHEAD_BYTES: Final = 32
 #: A batch is not made larger than this, however large a message may be.
 _BATCH_BYTES_MAX: Final = 512 * 1024
-_NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_EPOCH)
+_NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 #: What a client of the coordinator is told when its partition can't be written.
 _CLIENT_CODES: Final = {
@@ -100,7 +100,7 @@ class Journal:
         self._is_closed = False
 
     @property
-    def is_settled(self) -> bool:
+    def is_committed(self) -> bool:
         """Whether all that was asked for is written and committed."""
         return not self._records and self._partition.high_watermark >= self._end_offset
 
@@ -127,7 +127,7 @@ class Journal:
 
     def append_marker(
         self,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         *,
         is_commit: bool,
         coordinator_epoch: int,
@@ -164,7 +164,7 @@ class Journal:
 
     def _append_failed(self, error: Exception, replies: _Replies) -> None:
         partition = self._partition
-        _log.error(
+        _logger.error(
             "records of %s can't be written, their state is loaded anew: %s",
             partition.topic_partition,
             error,
@@ -177,7 +177,9 @@ class Journal:
             reply.fail(code)
         self._on_failure()
 
-    def _batches(self, events: list[_Event]) -> Iterator[tuple[Producer | None, list[LogRecord]]]:
+    def _batches(
+        self, events: list[_Event]
+    ) -> Iterator[tuple[ProducerIdAndEpoch | None, list[LogRecord]]]:
         """All records, in stretches that fit in a batch each."""
         most = self._partition.log.config.max_message_bytes
         most = min(most, _BATCH_BYTES_MAX) - HEADER_BYTES
@@ -185,7 +187,7 @@ class Journal:
             for batch in _stretches((records for _, records in group), most):
                 yield producer, batch
 
-    def _append(self, producer: Producer | None, records: list[LogRecord]) -> None:
+    def _append(self, producer: ProducerIdAndEpoch | None, records: list[LogRecord]) -> None:
         now_ms = self._clock.wall_ms()
         producer_id, epoch = producer or _NO_PRODUCER
         batch = build_batch(

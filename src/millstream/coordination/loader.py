@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from millstream.coordination.shard import Shard, ShardState
+from millstream.coordination.shard import CoordinatorShard, ShardState
 from millstream.model.sentinel import NO_PRODUCER_ID
 from millstream.records.batch import iterate_batches
 from millstream.records.control import read_marker
@@ -22,7 +22,7 @@ _DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 _RECORDS_PER_TURN: Final = 200
 
 
-async def load(shard: Shard, partition: Partition, read_bytes: int) -> int:
+async def load(shard: CoordinatorShard, partition: Partition, read_bytes: int) -> int:
     """Replay everything; how many records. Stops early if the shard is closed meanwhile.
 
     Raises BrokerError where the log can't be read."""
@@ -45,7 +45,7 @@ async def load(shard: Shard, partition: Partition, read_bytes: int) -> int:
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
             for start in range(0, len(records), _RECORDS_PER_TURN):
                 for each in records[start : start + _RECORDS_PER_TURN]:
-                    replay.take(each, producer_id)
+                    replay.apply(each, producer_id)
                 await asyncio.sleep(0)
             count += len(records)
         # Compaction may have moved the log's start.

@@ -32,11 +32,11 @@ class ShardState(Enum):
     CLOSED = "closed"
 
 
-class Replay(ABC):
+class ShardReplay(ABC):
     """Takes the records of a partition in their order, and makes a shard's state of them."""
 
     @abstractmethod
-    def take(self, stored: Record, producer_id: int) -> None:
+    def apply(self, stored: Record, producer_id: int) -> None:
         """One record; with a producer id if it is part of a transaction, else -1. Damage is
         logged, not raised."""
 
@@ -47,7 +47,7 @@ class Replay(ABC):
     def finish(self) -> None: ...
 
 
-class Shard(ABC):
+class CoordinatorShard(ABC):
     """See the module's text."""
 
     __slots__ = ("_set_timer", "index", "journal", "leader_epoch", "state")
@@ -63,7 +63,7 @@ class Shard(ABC):
         self.state = ShardState.LOADING
 
     @abstractmethod
-    def replay(self) -> Replay:
+    def replay(self) -> ShardReplay:
         """For the records of a shard that is LOADING."""
 
     def open(self, now_ms: int) -> None:
@@ -82,8 +82,8 @@ class Shard(ABC):
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
 
     @property
-    def is_settled(self) -> bool:
-        return self.journal.is_settled
+    def is_committed(self) -> bool:
+        return self.journal.is_committed
 
     def carry_out(self, owner: str, effects: Effects) -> None:
         for key, due_ms in effects.timers:

@@ -25,7 +25,7 @@ from millstream.coordination import loader
 from millstream.coordination.effects import TimerKey
 from millstream.coordination.journal import Journal, JournalOptions
 from millstream.coordination.key_partition import partition_of
-from millstream.coordination.shard import Shard, ShardState, ShardTimer
+from millstream.coordination.shard import CoordinatorShard, ShardState, ShardTimer
 from millstream.coordination.timer import TimerHeap
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor, Work
@@ -35,7 +35,7 @@ from millstream.model.failure import CallbackKind
 from millstream.replication.partition import Partition
 from millstream.replication.replica import Replicas
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Timers carried out between two turns of the loop.
 _TIMERS_PER_TURN: Final = 100
@@ -51,10 +51,10 @@ _STALL_REST_MS: Final = 100
 #: Rest before a timer that raised is carried out again.
 _TIMER_RETRY_MS: Final = 5000
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound=CoordinatorShard)
 
 
-class Shards(ABC, Generic[S]):
+class CoordinatorShards(ABC, Generic[S]):
     """See the module's text. Event loop only."""
 
     __slots__ = (
@@ -124,10 +124,10 @@ class Shards(ABC, Generic[S]):
     # Its life
 
     def start(self, image: ClusterImage) -> None:
-        """Begin to load what this broker leads. Metadata that comes later goes to `follow`."""
+        """Begin to load what this broker leads. Metadata that comes later goes to `apply_delta`."""
         work = {f"{self.kind}-loader": self._load_all, **self._background()}
         self._tasks = [self._supervisor.start(name, each) for name, each in work.items()]
-        self.match(image)
+        self.match_leadership(image)
 
     async def stop(self) -> None:
         """Fail all open replies, and end the background work."""
@@ -141,13 +141,13 @@ class Shards(ABC, Generic[S]):
         if self._wake is not None:
             self._wake.cancel()
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed. Called after the replicas have followed it."""
         touched = [*delta.created, *delta.deleted, *(new for _, new in delta.changed)]
         if any(topic.name == self.topic for topic in touched):
-            self.match(image)
+            self.match_leadership(image)
 
-    def match(self, image: ClusterImage) -> None:
+    def match_leadership(self, image: ClusterImage) -> None:
         """Have a shard for each partition led here, loaded in the epoch that it is led in. Called
         after the replicas were told what to lead."""
         if self._is_stopped:
@@ -230,8 +230,8 @@ class Shards(ABC, Generic[S]):
             shard = await self._loads.get()
             try:
                 await self._load(shard)
-            except Exception:  # noqa: BLE001  # logged; others must not wait for it
-                _log.exception("partition %d of %s can't be loaded", shard.index, self.topic)
+            except Exception:  # logged; others must not wait for it
+                _logger.exception("partition %d of %s can't be loaded", shard.index, self.topic)
                 loop = asyncio.get_running_loop()
                 loop.call_later(_LOAD_RETRY_S, self._retry, shard)
 
@@ -243,7 +243,7 @@ class Shards(ABC, Generic[S]):
         count = await loader.load(shard, partition, self._load_bytes)
         if shard.state is ShardState.LOADING:
             shard.open(self.now_ms)
-            _log.info(
+            _logger.info(
                 "loaded partition %d of %s: %d records in %.2f s",
                 shard.index,
                 self.topic,

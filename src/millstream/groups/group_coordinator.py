@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from millstream.coordination.effects import Effects, LogRecord, Producer
+from millstream.coordination.effects import Effects, LogRecord, ProducerIdAndEpoch
 from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.consumer.classic_protocol import (
     heartbeat_consumer_group,
@@ -24,10 +24,10 @@ from millstream.groups.consumer.classic_protocol import (
 )
 from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.groups.consumer.heartbeat_request import JOIN_EPOCH
-from millstream.groups.consumer.migration import Heartbeat, upgrade
+from millstream.groups.consumer.migration import UpgradingHeartbeat, upgrade
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller, Group
-from millstream.groups.group_shard import Shard
-from millstream.groups.group_shards import Shards
+from millstream.groups.group_shard import GroupShard
+from millstream.groups.group_shards import GroupShards
 from millstream.groups.offset import CommittedOffset, GroupOffsets
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
@@ -46,7 +46,7 @@ _NOT_FOUND_COMMIT_SINCE: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class OffsetCommit:
     """An OffsetCommit whose topics were found to exist."""
 
     group_id: str
@@ -58,16 +58,16 @@ class Commit:
     offsets: Sequence[tuple[str, int, CommittedOffset]]
 
 
-class Coordinator:
+class GroupCoordinator:
     """See the module's text. Event loop only."""
 
     __slots__ = ("shards",)
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: GroupShards) -> None:
         self.shards = shards
 
     def find(self, group_id: str) -> Group | None:
-        """A group that is served here. Raises as `Shards.of` does."""
+        """A group that is served here. Raises as `GroupShards.of` does."""
         return self.shards.of(group_id).groups.get(group_id)
 
     # The classic protocol
@@ -149,7 +149,7 @@ class Coordinator:
             effects = group.leave(self.shards.now_ms, members, reply)
         self._carry_out(shard, group, effects)
 
-    def _of_member(self, group_id: str) -> tuple[Shard, ClassicGroup | ConsumerGroup]:
+    def _of_member(self, group_id: str) -> tuple[GroupShard, ClassicGroup | ConsumerGroup]:
         """The group that a member says to be in."""
         _check_group_id(group_id)
         shard = self.shards.of(group_id)
@@ -159,9 +159,9 @@ class Coordinator:
         assert isinstance(group, ClassicGroup | ConsumerGroup)
         return shard, group
 
-    def _carry_out(self, shard: Shard, group: Group, effects: Effects) -> None:
+    def _carry_out(self, shard: GroupShard, group: Group, effects: Effects) -> None:
         shard.carry_out(group.group_id, effects)
-        shard.tidy(self.shards.now_ms, group, self.shards.topics)
+        shard.drop_or_downgrade(self.shards.now_ms, group, self.shards.topics)
 
     # The consumer protocol
 
@@ -183,7 +183,7 @@ class Coordinator:
             reply.fail(error.code)
             return
         if isinstance(group, ClassicGroup):
-            heartbeat = Heartbeat(request, caller, reply)
+            heartbeat = UpgradingHeartbeat(request, caller, reply)
             settings, random = shard.settings.consumer_of(group_id), shard.random
             upgraded, effects = upgrade(group, settings, random, now_ms, heartbeat, topics)
             if upgraded is not None:
@@ -199,7 +199,9 @@ class Coordinator:
 
     # Offsets
 
-    def commit(self, commit: Commit, reply: Reply[None], producer: Producer | None = None) -> None:
+    def commit(
+        self, commit: OffsetCommit, reply: Reply[None], producer: ProducerIdAndEpoch | None = None
+    ) -> None:
         """Keep offsets; the reply gets None once they are kept.
 
         With a producer they are part of its transaction: kept now, and seen once it is
@@ -226,7 +228,7 @@ class Coordinator:
         effects.deliver(reply, None)
         shard.carry_out(commit.group_id, effects)
 
-    def _committing(self, shard: Shard, commit: Commit) -> Group:
+    def _committing(self, shard: GroupShard, commit: OffsetCommit) -> Group:
         """The group; a new one for whoever does not claim to be a member of an old one."""
         group = shard.groups.get(commit.group_id)
         if group is not None:
@@ -242,7 +244,7 @@ class Coordinator:
     def end_transaction(
         self,
         index: int,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         *,
         is_commit: bool,
         coordinator_epoch: int,
@@ -331,18 +333,20 @@ class Coordinator:
         shard.carry_out(group_id, effects)
 
 
-def _records(shard: Shard, commit: Commit, producer: Producer | None) -> list[LogRecord]:
+def _records(
+    shard: GroupShard, commit: OffsetCommit, producer: ProducerIdAndEpoch | None
+) -> list[LogRecord]:
     """Takes over the offsets of a commit."""
     offsets = shard.group_offsets(commit.group_id)
     if producer is None:
         return [offsets.commit(*each) for each in commit.offsets]
     producer_id = producer.producer_id
-    shard.join_transaction(producer_id, commit.group_id)
-    return [offsets.pend(producer_id, *each) for each in commit.offsets]
+    shard.add_to_transaction(producer_id, commit.group_id)
+    return [offsets.commit_pending(producer_id, *each) for each in commit.offsets]
 
 
 def _joinable(
-    shard: Shard, request: JoinGroupRequest
+    shard: GroupShard, request: JoinGroupRequest
 ) -> tuple[ClassicGroup | ConsumerGroup, list[LogRecord]]:
     """The group to join, made if need be, and what must be erased for it."""
     group_id = request.group_id
@@ -356,7 +360,7 @@ def _joinable(
 
 
 def _check_upgrade(
-    shard: Shard, group: Group | None, request: ConsumerGroupHeartbeatRequest
+    shard: GroupShard, group: Group | None, request: ConsumerGroupHeartbeatRequest
 ) -> None:
     """GROUP_ID_NOT_FOUND unless a member may make a consumer group of what is there."""
     is_joining = request.member_epoch == JOIN_EPOCH

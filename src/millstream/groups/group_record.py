@@ -27,6 +27,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
+from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.wire.field import (
     array,
     int8,
@@ -55,10 +56,6 @@ from millstream.wire.schema import (
 NO_EXPIRY: Final = -1
 
 _INT16: Final = Struct(">h")
-
-
-class DamagedRecordError(ValueError):
-    """A key or value that is not in any format that it could have."""
 
 
 class UnknownKey(NamedTuple):

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from millstream.coordination import shard
-from millstream.coordination.effects import Effects, LogRecord, Producer, TimerKey
+from millstream.coordination.effects import Effects, LogRecord, ProducerIdAndEpoch, TimerKey
 from millstream.coordination.journal import Journal
-from millstream.coordination.shard import SetTimer
+from millstream.coordination.shard import CoordinatorShard, SetTimer, ShardReplay
 from millstream.env.random import Random
-from millstream.groups.classic.classic_group import ClassicGroup, ClassicSettings
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerSettings
+from millstream.groups.classic.classic_group import ClassicGroup, ClassicGroupSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
 from millstream.groups.consumer.migration import downgrade
 from millstream.groups.group import Group
+from millstream.groups.group_replay import GroupReplay
 from millstream.groups.offset import GroupOffsets
-from millstream.groups.replay import Replay
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
@@ -30,19 +29,19 @@ from millstream.model.reply import Reply
 class GroupSettings:
     """How groups of each kind behave."""
 
-    classic: ClassicSettings = field(default_factory=ClassicSettings)
-    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    classic: ClassicGroupSettings = field(default_factory=ClassicGroupSettings)
+    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
     #: Of consumer groups that set something for themselves.
-    own: Map[str, ConsumerSettings] = field(default_factory=Map)
+    own: Map[str, ConsumerGroupSettings] = field(default_factory=Map)
     #: Whether a group with members may change its protocol, to the newer and to the older one.
     allows_upgrade: bool = True
     allows_downgrade: bool = True
 
-    def consumer_of(self, group_id: str) -> ConsumerSettings:
+    def consumer_of(self, group_id: str) -> ConsumerGroupSettings:
         return self.own.get(group_id, self.consumer)
 
 
-class Shard(shard.Shard):
+class GroupShard(CoordinatorShard):
     """See the module's text."""
 
     __slots__ = ("_open_transactions", "groups", "offsets", "random", "settings")
@@ -65,8 +64,8 @@ class Shard(shard.Shard):
         #: Groups with offsets in the transaction of each producer id.
         self._open_transactions: dict[int, set[str]] = {}
 
-    def replay(self) -> shard.Replay:
-        return Replay(self)
+    def replay(self) -> ShardReplay:
+        return GroupReplay(self)
 
     # Groups
 
@@ -101,7 +100,7 @@ class Shard(shard.Shard):
             group.delete()
         return tombstones + group.tombstones()
 
-    def tidy(self, now_ms: int, group: Group, topics: TopicView) -> None:
+    def drop_or_downgrade(self, now_ms: int, group: Group, topics: TopicView) -> None:
         """After an event: drop a group that exists in memory only and has nothing to tell, and
         let the classic protocol take over where nobody is left who speaks the newer one."""
         if (
@@ -125,13 +124,13 @@ class Shard(shard.Shard):
 
     # Transactions
 
-    def join_transaction(self, producer_id: int, group_id: str) -> None:
+    def add_to_transaction(self, producer_id: int, group_id: str) -> None:
         """Offsets of a group became part of a producer's transaction."""
         self._open_transactions.setdefault(producer_id, set()).add(group_id)
 
     def end_transaction(
         self,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         *,
         is_commit: bool,
         coordinator_epoch: int,
@@ -150,17 +149,17 @@ class Shard(shard.Shard):
         except BrokerError as error:
             reply.fail(error.code)
             return
-        for group_id in self.settle_offsets(producer.producer_id, is_commit=is_commit):
+        for group_id in self.complete_pending_offsets(producer.producer_id, is_commit=is_commit):
             self._drop_if_blank(group_id)
         self.journal.carry_out(Effects(replies=[(reply, None)]))
 
-    def settle_offsets(self, producer_id: int, *, is_commit: bool) -> Iterable[str]:
+    def complete_pending_offsets(self, producer_id: int, *, is_commit: bool) -> Iterable[str]:
         """Keep or drop what is pending in a transaction; in which groups."""
         group_ids = self._open_transactions.pop(producer_id, ())
         for group_id in group_ids:
             offsets = self.offsets.get(group_id)
             if offsets is not None:
-                offsets.settle(producer_id, is_commit=is_commit)
+                offsets.complete_transaction(producer_id, is_commit=is_commit)
         return group_ids
 
     # Time and topics
@@ -170,7 +169,7 @@ class Shard(shard.Shard):
         if group is None:
             return
         self.carry_out(group_id, group.expire(now_ms, key))
-        self.tidy(now_ms, group, topics)
+        self.drop_or_downgrade(now_ms, group, topics)
 
     def expire_offsets(self, now_ms: int, retention_ms: int, group_id: str) -> int:
         """Drop what one group no longer needs, and the group if nothing is left; how many."""

@@ -12,30 +12,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from millstream.coordination import shards
 from millstream.coordination.effects import TimerKey
 from millstream.coordination.journal import Journal, JournalOptions
 from millstream.coordination.shard import ShardState
+from millstream.coordination.shards import CoordinatorShards
 from millstream.env.clock import Clock
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor, Work
-from millstream.groups.consumer.consumer_group import ConsumerSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
 from millstream.groups.group import Group
-from millstream.groups.group_shard import GroupSettings, Shard
+from millstream.groups.group_shard import GroupSettings, GroupShard
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.groups.subscription.topic_view import ImageTopicView, TopicView
 from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta
 from millstream.model.failure import CallbackKind
 from millstream.replication.replica import Replicas
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Groups looked at for expiry between two turns of the loop.
 _GROUPS_PER_TURN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorOptions:
+class GroupCoordinatorOptions:
     """What the broker's settings say about groups."""
 
     session_timeout_ms_min: int = 6000
@@ -48,7 +48,7 @@ class CoordinatorOptions:
     journal: JournalOptions = field(default_factory=JournalOptions)
 
 
-class Shards(shards.Shards[Shard]):
+class GroupShards(CoordinatorShards[GroupShard]):
     """See the module's text. Event loop only."""
 
     __slots__ = ("_random", "options", "topics")
@@ -62,7 +62,7 @@ class Shards(shards.Shards[Shard]):
         clock: Clock,
         supervisor: Supervisor,
         random: Random,
-        options: CoordinatorOptions,
+        options: GroupCoordinatorOptions,
     ) -> None:
         super().__init__(replicas, clock, supervisor)
         self._random = random
@@ -83,7 +83,7 @@ class Shards(shards.Shards[Shard]):
         self.topics = ImageTopicView(image)
         super().start(image)
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         if self._is_stopped:
             return
         self.topics = ImageTopicView(image)
@@ -93,9 +93,9 @@ class Shards(shards.Shards[Shard]):
                 if shard.state is ShardState.ACTIVE:
                     about = f"partition {shard.index} forgets {topic.name}"
                     failures.run(CallbackKind.SHARD, about, shard.forget_topic, topic.name)
-        super().follow(image, delta)
+        super().apply_delta(image, delta)
 
-    def configure(self, changes: Mapping[str, ConsumerSettings | None]) -> None:
+    def configure(self, changes: Mapping[str, ConsumerGroupSettings | None]) -> None:
         """These groups have other settings of their own now; None: none any more."""
         own = self.options.groups.own.mutate()
         for group_id, settings in changes.items():
@@ -108,19 +108,19 @@ class Shards(shards.Shards[Shard]):
         for shard in self._shards.values():
             shard.configure(groups, changes)
 
-    def set_consumer(self, settings: ConsumerSettings) -> None:
+    def set_consumer(self, settings: ConsumerGroupSettings) -> None:
         """Run consumer groups that set nothing for themselves with these settings from now on."""
         groups = replace(self.options.groups, consumer=settings)
         self.options = replace(self.options, groups=groups)
         for shard in self._shards.values():
             shard.configure(groups, shard.groups)
 
-    def _make(self, index: int, leader_epoch: int, journal: Journal) -> Shard:
-        return Shard(
+    def _make(self, index: int, leader_epoch: int, journal: Journal) -> GroupShard:
+        return GroupShard(
             index, leader_epoch, journal, self._set_timer, self.options.groups, self._random
         )
 
-    def _expire_timer(self, shard: Shard, owner: str, key: TimerKey) -> None:
+    def _expire_timer(self, shard: GroupShard, owner: str, key: TimerKey) -> None:
         shard.expire_timer(self.now_ms, owner, key, self.topics)
 
     def all_groups(self) -> Iterator[Group]:
@@ -150,10 +150,10 @@ class Shards(shards.Shards[Shard]):
                 if looked_at % _GROUPS_PER_TURN == 0:
                     await asyncio.sleep(0)
         if count:
-            _log.info("%d committed offsets expired", count)
+            _logger.info("%d committed offsets expired", count)
         return count
 
-    def _expire_offsets_of(self, shard: Shard, group_id: str) -> int:
+    def _expire_offsets_of(self, shard: GroupShard, group_id: str) -> int:
         retention_ms = self.options.offsets_retention_ms
         try:
             return shard.expire_offsets(self.now_ms, retention_ms, group_id)
@@ -161,7 +161,7 @@ class Shards(shards.Shards[Shard]):
             self._supervisor.report("offset-expiry", error, f"group {group_id}")
             return 0
 
-    def serving(self) -> list[Shard]:
+    def serving(self) -> list[GroupShard]:
         """Those whose groups are served now."""
         return [shard for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
 

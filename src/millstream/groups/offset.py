@@ -3,9 +3,9 @@
 Who may commit is the group's to say, and which topics exist the caller's. Every change comes with
 the records that make it last; replaying them (`restore`) gives the same offsets again.
 
-An offset that is committed inside a transaction is pending until the transaction ends (`settle`).
-Of several commits for one partition the last one counts, whenever their transactions end: what a
-later commit has overtaken is dropped.
+An offset that is committed inside a transaction is pending until the transaction ends
+(`complete_transaction`). If several transactions commit an offset for one partition, the last
+commit wins, in whatever order the transactions end. A later commit drops earlier pending ones.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ class GroupOffsets:
 
     # Transactions
 
-    def pend(
+    def commit_pending(
         self, producer_id: int, topic: str, partition: int, committed: CommittedOffset
     ) -> LogRecord:
         """Commit an offset with the transaction of a producer. The record is part of it."""
         self._pend(producer_id, topic, partition, committed)
         return self._record(topic, partition, committed)
 
-    def settle(self, producer_id: int, *, is_commit: bool) -> None:
+    def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """The producer's transaction ended. Its marker says so in the log: there is no record."""
         pending = self._pending.pop(producer_id, {})
         if is_commit:

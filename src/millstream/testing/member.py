@@ -6,11 +6,11 @@ from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.groups.consumer.membership import SESSION
 from millstream.groups.group import Group
-from millstream.groups.group_coordinator import Coordinator
+from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.model.error import BrokerError
 
 
-def expire_member(groups: Coordinator, group_id: str, member_id: str | None) -> str:
+def expire_member(groups: GroupCoordinator, group_id: str, member_id: str | None) -> str:
     """Expire a member, or without an id the only one there is; returns its id.
 
     Raises LookupError where there is no such member, or where it can't be silent for too long: one
@@ -36,7 +36,7 @@ def expire_member(groups: Coordinator, group_id: str, member_id: str | None) -> 
     return member_id
 
 
-def _members(groups: Coordinator, group_id: str) -> list[str]:
+def _members(groups: GroupCoordinator, group_id: str) -> list[str]:
     try:
         group: Group | None = groups.find(group_id)
     except BrokerError as error:

@@ -17,7 +17,7 @@ from millstream.model.reply import Reply
 _AFTER_FIRST_S: Final = 0.001
 
 
-class Endings(Protocol):
+class EndingTransactions(Protocol):
     """Knows which transactions are ending: the transaction coordinator."""
 
     def is_ending(self, transactional_id: str) -> bool: ...
@@ -43,7 +43,7 @@ class EndWait:
 
     __slots__ = ("_deadline", "_endings", "_timer", "_waiting")
 
-    def __init__(self, endings: Endings, wait_s: float) -> None:
+    def __init__(self, endings: EndingTransactions, wait_s: float) -> None:
         self._endings = endings
         self._waiting: dict[Callable[[], None], _Waiting] = {}
         loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import Marker
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Rest before a marker that could not be written is sent again: short at first, as most failures
 #: end when the metadata have reached everybody, and longer for a partition that has no leader.
@@ -42,7 +42,7 @@ class MarkerSender(Protocol):
         ...
 
 
-class Marking:
+class MarkerRound:
     """One round. `on_marked` is told each partition that is done, as long as it is not closed."""
 
     __slots__ = (
@@ -93,11 +93,13 @@ class Marking:
 
     def _failed(self, partition: TopicPartition, code: ErrorCode, failures: int) -> None:
         if code in _SETTLED:
-            _log.info("%s needs no marker of %s: %s", partition, self._marker.producer, code.name)
+            _logger.info(
+                "%s needs no marker of %s: %s", partition, self._marker.producer, code.name
+            )
             self._done(partition)
         elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             # The later coordinator has the same decision in its log, and sends it.
-            _log.warning("a later coordinator than this one sends the markers of %s", partition)
+            _logger.warning("a later coordinator than this one sends the markers of %s", partition)
             self.close()
         else:
             rest_s = min(_RETRY_S * 2 ** min(failures, _DOUBLINGS_MAX), _RETRY_S_MAX)

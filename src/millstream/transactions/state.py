@@ -45,7 +45,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from millstream.coordination.effects import Effects, Producer, TimerKey
+from millstream.coordination.damaged_record import DamagedRecordError
+from millstream.coordination.effects import Effects, ProducerIdAndEpoch, TimerKey
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.sentinel import INT32_MAX, NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
@@ -63,7 +64,7 @@ NO_TIMEOUT_MS: Final = INT32_MAX
 _TIMEOUT: Final[TimerKey] = ("timeout", "")
 
 
-class State(Enum):
+class TransactionState(Enum):
     """Numbers as in records, names as clients are told them."""
 
     EMPTY = (0, "Empty")
@@ -80,15 +81,15 @@ class State(Enum):
         self.label = label
 
 
-_PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-_COMPLETED: Final = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-_STATE_OF_NUMBER: Final = {state.number: state for state in State}
+_PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_COMPLETED: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+_STATE_OF_NUMBER: Final = {state.number: state for state in TransactionState}
 
 
 class Marker(NamedTuple):
     """What is written into each partition of a transaction to end it."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     is_commit: bool
     #: The transaction version that the end was asked for in. From `BUMPING_VERSION` on the epoch is
     #: a later one than that of the transaction's batches.
@@ -102,26 +103,26 @@ class TransactionEffects(Effects):
     marker: Marker | None = None
 
 
-class End(NamedTuple):
+class EndRequest(NamedTuple):
     """An EndTxn request."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     is_commit: bool
     #: The transaction version that the client speaks.
     version: int
 
 
-class Kept(NamedTuple):
+class PreparedTransaction(NamedTuple):
     """The answer to whoever keeps an open transaction."""
 
     #: Who may end it.
-    holder: Producer
+    holder: ProducerIdAndEpoch
     #: Who wrote it; None if nothing is open.
-    writer: Producer | None
+    writer: ProducerIdAndEpoch | None
 
 
 #: The result of InitProducerId.
-InitResult: TypeAlias = Producer | Kept | ErrorCode
+InitResult: TypeAlias = ProducerIdAndEpoch | PreparedTransaction | ErrorCode
 
 
 class Transaction:
@@ -148,7 +149,7 @@ class Transaction:
         self.transactional_id = transactional_id
         #: The cluster's transaction version: of records, and of what happens without a client.
         self.version = version
-        self.state = State.EMPTY
+        self.state = TransactionState.EMPTY
         self.producer_id = NO_PRODUCER_ID
         #: Before it the epochs were used up; NO_PRODUCER_ID if there was none.
         self.previous_producer_id = NO_PRODUCER_ID
@@ -168,19 +169,19 @@ class Transaction:
         self.client_version = 0
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.producer_id, self.producer_epoch)
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
-    def holder(self) -> Producer | None:
+    def holder(self) -> ProducerIdAndEpoch | None:
         """Who may end the open transaction in place of the producer that wrote it, if it was
         kept."""
-        if self.state is not State.ONGOING or self.next_producer_id == NO_PRODUCER_ID:
+        if self.state is not TransactionState.ONGOING or self.next_producer_id == NO_PRODUCER_ID:
             return None
-        return Producer(self.next_producer_id, self.next_producer_epoch)
+        return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
 
     @property
-    def current(self) -> Producer:
+    def current(self) -> ProducerIdAndEpoch:
         """Whose requests are taken."""
         return self.holder or self.producer
 
@@ -198,7 +199,9 @@ class Transaction:
         """The one that is being sent."""
         if self.state not in _PREPARED:
             return None
-        return Marker(self.producer, self.state is State.PREPARE_COMMIT, self.client_version)
+        return Marker(
+            self.producer, self.state is TransactionState.PREPARE_COMMIT, self.client_version
+        )
 
     # InitProducerId
 
@@ -206,7 +209,7 @@ class Transaction:
         self,
         now_ms: int,
         timeout_ms: int,
-        expected: Producer | None,
+        expected: ProducerIdAndEpoch | None,
         new_producer_id: int | None,
         reply: Reply[InitResult],
     ) -> TransactionEffects:
@@ -219,7 +222,7 @@ class Transaction:
         if expected is not None and not self._is_plausible(expected):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         effects = TransactionEffects()
-        if self.state is State.ONGOING:
+        if self.state is TransactionState.ONGOING:
             if expected not in (None, self.current):
                 # Kafka would abort the transaction first, and refuse then: a zombie's doing.
                 raise BrokerError(ErrorCode.PRODUCER_FENCED)
@@ -227,7 +230,7 @@ class Transaction:
             effects.deliver(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
             return effects
         self._raise_epoch(expected, new_producer_id)
-        self.state = State.EMPTY
+        self.state = TransactionState.EMPTY
         self.timeout_ms = timeout_ms
         self.start_ms = NO_TIMESTAMP
         self.client_version = 0
@@ -235,19 +238,19 @@ class Transaction:
         effects.deliver(reply, self.producer)
         return effects
 
-    def keep(
+    def keep_prepared(
         self,
         now_ms: int,
         timeout_ms: int,
-        expected: Producer | None,
+        expected: ProducerIdAndEpoch | None,
         new_producer_id: int | None,
         reply: Reply[InitResult],
     ) -> TransactionEffects:
         """Like `init_producer`, but an open transaction stays and can only be ended; the reply
-        gets `Kept`. `expected` may also be its writer, whose answer was lost."""
-        if self.state is not State.ONGOING:
+        gets `PreparedTransaction`. `expected` may also be its writer, whose answer was lost."""
+        if self.state is not TransactionState.ONGOING:
             effects = self.init_producer(now_ms, timeout_ms, expected, new_producer_id, reply)
-            effects.replies = [(reply, Kept(self.producer, None))]
+            effects.replies = [(reply, PreparedTransaction(self.producer, None))]
             return effects
         effects = TransactionEffects()
         if self.holder is None or expected != self.producer:
@@ -257,7 +260,7 @@ class Transaction:
             self.timeout_ms = timeout_ms
             self._write(now_ms, effects)
             self._set_timer(effects)
-        effects.deliver(reply, Kept(self.current, self.producer))
+        effects.deliver(reply, PreparedTransaction(self.current, self.producer))
         return effects
 
     def _raise_holder(self, new_producer_id: int | None) -> None:
@@ -281,7 +284,7 @@ class Transaction:
             return True
         return self.is_exhausted and epoch in (None, self.current.epoch)
 
-    def _is_plausible(self, expected: Producer) -> bool:
+    def _is_plausible(self, expected: ProducerIdAndEpoch) -> bool:
         """Its own present id, or the one before if the answer that named the new one was lost."""
         return (
             self.producer_epoch == NO_EPOCH
@@ -292,7 +295,9 @@ class Transaction:
             )
         )
 
-    def _raise_epoch(self, expected: Producer | None, new_producer_id: int | None) -> None:
+    def _raise_epoch(
+        self, expected: ProducerIdAndEpoch | None, new_producer_id: int | None
+    ) -> None:
         expected_epoch = None if expected is None else expected.epoch
         if self.needs_producer_id(expected_epoch):
             if new_producer_id is None:
@@ -315,7 +320,7 @@ class Transaction:
     def add_partitions(
         self,
         now_ms: int,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
         version: int,
         reply: Reply[None],
@@ -327,8 +332,8 @@ class Transaction:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         effects = TransactionEffects()
         added = set(partitions) - self.partitions
-        if self.state is not State.ONGOING:
-            self.state = State.ONGOING
+        if self.state is not TransactionState.ONGOING:
+            self.state = TransactionState.ONGOING
             self.start_ms = now_ms
             self._set_timer(effects)
         elif not added:
@@ -341,7 +346,7 @@ class Transaction:
         return effects
 
     def check_partitions(
-        self, producer: Producer, partitions: Iterable[TopicPartition]
+        self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are part of the producer's transaction: a code for each."""
         self._check_producer(producer)
@@ -354,7 +359,11 @@ class Transaction:
     # EndTxn
 
     def end(
-        self, now_ms: int, end: End, new_producer_id: int | None, reply: Reply[Producer]
+        self,
+        now_ms: int,
+        end: EndRequest,
+        new_producer_id: int | None,
+        reply: Reply[ProducerIdAndEpoch],
     ) -> TransactionEffects:
         """Commit or abort; the reply gets the id and epoch with which the producer goes on.
 
@@ -365,16 +374,22 @@ class Transaction:
         self._check_producer(end.producer)
         effects = TransactionEffects()
         goes_on = self.current
-        if self.state is State.ONGOING:
+        if self.state is TransactionState.ONGOING:
             self._hand_over()
             self._prepare(now_ms, end.is_commit, end.version, effects)
-        elif self.state is not (State.COMPLETE_COMMIT if end.is_commit else State.COMPLETE_ABORT):
+        elif self.state is not (
+            TransactionState.COMPLETE_COMMIT if end.is_commit else TransactionState.COMPLETE_ABORT
+        ):
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         effects.deliver(reply, goes_on)
         return effects
 
     def _end_bumping(
-        self, now_ms: int, end: End, new_producer_id: int | None, reply: Reply[Producer]
+        self,
+        now_ms: int,
+        end: EndRequest,
+        new_producer_id: int | None,
+        reply: Reply[ProducerIdAndEpoch],
     ) -> TransactionEffects:
         effects = TransactionEffects()
         if self._is_repeated(end):
@@ -382,12 +397,12 @@ class Transaction:
             effects.deliver(reply, self.producer)
             return effects
         self._check_producer(end.producer)
-        if self.state is not State.ONGOING and end.is_commit:
+        if self.state is not TransactionState.ONGOING and end.is_commit:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         is_exhausted = self.is_exhausted
         if is_exhausted and new_producer_id is None:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if self.state is not State.ONGOING:
+        if self.state is not TransactionState.ONGOING:
             # A transaction without partitions is aborted only to raise the epoch.
             self.start_ms = now_ms
         self._hand_over()
@@ -398,7 +413,7 @@ class Transaction:
         self._prepare(now_ms, end.is_commit, end.version, effects)
         goes_on = self.producer
         if self.next_producer_id != NO_PRODUCER_ID:
-            goes_on = Producer(self.next_producer_id, self.next_producer_epoch)
+            goes_on = ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
         effects.deliver(reply, goes_on)
         return effects
 
@@ -420,7 +435,7 @@ class Transaction:
         else:
             self.next_producer_epoch += 1
 
-    def _is_repeated(self, end: End) -> bool:
+    def _is_repeated(self, end: EndRequest) -> bool:
         """Whether the producer ends what has ended, as it did not hear the answer."""
         if self.state not in _COMPLETED or self.client_version < BUMPING_VERSION:
             return False
@@ -430,8 +445,8 @@ class Transaction:
         is_before = producer_id == self.previous_producer_id and epoch == LAST_EPOCH - 1
         return is_before and self.producer_epoch == 0
 
-    def _check_repeated(self, end: End) -> None:
-        if end.is_commit != (self.state is State.COMPLETE_COMMIT):
+    def _check_repeated(self, end: EndRequest) -> None:
+        if end.is_commit != (self.state is TransactionState.COMPLETE_COMMIT):
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         if self.producer_epoch == LAST_EPOCH:
             # It was fenced in its last epoch: it has to start anew, with another id.
@@ -442,7 +457,7 @@ class Transaction:
     def expire(self, now_ms: int, key: TimerKey) -> TransactionEffects:
         """The transaction's time is up: abort it, and fence its producer."""
         effects = TransactionEffects()
-        if key == _TIMEOUT and self.state is State.ONGOING:
+        if key == _TIMEOUT and self.state is TransactionState.ONGOING:
             self._fence(now_ms, effects)
         return effects
 
@@ -455,7 +470,9 @@ class Transaction:
     def _prepare(
         self, now_ms: int, is_commit: bool, version: int, effects: TransactionEffects
     ) -> None:
-        self.state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+        self.state = (
+            TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+        )
         self.client_version = version
         self._write(now_ms, effects)
         effects.cancel_timer(_TIMEOUT)
@@ -469,8 +486,10 @@ class Transaction:
         effects = TransactionEffects()
         if self.partitions:
             return effects
-        is_commit = self.state is State.PREPARE_COMMIT
-        self.state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+        is_commit = self.state is TransactionState.PREPARE_COMMIT
+        self.state = (
+            TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+        )
         if self.next_producer_id != NO_PRODUCER_ID:
             self.previous_producer_id = self.producer_id
             self.producer_id = self.next_producer_id
@@ -485,26 +504,26 @@ class Transaction:
     def loaded(self, now_ms: int) -> TransactionEffects:
         """All records were replayed: go on where they end."""
         effects = TransactionEffects()
-        if self.state is State.ONGOING:
+        if self.state is TransactionState.ONGOING:
             self._set_timer(effects, now_ms)
         effects.marker = self.marker
         return effects
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
         """Whether nobody used the id for so long."""
-        is_idle = self.state is State.EMPTY or self.state in _COMPLETED
+        is_idle = self.state is TransactionState.EMPTY or self.state in _COMPLETED
         return is_idle and self.update_ms <= now_ms - expiration_ms
 
-    def bury(self) -> TransactionEffects:
+    def delete(self) -> TransactionEffects:
         """Forget the id."""
-        self.state = State.DEAD
+        self.state = TransactionState.DEAD
         return TransactionEffects(records=[record.encode(self.transactional_id, None)])
 
     def restore(self, value: TransactionLogValue) -> None:
         """Take over a record of the log. Raises DamagedRecordError."""
         state = _STATE_OF_NUMBER.get(value.transaction_status)
-        if state is None or state in (State.DEAD, State.PREPARE_EPOCH_FENCE):
-            raise record.DamagedRecordError(f"there is no state {value.transaction_status}")
+        if state is None or state in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE):
+            raise DamagedRecordError(f"there is no state {value.transaction_status}")
         self.state = state
         self.producer_id = value.producer_id
         self.previous_producer_id = value.previous_producer_id
@@ -529,7 +548,7 @@ class Transaction:
         if self.state in _PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
-    def _check_producer(self, producer: Producer) -> None:
+    def _check_producer(self, producer: ProducerIdAndEpoch) -> None:
         current = self.current
         if producer.producer_id != current.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -550,7 +569,7 @@ class Transaction:
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=self.state.number,
             transaction_partitions=None
-            if self.state is State.EMPTY
+            if self.state is TransactionState.EMPTY
             else [
                 TransactionLogValue.Partitions(topic=topic, partition_ids=numbers)
                 for topic, numbers in topics.items()

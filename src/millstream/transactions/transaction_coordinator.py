@@ -15,43 +15,43 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from millstream.coordination.effects import Effects, Producer
+from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.transactions.end_wait import EndWait
-from millstream.transactions.state import NO_TIMEOUT_MS, End, InitResult, Transaction
-from millstream.transactions.transaction_shard import Shard
-from millstream.transactions.transaction_shards import Shards
+from millstream.transactions.state import NO_TIMEOUT_MS, EndRequest, InitResult, Transaction
+from millstream.transactions.transaction_shard import TransactionShard
+from millstream.transactions.transaction_shards import TransactionShards
 
 
-class Terms(NamedTuple):
+class InitProducerOptions(NamedTuple):
     """On which a producer is initialised."""
 
     timeout_ms: int
     #: No timeout: the transaction takes part in a two-phase commit.
     is_two_phase: bool = False
     #: An open transaction is kept to be ended, not aborted.
-    keeps: bool = False
+    keep_prepared: bool = False
 
 
-class Coordinator:
+class TransactionCoordinator:
     """See the module's text. Event loop only."""
 
     __slots__ = ("shards",)
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: TransactionShards) -> None:
         self.shards = shards
 
     # Producers
 
-    def init_takes_id(self, transactional_id: str, epoch: int | None) -> bool:
+    def init_needs_producer_id(self, transactional_id: str, epoch: int | None) -> bool:
         """Whether to bring a new producer id to an initialisation: there is none yet, or no epoch
-        left after the one that the producer says to have. Raises as `Shards.of` does."""
+        left after the one that the producer says to have. Raises as `TransactionShards.of` does."""
         transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
         return transaction is None or transaction.needs_producer_id(epoch)
 
-    def end_takes_id(self, transactional_id: str, epoch: int) -> bool:
+    def end_needs_producer_id(self, transactional_id: str, epoch: int) -> bool:
         """The same for the end of a transaction that raises the epoch."""
         transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
         return transaction is not None and transaction.needs_producer_id(epoch)
@@ -59,8 +59,8 @@ class Coordinator:
     def init_producer(
         self,
         transactional_id: str,
-        terms: Terms,
-        expected: Producer | None,
+        terms: InitProducerOptions,
+        expected: ProducerIdAndEpoch | None,
         new_producer_id: int | None,
         reply: Reply[InitResult],
     ) -> None:
@@ -71,15 +71,15 @@ class Coordinator:
             timeout_ms = self._timeout_ms(terms)
             shard = self.shards.of(transactional_id)
             transaction = shard.transactions.get(transactional_id) or shard.new(transactional_id)
-            init = transaction.keep if terms.keeps else transaction.init_producer
+            init = transaction.keep_prepared if terms.keep_prepared else transaction.init_producer
             effects = init(now_ms, timeout_ms, expected, new_producer_id, reply)
         except BrokerError as error:
             reply.fail(error.code)
             return
         shard.transactions[transactional_id] = transaction
-        shard.act(transaction, effects)
+        shard.carry_out_transaction(transaction, effects)
 
-    def _timeout_ms(self, terms: Terms) -> int:
+    def _timeout_ms(self, terms: InitProducerOptions) -> int:
         options = self.shards.options
         if terms.is_two_phase:
             if not options.is_two_phase_allowed:
@@ -95,7 +95,7 @@ class Coordinator:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[None],
@@ -109,12 +109,12 @@ class Coordinator:
         except BrokerError as error:
             reply.fail(error.code)
             return
-        shard.act(transaction, effects)
+        shard.carry_out_transaction(transaction, effects)
 
     def add_partitions_after_end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[None],
@@ -131,7 +131,7 @@ class Coordinator:
     def verify_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         reply: Reply[dict[TopicPartition, ErrorCode]],
     ) -> None:
@@ -157,7 +157,11 @@ class Coordinator:
     # The end
 
     def end(
-        self, transactional_id: str, end: End, new_producer_id: int | None, reply: Reply[Producer]
+        self,
+        transactional_id: str,
+        end: EndRequest,
+        new_producer_id: int | None,
+        reply: Reply[ProducerIdAndEpoch],
     ) -> None:
         """EndTxn; the reply gets the producer's id and epoch from here on."""
         now_ms = self.shards.now_ms
@@ -167,7 +171,7 @@ class Coordinator:
         except BrokerError as error:
             reply.fail(error.code)
             return
-        shard.act(transaction, effects)
+        shard.carry_out_transaction(transaction, effects)
 
     def is_ending(self, transactional_id: str) -> bool:
         """Whether the id has a transaction that is decided, and some partitions have no marker."""
@@ -192,7 +196,7 @@ class Coordinator:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return transaction
 
-    def _find(self, transactional_id: str) -> tuple[Shard, Transaction]:
+    def _find(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
         _check_id(transactional_id)
         shard = self.shards.of(transactional_id)
         transaction = shard.transactions.get(transactional_id)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.wire.field import (
     int8,
     int16,
@@ -33,10 +34,6 @@ from millstream.wire.schema import (
 
 _INT16: Final = Struct(">h")
 _KEY_KIND: Final = 0
-
-
-class DamagedRecordError(ValueError):
-    """A key or value that is not in any format that it could have."""
 
 
 @versioned(versions=(0, 0))

@@ -12,20 +12,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.coordination import shard
+from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.effects import Effects, TimerKey
 from millstream.coordination.journal import Journal
-from millstream.coordination.shard import SetTimer, ShardState
+from millstream.coordination.shard import CoordinatorShard, SetTimer, ShardReplay, ShardState
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.transactions import transaction_record as record
-from millstream.transactions.marker_sender import MarkerSender, Marking
-from millstream.transactions.state import Marker, State, Transaction, TransactionEffects
+from millstream.transactions.marker_sender import MarkerRound, MarkerSender
+from millstream.transactions.state import Marker, Transaction, TransactionEffects, TransactionState
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Rest before it is asked again whether a decision is committed.
 _RETRY_S: Final = 0.1
@@ -40,7 +40,7 @@ class TransactionStats:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class TransactionShardContext:
     """What all shards of a broker have in common."""
 
     sender: MarkerSender
@@ -51,7 +51,7 @@ class Surroundings:
     stats: TransactionStats = field(default_factory=TransactionStats)
 
 
-class Shard(shard.Shard):
+class TransactionShard(CoordinatorShard):
     """See the module's text."""
 
     __slots__ = ("_markings", "_surroundings", "_waiting", "transactions")
@@ -62,18 +62,18 @@ class Shard(shard.Shard):
         leader_epoch: int,
         journal: Journal,
         set_timer: SetTimer,
-        surroundings: Surroundings,
+        surroundings: TransactionShardContext,
     ) -> None:
         super().__init__(index, leader_epoch, journal, set_timer)
         self._surroundings = surroundings
         self.transactions: dict[str, Transaction] = {}
         #: Rounds of markers by transactional id.
-        self._markings: dict[str, Marking] = {}
+        self._markings: dict[str, MarkerRound] = {}
         #: Who waits for a transaction to be complete, by transactional id.
         self._waiting: dict[str, dict[Callable[[], None], None]] = {}
 
-    def replay(self) -> shard.Replay:
-        return Replay(self)
+    def replay(self) -> ShardReplay:
+        return TransactionReplay(self)
 
     def new(self, transactional_id: str) -> Transaction:
         return Transaction(transactional_id, self._surroundings.version)
@@ -83,7 +83,7 @@ class Shard(shard.Shard):
     def open(self, now_ms: int) -> None:
         super().open(now_ms)
         for transaction in list(self.transactions.values()):
-            self.act(transaction, transaction.loaded(now_ms))
+            self.carry_out_transaction(transaction, transaction.loaded(now_ms))
 
     def close(self, code: ErrorCode) -> None:
         for marking in self._markings.values():
@@ -95,7 +95,7 @@ class Shard(shard.Shard):
 
     # Effects
 
-    def act(self, transaction: Transaction, effects: TransactionEffects) -> None:
+    def carry_out_transaction(self, transaction: Transaction, effects: TransactionEffects) -> None:
         """Carry out what a transaction asks for, its markers included."""
         if effects.marker is not None:
             effects.deliver(self._decision(transaction), effects.marker)
@@ -125,7 +125,7 @@ class Shard(shard.Shard):
         if not transaction.partitions:
             self._marked(transaction, None)
             return
-        marking = Marking(
+        marking = MarkerRound(
             marker,
             self.leader_epoch,
             self._surroundings.sender,
@@ -141,13 +141,13 @@ class Shard(shard.Shard):
         if effects.records:
             self._count(transaction)
             self._markings.pop(transaction.transactional_id, None)
-            self.act(transaction, effects)
+            self.carry_out_transaction(transaction, effects)
             self._call_waiting(transaction.transactional_id)
 
     def _count(self, transaction: Transaction) -> None:
         stats = self._surroundings.stats
-        stats.committed += transaction.state is State.COMPLETE_COMMIT
-        stats.aborted += transaction.state is State.COMPLETE_ABORT
+        stats.committed += transaction.state is TransactionState.COMPLETE_COMMIT
+        stats.aborted += transaction.state is TransactionState.COMPLETE_ABORT
 
     def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` when the transaction that is ending has ended, or when the shard is
@@ -176,8 +176,8 @@ class Shard(shard.Shard):
             return
         effects = transaction.expire(now_ms, key)
         if effects.marker is not None:
-            _log.info("the transaction of %r timed out and is aborted", transactional_id)
-        self.act(transaction, effects)
+            _logger.info("the transaction of %r timed out and is aborted", transactional_id)
+        self.carry_out_transaction(transaction, effects)
 
     def expire_ids(self, now_ms: int, expiration_ms: int) -> int:
         """Forget ids that nobody used for so long; how many."""
@@ -188,31 +188,31 @@ class Shard(shard.Shard):
         ]
         for transaction in expired:
             del self.transactions[transaction.transactional_id]
-            self.act(transaction, transaction.bury())
+            self.carry_out_transaction(transaction, transaction.delete())
         return len(expired)
 
 
-class Replay(shard.Replay):
+class TransactionReplay(ShardReplay):
     """Records in, transactional ids out. Damaged records are passed over, with a line in the log,
     and so are those of kinds that we don't know."""
 
     __slots__ = ("_shard",)
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: TransactionShard) -> None:
         self._shard = shard
 
-    def take(self, stored: Record, producer_id: int) -> None:
+    def apply(self, stored: Record, producer_id: int) -> None:
         try:
-            self._take(stored)
-        except (record.DamagedRecordError, BrokerError) as error:
-            _log.error(
+            self._apply(stored)
+        except (DamagedRecordError, BrokerError) as error:
+            _logger.error(  # noqa: TRY400  # the error says it all; no traceback is needed
                 "the record at offset %d of the transaction partition %d is passed over: %s",
                 stored.offset,
                 self._shard.index,
                 error,
             )
 
-    def _take(self, stored: Record) -> None:
+    def _apply(self, stored: Record) -> None:
         if stored.key is None:
             raise BrokerError(ErrorCode.INVALID_RECORD, "it has no key")
         transactional_id = record.decode_key(stored.key)

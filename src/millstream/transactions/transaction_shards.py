@@ -12,19 +12,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.coordination import shards
 from millstream.coordination.effects import TimerKey
 from millstream.coordination.journal import Journal, JournalOptions
 from millstream.coordination.shard import ShardState
+from millstream.coordination.shards import CoordinatorShards
 from millstream.env.clock import Clock
 from millstream.env.supervisor import Supervisor, Work
 from millstream.replication.replica import Replicas
 from millstream.transactions.marker_sender import MarkerSender
-from millstream.transactions.state import State, Transaction
+from millstream.transactions.state import Transaction, TransactionState
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
-from millstream.transactions.transaction_shard import Shard, Surroundings, TransactionStats
+from millstream.transactions.transaction_shard import (
+    TransactionShard,
+    TransactionShardContext,
+    TransactionStats,
+)
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Transactions looked at before others may use the loop.
 _PER_TURN: Final = 2000
@@ -46,7 +50,7 @@ class TransactionOptions:
     journal: JournalOptions = field(default_factory=JournalOptions)
 
 
-class Shards(shards.Shards[Shard]):
+class TransactionShards(CoordinatorShards[TransactionShard]):
     """See the module's text. Event loop only."""
 
     __slots__ = ("_surroundings", "options")
@@ -63,7 +67,7 @@ class Shards(shards.Shards[Shard]):
         options: TransactionOptions,
     ) -> None:
         super().__init__(replicas, clock, supervisor)
-        self._surroundings = Surroundings(
+        self._surroundings = TransactionShardContext(
             sender, options.version, lambda: self.now_ms, replicas.failures
         )
         #: May be replaced while the broker runs; the version is changed by `set_version`.
@@ -90,10 +94,10 @@ class Shards(shards.Shards[Shard]):
     def _load_bytes(self) -> int:
         return self.options.load_bytes
 
-    def _make(self, index: int, leader_epoch: int, journal: Journal) -> Shard:
-        return Shard(index, leader_epoch, journal, self._set_timer, self._surroundings)
+    def _make(self, index: int, leader_epoch: int, journal: Journal) -> TransactionShard:
+        return TransactionShard(index, leader_epoch, journal, self._set_timer, self._surroundings)
 
-    def _expire_timer(self, shard: Shard, owner: str, key: TimerKey) -> None:
+    def _expire_timer(self, shard: TransactionShard, owner: str, key: TimerKey) -> None:
         shard.expire_timer(self.now_ms, owner, key)
 
     def all_transactions(self) -> Iterator[Transaction]:
@@ -108,7 +112,7 @@ class Shards(shards.Shards[Shard]):
             transactions = list(shard.transactions.values())
             for start in range(0, len(transactions), _PER_TURN):
                 part = transactions[start : start + _PER_TURN]
-                count += sum(each.state is State.ONGOING for each in part)
+                count += sum(each.state is TransactionState.ONGOING for each in part)
                 await asyncio.sleep(0)
         return count
 
@@ -130,10 +134,10 @@ class Shards(shards.Shards[Shard]):
                 count += self._expire_ids_of(shard)
             await asyncio.sleep(0)
         if count:
-            _log.info("%d transactional ids expired", count)
+            _logger.info("%d transactional ids expired", count)
         return count
 
-    def _expire_ids_of(self, shard: Shard) -> int:
+    def _expire_ids_of(self, shard: TransactionShard) -> int:
         try:
             return shard.expire_ids(self.now_ms, self.options.id_expiration_ms)
         except Exception as error:  # noqa: BLE001  # reported; other partitions go on

@@ -5,7 +5,7 @@ import pytest
 from millstream.broker.config import group_override
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.broker_config import definitions as broker_definitions
-from millstream.groups.consumer.consumer_group import ConsumerSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
 from millstream.model.definition import ConfigSource
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.group_config import definitions
@@ -81,7 +81,7 @@ def test_a_session_outlasts_a_heartbeat() -> None:
 
 def test_a_group_runs_with_what_it_sets_and_the_brokers_settings_else() -> None:
     config = broker(group_consumer_heartbeat_interval_ms="7000")
-    default = ConsumerSettings(group_size_max=9)
+    default = ConsumerGroupSettings(group_size_max=9)
     found = group_override.settings(Map({SESSION: "50000"}), config, default)
     assert (found.session_timeout_ms, found.heartbeat_interval_ms) == (50_000, 7000)
     assert (found.group_size_max, found.large_group_size) == (9, default.large_group_size)
@@ -92,7 +92,7 @@ def test_a_group_runs_with_what_it_sets_and_the_brokers_settings_else() -> None:
 def test_what_is_no_longer_allowed_gives_way() -> None:
     narrow = broker(group_consumer_max_session_timeout_ms="50000")
     stored = Map({SESSION: "60000"})
-    found = group_override.settings(stored, narrow, ConsumerSettings())
+    found = group_override.settings(stored, narrow, ConsumerGroupSettings())
     assert found.session_timeout_ms == 50_000
 
 

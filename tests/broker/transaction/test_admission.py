@@ -12,12 +12,12 @@ import pytest
 
 from millstream.broker.transaction import admission as admission_module
 from millstream.broker.transaction.admission import Admission
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
-from millstream.transactions.state import End
-from millstream.transactions.transaction_coordinator import Terms
+from millstream.transactions.state import EndRequest
+from millstream.transactions.transaction_coordinator import InitProducerOptions
 from transactions.coordinator_home import CoordinatorHome
 
 A = TopicPartition("a", 0)
@@ -36,18 +36,18 @@ def partition_with(*, marker_offset: int = -1, leader_epoch: int = 0) -> Any:
 PARTITION = partition_with()
 
 
-def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]) -> None:
+def run(path: Path, body: Callable[[CoordinatorHome, ProducerIdAndEpoch], Awaitable[None]]) -> None:
     """With a transaction that was decided and whose marker is on its way."""
 
     async def main() -> None:
         home = CoordinatorHome(path)
         coordinator = home.open()
         home.markers.answers_at_once = False
-        coordinator.init_producer("x", Terms(1000), None, 7, home.reply("init"))
-        coordinator.add_partitions("x", Producer(7, 0), [A], 2, home.reply("add"))
-        coordinator.end("x", End(Producer(7, 0), True, 2), None, home.reply("end"))
+        coordinator.init_producer("x", InitProducerOptions(1000), None, 7, home.reply("init"))
+        coordinator.add_partitions("x", ProducerIdAndEpoch(7, 0), [A], 2, home.reply("add"))
+        coordinator.end("x", EndRequest(ProducerIdAndEpoch(7, 0), True, 2), None, home.reply("end"))
         coordinator.flush("x")
-        assert home.answers["end"] == Producer(7, 1)
+        assert home.answers["end"] == ProducerIdAndEpoch(7, 1)
         try:
             await body(home, home.answers["end"])
         finally:
@@ -57,7 +57,7 @@ def run(path: Path, body: Callable[[CoordinatorHome, Producer], Awaitable[None]]
 
 
 def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome, producer: Producer) -> None:
+    async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
         admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided: list[bool] = []
         admission.ask(producer, [PARTITION], lambda: decided.append(True), adds=True)
@@ -72,7 +72,7 @@ def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
 def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission_module, "_ENDING_S_MAX", 0.01)
 
-    async def body(home: CoordinatorHome, producer: Producer) -> None:
+    async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
         admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided = asyncio.Event()
         admission.ask(producer, [PARTITION], decided.set, adds=True)
@@ -102,7 +102,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(
     tmp_path: Path, adds: bool, then: Any, code: ErrorCode | None
 ) -> None:
-    async def body(home: CoordinatorHome, producer: Producer) -> None:
+    async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
         home.markers.sent[0][3].deliver(None)
         if not adds:
             home.coordinator.add_partitions("x", producer, [A], 2, home.reply("added"))

@@ -15,13 +15,13 @@ from harness.raw_transaction import CLASSIC_END, CLASSIC_PRODUCE
 from harness.server_set import ServerSet
 from millstream.broker.transaction.remote_admission import Desk
 from millstream.broker.transaction.transaction_queue import QueueKey, TransactionQueues
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.wire.messages.produce import ProduceRequest
 
-KEY = QueueKey("x", Producer(7, 0))
+KEY = QueueKey("x", ProducerIdAndEpoch(7, 0))
 
 
 class Request:
@@ -76,7 +76,7 @@ def test_a_request_that_is_decided_at_once_does_not_wait() -> None:
 def test_producers_and_epochs_do_not_wait_for_each_other() -> None:
     queues, done = TransactionQueues(1000), []
     assert not queues.may_append(KEY, Request("waits", done))
-    for key in (QueueKey("y", KEY.producer), QueueKey("x", Producer(7, 1))):
+    for key in (QueueKey("y", KEY.producer), QueueKey("x", ProducerIdAndEpoch(7, 1))):
         assert queues.may_append(key, Request("other", done, at_once=True))
 
 
@@ -133,7 +133,7 @@ class HeldDesk:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[Any],
@@ -147,7 +147,7 @@ class HeldDesk:
     def verify_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         reply: Reply[Any],
     ) -> None:
@@ -170,7 +170,7 @@ class HeldDesk:
     def add_partitions_after_end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[Any],

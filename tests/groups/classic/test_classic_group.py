@@ -10,7 +10,7 @@ from groups.classic_world import (
     replay,
     subscription,
 )
-from millstream.groups.classic.classic_group import ClassicSettings, ClassicState
+from millstream.groups.classic.classic_group import ClassicGroupSettings, ClassicState
 from millstream.groups.classic.roster import PENDING_MAX
 from millstream.model.error import BrokerError, ErrorCode
 
@@ -227,7 +227,7 @@ def test_a_repeated_join_takes_the_place_of_the_first() -> None:
 
 
 def test_a_full_group_turns_others_away() -> None:
-    settings = ClassicSettings(initial_rebalance_delay_ms=INITIAL_DELAY_MS, group_size_max=2)
+    settings = ClassicGroupSettings(initial_rebalance_delay_ms=INITIAL_DELAY_MS, group_size_max=2)
     world = World(settings)
     leader, follower = world.stable(2)
     assert world.answers[world.join()].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -236,7 +236,7 @@ def test_a_full_group_turns_others_away() -> None:
 
 
 def test_a_group_that_would_not_fit_its_record_is_refused() -> None:
-    world = World(ClassicSettings(record_bytes_max=10_000))
+    world = World(ClassicGroupSettings(record_bytes_max=10_000))
     heavy = world.join(protocols=[("range", bytes(6000))])
     assert world.answers[heavy].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     (leader,) = world.stable(1)
@@ -351,7 +351,7 @@ def test_an_operator_removes_a_static_member_by_name() -> None:
 
 
 def test_a_full_group_lets_its_own_static_member_back_in() -> None:
-    world = World(ClassicSettings(initial_rebalance_delay_ms=0, group_size_max=2))
+    world = World(ClassicGroupSettings(initial_rebalance_delay_ms=0, group_size_max=2))
     stable_static(world, "a", "b")
     assert world.answers[world.join(instance_id="b")].error_code == ErrorCode.NONE
     full = world.answers[world.join(instance_id="c")]

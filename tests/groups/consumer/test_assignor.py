@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.groups.consumer.assignor import Assignment, Candidate, assign_ranges
+from millstream.groups.consumer.assignor import Assignment, SubscribedMember, assign_ranges
 from millstream.groups.consumer.uniform_assignor import EXACT_MEMBERS_MAX, assign_uniformly
 from millstream.model.topic import TopicId
 
@@ -30,12 +30,12 @@ def owners(assignments: dict[str, Assignment]) -> dict[Place, str]:
     return found
 
 
-def places(members: dict[str, Candidate], counts: dict[TopicId, int]) -> set[Place]:
+def places(members: dict[str, SubscribedMember], counts: dict[TopicId, int]) -> set[Place]:
     topics = {topic for member in members.values() for topic in member.topics}
     return {(topic, partition) for topic in topics for partition in range(counts[topic])}
 
 
-def moves(members: dict[str, Candidate], found: dict[Place, str]) -> int:
+def moves(members: dict[str, SubscribedMember], found: dict[Place, str]) -> int:
     """Partitions that were with a member that still subscribes, and are elsewhere now."""
     return sum(
         1
@@ -46,13 +46,13 @@ def moves(members: dict[str, Candidate], found: dict[Place, str]) -> int:
     )
 
 
-def squares(members: dict[str, Candidate], found: dict[Place, str]) -> int:
+def squares(members: dict[str, SubscribedMember], found: dict[Place, str]) -> int:
     loads = Counter(found.values())
     return sum(loads[member_id] ** 2 for member_id in members)
 
 
-def candidate(*topics: TopicId, instance: str | None = None) -> Candidate:
-    return Candidate(instance, frozenset(topics), {})
+def candidate(*topics: TopicId, instance: str | None = None) -> SubscribedMember:
+    return SubscribedMember(instance, frozenset(topics), {})
 
 
 @st.composite
@@ -64,7 +64,7 @@ def groups(
     alike: bool,
     members_min: int = 1,
     topics_max: int = 3,
-) -> tuple[dict[str, Candidate], dict[TopicId, int]]:
+) -> tuple[dict[str, SubscribedMember], dict[TopicId, int]]:
     counts = {
         topic: draw(st.integers(0, partitions_max))
         for topic in TOPICS[: draw(st.integers(1, topics_max))]
@@ -80,7 +80,7 @@ def groups(
             if owner is not None:
                 previous[owner].setdefault(topic, set()).add(partition)
     return {
-        name: Candidate(None, frozenset(shared if alike else draw(topics)), previous[name])
+        name: SubscribedMember(None, frozenset(shared if alike else draw(topics)), previous[name])
         for name in names
     }, counts
 
@@ -88,7 +88,7 @@ def groups(
 @settings(max_examples=150, deadline=None)
 @given(groups(7, 12, alike=True))
 def test_uniform_for_equal_subscriptions(
-    group: tuple[dict[str, Candidate], dict[TopicId, int]],
+    group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
 ) -> None:
     members, counts = group
     found = owners(assign_uniformly(members, counts))
@@ -98,7 +98,7 @@ def test_uniform_for_equal_subscriptions(
     assert moves(members, found) == fewest_moves_of_equals(members, counts)
 
 
-def fewest_moves_of_equals(members: dict[str, Candidate], counts: dict[TopicId, int]) -> int:
+def fewest_moves_of_equals(members: dict[str, SubscribedMember], counts: dict[TopicId, int]) -> int:
     """By trying every choice of the members that get one more than the others."""
     everything = places(members, counts)
     quota, extras = divmod(len(everything), len(members))
@@ -115,7 +115,7 @@ def fewest_moves_of_equals(members: dict[str, Candidate], counts: dict[TopicId, 
 @settings(max_examples=120, deadline=None)
 @given(groups(3, 3, alike=False))
 def test_uniform_for_different_subscriptions_is_the_best_there_is(
-    group: tuple[dict[str, Candidate], dict[TopicId, int]],
+    group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
 ) -> None:
     members, counts = group
     found = owners(assign_uniformly(members, counts))
@@ -135,7 +135,7 @@ def test_uniform_for_different_subscriptions_is_the_best_there_is(
 @settings(max_examples=60, deadline=None)
 @given(groups(60, 20, alike=False, members_min=EXACT_MEMBERS_MAX + 1, topics_max=12))
 def test_uniform_for_different_subscriptions_in_large_groups(
-    group: tuple[dict[str, Candidate], dict[TopicId, int]],
+    group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
 ) -> None:
     members, counts = group
     found = owners(assign_uniformly(members, counts))
@@ -145,7 +145,7 @@ def test_uniform_for_different_subscriptions_in_large_groups(
     assert_nothing_can_be_taken_back(members, found)
 
 
-def assert_even(members: dict[str, Candidate], found: dict[Place, str]) -> None:
+def assert_even(members: dict[str, SubscribedMember], found: dict[Place, str]) -> None:
     """No chain of members, each of which gives the next a partition, ends at one with two less:
     that is so if and only if the sum of squares is the smallest one."""
     loads = Counter(found.values())
@@ -161,7 +161,7 @@ def assert_even(members: dict[str, Candidate], found: dict[Place, str]) -> None:
 
 
 def assert_nothing_can_be_taken_back(
-    members: dict[str, Candidate], found: dict[Place, str]
+    members: dict[str, SubscribedMember], found: dict[Place, str]
 ) -> None:
     loads = Counter(found.values())
     homes = {
@@ -183,7 +183,7 @@ def assert_nothing_can_be_taken_back(
 @settings(max_examples=40, deadline=None)
 @given(groups(30, 20, alike=False))
 def test_uniform_again_moves_nothing(
-    group: tuple[dict[str, Candidate], dict[TopicId, int]],
+    group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
 ) -> None:
     members, counts = group
     first = assign_uniformly(members, counts)
@@ -223,7 +223,9 @@ def test_range_is_co_partitioned_and_orders_static_members_first() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(groups(6, 8, alike=False))
-def test_range_gives_stretches(group: tuple[dict[str, Candidate], dict[TopicId, int]]) -> None:
+def test_range_gives_stretches(
+    group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
+) -> None:
     members, counts = group
     assignments = assign_ranges(members, counts)
     found = owners(assignments)

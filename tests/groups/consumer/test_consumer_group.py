@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from groups.fixed_topic_view import FixedTopicView
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import group_record as record
 from millstream.groups.consumer.consumer_description import describe_consumer_group
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
 from millstream.groups.consumer.consumer_state import ConsumerState
-from millstream.groups.consumer.reconciliation import Holding, MemberState
+from millstream.groups.consumer.reconciliation import CurrentAssignment, MemberState
 from millstream.groups.group import Caller
-from millstream.groups.subscription.topic_view import FixedTopicView, Topic
+from millstream.groups.subscription.topic_view import AssignableTopic
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -31,8 +32,8 @@ class World:
 
     def __init__(self, **options: Any) -> None:
         self.now_ms = 1_000_000
-        self.group = ConsumerGroup("g", ConsumerSettings(**options), Random(1))
-        self.topics = {"apples": Topic(A, 4), "berries": Topic(B, 2)}
+        self.group = ConsumerGroup("g", ConsumerGroupSettings(**options), Random(1))
+        self.topics = {"apples": AssignableTopic(A, 4), "berries": AssignableTopic(B, 2)}
         self.version = 1
         self.log: list[LogRecord] = []
         self.timers: dict[TimerKey, int] = {}
@@ -75,7 +76,7 @@ class World:
             if due_ms is not None:
                 self.timers[key] = due_ms
 
-    def change_topics(self, **topics: Topic | None) -> None:
+    def change_topics(self, **topics: AssignableTopic | None) -> None:
         self.version += 1
         for name, topic in topics.items():
             self.topics.pop(name, None)
@@ -86,11 +87,11 @@ class World:
         self.now_ms = max(self.now_ms, self.timers.pop((what, member_id)))
         self.apply(self.group.expire(self.now_ms, (what, member_id)))
 
-    def holding(self, member_id: str) -> Holding:
-        return self.group.state.members[member_id].holding
+    def current(self, member_id: str) -> CurrentAssignment:
+        return self.group.state.members[member_id].current
 
     def has(self, member_id: str) -> dict[bytes, list[int]]:
-        return {topic: sorted(each) for topic, each in self.holding(member_id).assigned.items()}
+        return {topic: sorted(each) for topic, each in self.current(member_id).assigned.items()}
 
 
 def given_to(response: Response) -> dict[bytes, list[int]] | None:
@@ -126,12 +127,12 @@ def test_a_partition_moves_only_when_its_owner_gave_it_up() -> None:
     world.join("m1")
     second = world.join("m2")
     assert (second.member_epoch, given_to(second)) == (2, {})
-    assert world.holding("m2").state is UNRELEASED
+    assert world.current("m2").state is UNRELEASED
     assert world.group.state_name == "Reconciling"
 
     told = world.beat("m1", 1)
     assert (told.member_epoch, given_to(told)) == (1, {A: [0, 1]})
-    assert world.holding("m1").state is UNREVOKED
+    assert world.current("m1").state is UNREVOKED
     # Until it says that it is done, nothing happens to anybody, however often they ask.
     assert given_to(world.beat("m1", 1)) is None
     assert given_to(world.beat("m1", 1, {A: [0, 1, 2, 3]})) is None
@@ -141,8 +142,8 @@ def test_a_partition_moves_only_when_its_owner_gave_it_up() -> None:
     assert (done.member_epoch, given_to(done)) == (2, None)
     assert given_to(world.beat("m2", 2)) == {A: [2, 3]}
     assert world.group.state_name == "Stable"
-    assert world.holding("m1").assigned == {A: {0: 1, 1: 1}}
-    assert world.holding("m2").assigned == {A: {2: 2, 3: 2}}
+    assert world.current("m1").assigned == {A: {0: 1, 1: 1}}
+    assert world.current("m2").assigned == {A: {2: 2, 3: 2}}
 
 
 def test_who_does_not_give_up_in_time_is_fenced() -> None:
@@ -259,8 +260,8 @@ def test_a_state_of_a_later_version_is_left_by_joining_again() -> None:
     world = World()
     world.join("m1")
     state = world.group.state
-    state.write_holding(Effects(), "m1", Holding(1, 1, MemberState(9), {A: {0: 1}}))
-    assert world.holding("m1").state is UNKNOWN
+    state.write_current(Effects(), "m1", CurrentAssignment(1, 1, MemberState(9), {A: {0: 1}}))
+    assert world.current("m1").state is UNKNOWN
     assert world.beat("m1", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert world.beat("m1", 1, {A: [0]}).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert given_to(world.join("m1")) == {A: [0, 1, 2, 3]}
@@ -397,7 +398,7 @@ def test_a_member_that_becomes_another_instance_leaves_its_own_place() -> None:
 def test_new_partitions_are_given_out() -> None:
     world = World()
     world.join("m1")
-    world.change_topics(apples=Topic(A, 5))
+    world.change_topics(apples=AssignableTopic(A, 5))
     assert given_to(world.beat("m1", 1)) == {A: [0, 1, 2, 3, 4]}
     assert world.group.state.epoch == 2
 
@@ -405,7 +406,7 @@ def test_new_partitions_are_given_out() -> None:
 def test_other_topics_do_not_matter() -> None:
     world = World()
     world.join("m1")
-    world.change_topics(berries=None, cherries=Topic(b"c" * 16, 1))
+    world.change_topics(berries=None, cherries=AssignableTopic(b"c" * 16, 1))
     assert given_to(world.beat("m1", 1)) is None
     assert world.group.state.epoch == 1
 
@@ -413,9 +414,9 @@ def test_other_topics_do_not_matter() -> None:
 def test_topics_may_come_later_and_go() -> None:
     world = World()
     assert given_to(world.join("m1", "cherries")) == {}
-    world.change_topics(cherries=Topic(b"c" * 16, 1))
+    world.change_topics(cherries=AssignableTopic(b"c" * 16, 1))
     assert given_to(world.beat("m1", 1)) == {b"c" * 16: [0]}
-    world.change_topics(cherries=Topic(b"d" * 16, 1))
+    world.change_topics(cherries=AssignableTopic(b"d" * 16, 1))
     assert given_to(world.beat("m1", 2)) == {}
     assert given_to(world.beat("m1", 2, {})) == {b"d" * 16: [0]}
 
@@ -430,7 +431,7 @@ def test_a_change_after_a_member_left_starts_one_epoch_not_two() -> None:
     world.beat("m1", 2)
     assert world.group.state.epoch == world.group.state.target_epoch == epoch
     # What only the one that left subscribed to is of no interest any more.
-    world.change_topics(berries=Topic(B, 9))
+    world.change_topics(berries=AssignableTopic(B, 9))
     world.beat("m1", epoch)
     assert world.group.state.epoch == epoch
 
@@ -448,7 +449,7 @@ def test_patterns_follow_the_topics() -> None:
     world = World(pattern_refresh_ms=10_000)
     first = world.join("m1", subscribed_topic_names=None, subscribed_topic_regex="ap.*|ch.*")
     assert given_to(first) == {A: [0, 1, 2, 3]}
-    world.change_topics(cherries=Topic(b"c" * 16, 1))
+    world.change_topics(cherries=AssignableTopic(b"c" * 16, 1))
     assert given_to(world.beat("m1", 1)) is None
     world.now_ms += 10_000
     assert given_to(world.beat("m1", 1)) == {A: [0, 1, 2, 3], b"c" * 16: [0]}
@@ -486,7 +487,7 @@ def test_a_large_group_is_not_assigned_at_every_join() -> None:
         assert world.join(f"m{number}").error_code == 0
     assert world.group.state.target_epoch == 2
     world.now_ms += 1_000
-    world.beat("m9", world.holding("m9").epoch)
+    world.beat("m9", world.current("m9").epoch)
     assert world.group.state.target_epoch == world.group.state.epoch == 10
 
 
@@ -496,11 +497,11 @@ def test_what_a_member_no_longer_wants_goes_before_there_is_a_new_target() -> No
     told = world.beat("m1", 1, subscribed_topic_names=["berries"])
     assert world.group.state_name == "Assigning"
     assert (told.member_epoch, given_to(told)) == (1, {B: [0, 1]})
-    assert world.holding("m1").state is UNREVOKED
+    assert world.current("m1").state is UNREVOKED
     assert world.timers["rebalance", "m1"] == world.now_ms + 30_000
     done = world.beat("m1", 1, {B: [0, 1]})
     assert (done.member_epoch, given_to(done)) == (1, None)
-    assert world.holding("m1") == Holding(1, 1, STABLE, {B: {0: 1, 1: 1}})
+    assert world.current("m1") == CurrentAssignment(1, 1, STABLE, {B: {0: 1, 1: 1}})
 
 
 def test_a_member_that_gives_up_hears_of_topics_that_it_no_longer_wants() -> None:
@@ -511,7 +512,7 @@ def test_a_member_that_gives_up_hears_of_topics_that_it_no_longer_wants() -> Non
     assert world.has("m1") == {A: [3], B: [0, 1]}
     told = world.beat("m1", 1, subscribed_topic_names=["apples"])
     assert (told.member_epoch, given_to(told)) == (1, {A: [3]})
-    assert world.holding("m1").revoking == {A: {0: 1, 1: 1, 2: 1}, B: {0: 1, 1: 1}}
+    assert world.current("m1").revoking == {A: {0: 1, 1: 1, 2: 1}, B: {0: 1, 1: 1}}
     # It has given up what was asked for first, and not the rest.
     assert given_to(world.beat("m1", 1, {A: [3], B: [0]})) is None
     done = world.beat("m1", 1, {A: [3]})
@@ -603,7 +604,7 @@ def test_a_loaded_group_goes_on() -> None:
     world.join("m1", subscribed_topic_regex="b.*")
     world.join("m2", instance_id="i2")
     world.beat("m1", 1)
-    again = ConsumerGroup("g", ConsumerSettings(), Random(1))
+    again = ConsumerGroup("g", ConsumerGroupSettings(), Random(1))
     again.state = replayed(world.log)
     assert again.state == world.group.state
     effects = again.loaded(world.now_ms)
@@ -642,7 +643,7 @@ def test_records_of_older_kafkas() -> None:
             assigned_partitions=[shape.TopicPartitions(topic_id=A, partitions=[0, 1])],
         ),
     )
-    assert state.members["m1"].holding.assigned == {A: {0: 7, 1: 7}}
+    assert state.members["m1"].current.assigned == {A: {0: 7, 1: 7}}
     assert record.encode(topics_key, None) in state.tombstones()
     effects = Effects()
     state.write_epoch(effects, 8, 1)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from groups.fixed_topic_view import FixedTopicView
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import group_record as record
 from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.classic.classic_member import ClassicMember
-from millstream.groups.classic.generation_record import Stored, decode
-from millstream.groups.classic.rebalance import ClassicSettings
+from millstream.groups.classic.generation_record import StoredGeneration, decode
+from millstream.groups.classic.rebalance import ClassicGroupSettings
 from millstream.groups.consumer.classic_protocol import (
     heartbeat_consumer_group,
     join_consumer_group,
@@ -20,11 +21,11 @@ from millstream.groups.consumer.classic_protocol import (
     sync_consumer_group,
 )
 from millstream.groups.consumer.consumer_description import describe_consumer_group
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
 from millstream.groups.consumer.consumer_state import ConsumerState
-from millstream.groups.consumer.migration import Heartbeat, downgrade, upgrade
+from millstream.groups.consumer.migration import UpgradingHeartbeat, downgrade, upgrade
 from millstream.groups.group import Caller
-from millstream.groups.subscription.topic_view import FixedTopicView, Topic
+from millstream.groups.subscription.topic_view import AssignableTopic
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -40,7 +41,7 @@ from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespo
 from millstream.wire.schema import decode_prefixed, encode_prefixed
 
 A, B = b"a" * 16, b"b" * 16
-TOPICS = FixedTopicView({"apples": Topic(A, 4), "berries": Topic(B, 2)}, 1)
+TOPICS = FixedTopicView({"apples": AssignableTopic(A, 4), "berries": AssignableTopic(B, 2)}, 1)
 NOW_MS = 1_000_000
 CALLER = Caller("client", "/host", 9)
 
@@ -74,9 +75,9 @@ def classic_member(member_id: str, *partitions: int, **rest: Any) -> ClassicMemb
 
 
 def classic_group(*members: ClassicMember, protocol_type: str = "consumer") -> ClassicGroup:
-    group = ClassicGroup("g", ClassicSettings(), Random(1))
+    group = ClassicGroup("g", ClassicGroupSettings(), Random(1))
     leader = members[0].member_id if members else None
-    group.restore(Stored(protocol_type, 7, "range", leader, NOW_MS, list(members)))
+    group.restore(StoredGeneration(protocol_type, 7, "range", leader, NOW_MS, list(members)))
     return group
 
 
@@ -92,13 +93,13 @@ class World:
 
     def __init__(self, classic: ClassicGroup, **options: Any) -> None:
         self.classic = classic
-        self.settings = ConsumerSettings(**options)
+        self.settings = ConsumerGroupSettings(**options)
         self.group: ConsumerGroup | None = None
         self.log: list[LogRecord] = []
         self.timers: dict[TimerKey, int] = {}
 
     def upgrade(self, **rest: Any) -> ConsumerGroupHeartbeatResponse:
-        heartbeat = Heartbeat(consumer_join(**rest), Caller("client", "/host", 1), "token")
+        heartbeat = UpgradingHeartbeat(consumer_join(**rest), Caller("client", "/host", 1), "token")
         self.group, effects = upgrade(
             self.classic, self.settings, Random(1), NOW_MS, heartbeat, TOPICS
         )
@@ -195,8 +196,8 @@ def test_a_consumer_joins_a_stable_classic_group() -> None:
     assert response.assignment is not None
     assert response.assignment.topic_partitions == []
     state = world.consumer.state
-    assert state.members["c1"].holding.assigned == {A: {0: 7, 1: 7}}
-    assert state.members["c2"].holding.assigned == {A: {2: 7, 3: 7}}
+    assert state.members["c1"].current.assigned == {A: {0: 7, 1: 7}}
+    assert state.members["c2"].current.assigned == {A: {2: 7, 3: 7}}
     assert (state.epoch, state.target_epoch) == (8, 8)
     assert replayed(world.log) == (state, None)
     assert world.timers == {
@@ -329,8 +330,8 @@ def test_a_refused_upgrade_changes_nothing(
 def test_waiting_requests_are_answered_by_an_upgrade() -> None:
     classic = classic_group(classic_member("c1", 0))
     classic.roster.await_join(classic.roster.members["c1"], "waiting")
-    heartbeat = Heartbeat(consumer_join(), CALLER, "token")
-    _, effects = upgrade(classic, ConsumerSettings(), Random(1), NOW_MS, heartbeat, TOPICS)
+    heartbeat = UpgradingHeartbeat(consumer_join(), CALLER, "token")
+    _, effects = upgrade(classic, ConsumerGroupSettings(), Random(1), NOW_MS, heartbeat, TOPICS)
     replies = dict(effects.replies)
     assert replies["waiting"].error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert replies["token"].error_code == 0
@@ -339,7 +340,7 @@ def test_waiting_requests_are_answered_by_an_upgrade() -> None:
 def test_what_two_members_had_stays_with_one() -> None:
     world = World(classic_group(classic_member("c1", 0, 1), classic_member("c2", 1, 2)))
     assert world.upgrade().error_code == 0
-    assert world.consumer.state.members["c2"].holding.assigned == {A: {2: 7}}
+    assert world.consumer.state.members["c2"].current.assigned == {A: {2: 7}}
 
 
 def test_without_an_assignment_members_have_what_they_said() -> None:
@@ -349,7 +350,7 @@ def test_without_an_assignment_members_have_what_they_said() -> None:
     response = world.upgrade()
     assert response.assignment is not None
     assert [row.partitions for row in response.assignment.topic_partitions] == [[1]]
-    assert {id_: each.holding.assigned for id_, each in world.consumer.state.members.items()} == {
+    assert {id_: each.current.assigned for id_, each in world.consumer.state.members.items()} == {
         "a": {A: {2: 7, 3: 7}},
         "b": {},
         "new": {A: {1: 8}},
@@ -360,8 +361,8 @@ def test_an_assignment_counts_for_more_than_a_claim() -> None:
     claims = (("range", subscription("apples", owned={"apples": [0, 1]})),)
     world = World(classic_group(classic_member("a", protocols=claims), classic_member("b", 1)))
     world.upgrade()
-    assert world.consumer.state.members["a"].holding.assigned == {A: {0: 7}}
-    assert world.consumer.state.members["b"].holding.assigned == {A: {1: 7}}
+    assert world.consumer.state.members["a"].current.assigned == {A: {0: 7}}
+    assert world.consumer.state.members["b"].current.assigned == {A: {1: 7}}
 
 
 def test_a_static_classic_member_is_replaced_by_a_consumer() -> None:
@@ -499,7 +500,7 @@ def test_classic_members_that_are_left_alone_get_a_classic_group() -> None:
     assert not world.consumer.is_all_classic
     world.beat("new", -1)
     assert world.consumer.is_all_classic
-    classic, effects = downgrade(world.consumer, ClassicSettings(), Random(1), NOW_MS, TOPICS)
+    classic, effects = downgrade(world.consumer, ClassicGroupSettings(), Random(1), NOW_MS, TOPICS)
     world.apply(effects)
     state, stored = replayed(world.log)
     assert state == ConsumerState("g")
@@ -520,4 +521,4 @@ def test_classic_members_that_are_left_alone_get_a_classic_group() -> None:
 
 
 def test_an_empty_group_is_not_all_classic() -> None:
-    assert not ConsumerGroup("g", ConsumerSettings(), Random(1)).is_all_classic
+    assert not ConsumerGroup("g", ConsumerGroupSettings(), Random(1)).is_all_classic

@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groups.consumer_world import Place, places
-from millstream.groups.consumer.reconciliation import Goal, Holding, MemberState, Owned, reconcile
+from millstream.groups.consumer.reconciliation import (
+    CurrentAssignment,
+    MemberState,
+    MemberTarget,
+    OwnedPartitions,
+    reconcile,
+)
 from millstream.model.topic import TopicId
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
@@ -23,40 +29,42 @@ def grouped(found: set[Place]) -> dict[TopicId, dict[int, int]]:
     return rows
 
 
-def all_of(holding: Holding) -> set[Place]:
-    return places(holding.assigned) | places(holding.revoking)
+def all_of(current: CurrentAssignment) -> set[Place]:
+    return places(current.assigned) | places(current.revoking)
 
 
 @st.composite
-def holdings(draw: st.DrawFn) -> Holding:
+def holdings(draw: st.DrawFn) -> CurrentAssignment:
     state = draw(st.sampled_from(STATES))
     assigned = draw(some_places)
     is_revoking = state is MemberState.UNREVOKED_PARTITIONS
     revoking = draw(some_places) - assigned if is_revoking else set()
     epoch = draw(st.integers(1, 5))
-    return Holding(epoch, max(epoch - 1, 1), state, grouped(assigned), grouped(revoking))
+    return CurrentAssignment(epoch, max(epoch - 1, 1), state, grouped(assigned), grouped(revoking))
 
 
 @st.composite
-def goals(draw: st.DrawFn) -> Goal:
+def goals(draw: st.DrawFn) -> MemberTarget:
     topics = draw(st.sets(st.sampled_from([A, B, C])))
-    return Goal(draw(st.integers(5, 8)), grouped(draw(some_places)), topics)
+    return MemberTarget(draw(st.integers(5, 8)), grouped(draw(some_places)), topics)
 
 
-def wanted(goal: Goal) -> set[Place]:
+def wanted(goal: MemberTarget) -> set[Place]:
     return {place for place in places(goal.partitions) if place[0] in goal.topics}
 
 
 @settings(max_examples=300, deadline=None)
 @given(holdings(), goals(), some_places, st.none() | some_places)
-def test_a_step(before: Holding, goal: Goal, taken: set[Place], said: set[Place] | None) -> None:
+def test_a_step(
+    before: CurrentAssignment, goal: MemberTarget, taken: set[Place], said: set[Place] | None
+) -> None:
     others = taken - all_of(before)
-    owned: Owned | None = None if said is None else grouped(said)
+    owned: OwnedPartitions | None = None if said is None else grouped(said)
 
-    def step(holding: Holding) -> Holding:
-        return reconcile(holding, goal, lambda *place: place not in others, owned)
+    def reconcile_member(current: CurrentAssignment) -> CurrentAssignment:
+        return reconcile(current, goal, lambda *place: place not in others, owned)
 
-    after = step(before)
+    after = reconcile_member(before)
     assigned = places(after.assigned)
     assert assigned.isdisjoint(places(after.revoking))
     assert assigned.isdisjoint(others)
@@ -72,25 +80,27 @@ def test_a_step(before: Holding, goal: Goal, taken: set[Place], said: set[Place]
         assert after.epoch == goal.epoch
         assert not after.revoking
         assert (after.state is MemberState.STABLE) == (assigned == wanted(goal))
-    assert step(after) == after
+    assert reconcile_member(after) == after
 
 
 @settings(max_examples=100, deadline=None)
 @given(holdings(), goals())
-def test_who_owns_nothing_is_there_at_once_if_all_is_free(before: Holding, goal: Goal) -> None:
+def test_who_owns_nothing_is_there_at_once_if_all_is_free(
+    before: CurrentAssignment, goal: MemberTarget
+) -> None:
     after = reconcile(before, goal, lambda *place: True, {})
     assert after.is_reconciled(goal.epoch)
     assert places(after.assigned) == wanted(goal)
 
 
 def test_partitions_that_stay_keep_their_epochs() -> None:
-    before = Holding(3, 2, MemberState.STABLE, {A: {0: 1, 1: 3}})
-    after = reconcile(before, Goal(4, {A: {0, 1, 2}}, {A}), lambda *place: True, None)
-    assert after == Holding(4, 3, MemberState.STABLE, {A: {0: 1, 1: 3, 2: 4}})
+    before = CurrentAssignment(3, 2, MemberState.STABLE, {A: {0: 1, 1: 3}})
+    after = reconcile(before, MemberTarget(4, {A: {0, 1, 2}}, {A}), lambda *place: True, None)
+    assert after == CurrentAssignment(4, 3, MemberState.STABLE, {A: {0: 1, 1: 3, 2: 4}})
 
 
 def test_waiting_on_is_not_a_step() -> None:
-    goal = Goal(4, {A: {0, 1}}, {A})
-    waiting = reconcile(Holding(3, 2), goal, lambda *place: place == (A, 0), None)
-    assert waiting == Holding(4, 3, MemberState.UNRELEASED_PARTITIONS, {A: {0: 4}})
+    goal = MemberTarget(4, {A: {0, 1}}, {A})
+    waiting = reconcile(CurrentAssignment(3, 2), goal, lambda *place: place == (A, 0), None)
+    assert waiting == CurrentAssignment(4, 3, MemberState.UNRELEASED_PARTITIONS, {A: {0: 4}})
     assert reconcile(waiting, goal, lambda *place: place == (A, 0), None) is waiting

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.broker.config.broker_config import BrokerConfig, SettingValue
-from millstream.groups.consumer.consumer_group import ConsumerSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
 from millstream.groups.group_shard import GroupSettings
 from millstream.metadata.cluster_record import Configs
 from millstream.model.definition import ConfigSource
@@ -44,7 +44,7 @@ def check(overrides: Configs, config: BrokerConfig) -> None:
         low, high = _bounds(name, config)
         if not low <= values[name] <= high:
             raise _invalid(f"{name} = {text} is not allowed: this broker takes {low} to {high}")
-    in_force = settings(overrides, config, ConsumerSettings())
+    in_force = settings(overrides, config, ConsumerGroupSettings())
     if in_force.session_timeout_ms <= in_force.heartbeat_interval_ms:
         raise _invalid(
             f"consumer.session.timeout.ms, {in_force.session_timeout_ms}, must be greater than"
@@ -53,8 +53,8 @@ def check(overrides: Configs, config: BrokerConfig) -> None:
 
 
 def settings(
-    overrides: Configs, config: BrokerConfig, default: ConsumerSettings
-) -> ConsumerSettings:
+    overrides: Configs, config: BrokerConfig, default: ConsumerGroupSettings
+) -> ConsumerGroupSettings:
     """What a group with these overrides runs with, where others run with `default`."""
     interval: dict[str, Any] = {}
     if "consumer.assignment.interval.ms" in overrides:
@@ -74,9 +74,9 @@ def changes(
     group_ids: Iterable[str],
     config: BrokerConfig,
     groups: GroupSettings,
-) -> dict[str, ConsumerSettings | None]:
+) -> dict[str, ConsumerGroupSettings | None]:
     """What each of these groups runs with now; None where it sets nothing for itself."""
-    found: dict[str, ConsumerSettings | None] = {}
+    found: dict[str, ConsumerGroupSettings | None] = {}
     for group_id in group_ids:
         own = configs.get(group_id)
         found[group_id] = None if own is None else settings(own, config, groups.consumer)

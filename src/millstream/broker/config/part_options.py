@@ -9,10 +9,10 @@ from millstream.broker.lag.lag_collector import LagOptions
 from millstream.broker.telemetry.telemetry import TelemetryOptions
 from millstream.controller.controller import ControllerOptions
 from millstream.coordination.journal import JournalOptions
-from millstream.groups.classic.classic_group import ClassicSettings
-from millstream.groups.consumer.consumer_group import ConsumerSettings
+from millstream.groups.classic.classic_group import ClassicGroupSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
 from millstream.groups.group_shard import GroupSettings
-from millstream.groups.group_shards import CoordinatorOptions
+from millstream.groups.group_shards import GroupCoordinatorOptions
 from millstream.log.compaction.cleaner import CleanerOptions
 from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
@@ -114,20 +114,20 @@ def controller_options(config: BrokerConfig) -> ControllerOptions:
     )
 
 
-def coordinator_options(config: BrokerConfig) -> CoordinatorOptions:
-    return CoordinatorOptions(
+def coordinator_options(config: BrokerConfig) -> GroupCoordinatorOptions:
+    return GroupCoordinatorOptions(
         session_timeout_ms_min=config.group_min_session_timeout_ms,
         session_timeout_ms_max=config.group_max_session_timeout_ms,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_check_interval_ms=config.offsets_retention_check_interval_ms,
         load_bytes=min(config.offsets_load_buffer_size, LOAD_BYTES_MAX),
         groups=GroupSettings(
-            classic=ClassicSettings(
+            classic=ClassicGroupSettings(
                 initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
                 group_size_max=config.group_max_size,
                 record_bytes_max=_group_record_bytes_max(config),
             ),
-            consumer=ConsumerSettings(
+            consumer=ConsumerGroupSettings(
                 session_timeout_ms=config.group_consumer_session_timeout_ms,
                 heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
                 assignment_interval_ms=config.group_consumer_assignment_interval_ms,

@@ -14,7 +14,7 @@ from typing import Any
 
 from millstream.broker.context import Context
 from millstream.broker.reply import ask
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -38,7 +38,7 @@ def handle(
     except BrokerError:
         return _create_then_refuse(context)
     partition = TopicPartition(OFFSETS_TOPIC, index)
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     return ask(
         ReplyKind.ADD_OFFSETS_TO_TXN,
         context,

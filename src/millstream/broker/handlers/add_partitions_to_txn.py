@@ -14,7 +14,7 @@ from typing import Any
 from millstream.broker.context import Context
 from millstream.broker.reply import Gathering
 from millstream.broker.topic import is_internal
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
@@ -82,7 +82,7 @@ def add_to_transaction(
             rows, transaction.topics, dict.fromkeys(partitions, _told(code, version))
         ),
     )
-    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     transactions, transactional_id = context.services.transactions, transaction.transactional_id
     if transaction.verify_only:
         transactions.verify_partitions(transactional_id, producer, partitions, reply)

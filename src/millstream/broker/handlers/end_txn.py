@@ -13,10 +13,10 @@ from typing import Any
 
 from millstream.broker.context import Context
 from millstream.broker.reply import ask, wait_for
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.transactions.state import BUMPING_VERSION, End
+from millstream.transactions.state import BUMPING_VERSION, EndRequest
 from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 _FENCED_SINCE = 2
@@ -25,16 +25,16 @@ _BUMPING_SINCE = 5
 
 def handle(
     request: EndTxnRequest, context: Context
-) -> EndTxnResponse | Reply[Producer] | Coroutine[Any, Any, EndTxnResponse]:
+) -> EndTxnResponse | Reply[ProducerIdAndEpoch] | Coroutine[Any, Any, EndTxnResponse]:
     transactions = context.services.transactions
     is_bumping = context.version >= _BUMPING_SINCE
-    end = End(
-        Producer(request.producer_id, request.producer_epoch),
+    end = EndRequest(
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         request.committed,
         BUMPING_VERSION if is_bumping else 0,
     )
     try:
-        if is_bumping and transactions.end_takes_id(
+        if is_bumping and transactions.end_needs_producer_id(
             request.transactional_id, request.producer_epoch
         ):
             return _end_with_new_id(request.transactional_id, end, context)
@@ -49,7 +49,9 @@ def handle(
     )
 
 
-async def _end_with_new_id(transactional_id: str, end: End, context: Context) -> EndTxnResponse:
+async def _end_with_new_id(
+    transactional_id: str, end: EndRequest, context: Context
+) -> EndTxnResponse:
     """The epochs of the producer's id are used up: it goes on with another id."""
     try:
         producer_id = await context.services.producer_ids.next()
@@ -65,7 +67,7 @@ async def _end_with_new_id(transactional_id: str, end: End, context: Context) ->
     return _response(producer)
 
 
-def _response(producer: Producer) -> EndTxnResponse:
+def _response(producer: ProducerIdAndEpoch) -> EndTxnResponse:
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 

@@ -21,12 +21,12 @@ from typing import Any
 
 from millstream.broker.context import Context
 from millstream.broker.reply import ask, wait_for
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_EPOCH, NO_PRODUCER_ID
-from millstream.transactions.state import InitResult, Kept
-from millstream.transactions.transaction_coordinator import Terms
+from millstream.transactions.state import InitResult, PreparedTransaction
+from millstream.transactions.transaction_coordinator import InitProducerOptions
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
@@ -41,7 +41,9 @@ def handle(
         expected = _expected(request)
         epoch = None if expected is None else expected.epoch
         transactions = context.services.transactions
-        if request.transactional_id and transactions.init_takes_id(request.transactional_id, epoch):
+        if request.transactional_id and transactions.init_needs_producer_id(
+            request.transactional_id, epoch
+        ):
             return _begin_with_new_id(request, expected, context)
     except BrokerError as error:
         return _refusal(error.code, context)
@@ -63,7 +65,7 @@ async def _give_id(context: Context) -> InitProducerIdResponse:
 
 
 async def _begin_with_new_id(
-    request: InitProducerIdRequest, expected: Producer | None, context: Context
+    request: InitProducerIdRequest, expected: ProducerIdAndEpoch | None, context: Context
 ) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
@@ -79,32 +81,34 @@ async def _begin_with_new_id(
 
 def _begin(
     request: InitProducerIdRequest,
-    expected: Producer | None,
+    expected: ProducerIdAndEpoch | None,
     new_producer_id: int | None,
     context: Context,
     reply: Reply[InitResult],
 ) -> None:
     context.services.transactions.init_producer(
         request.transactional_id or "",
-        Terms(request.transaction_timeout_ms, request.enable_2pc, request.keep_prepared_txn),
+        InitProducerOptions(
+            request.transaction_timeout_ms, request.enable_2pc, request.keep_prepared_txn
+        ),
         expected,
         new_producer_id,
         reply,
     )
 
 
-def _expected(request: InitProducerIdRequest) -> Producer | None:
+def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
     """What the producer believes to have; INVALID_REQUEST if that is only half of it."""
     has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
     if has_id != has_epoch:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    return Producer(request.producer_id, request.producer_epoch) if has_id else None
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None
 
 
 def _response(result: InitResult, context: Context) -> InitProducerIdResponse:
     if isinstance(result, ErrorCode):
         return _refusal(result, context)
-    if isinstance(result, Kept):
+    if isinstance(result, PreparedTransaction):
         response = _response(result.holder, context)
         if result.writer is not None:
             response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch = result.writer

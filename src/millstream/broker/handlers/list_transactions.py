@@ -11,13 +11,13 @@ from millstream.groups.subscription.pattern import compile_pattern
 from millstream.groups.subscription.pattern_syntax import TEXT_ALPHABET, as_text
 from millstream.model.error import BrokerError
 from millstream.model.sentinel import NO_TIMESTAMP
-from millstream.transactions.state import State, Transaction
+from millstream.transactions.state import Transaction, TransactionState
 from millstream.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
 
-_LABELS = frozenset(state.label for state in State)
+_LABELS = frozenset(state.label for state in TransactionState)
 
 
 def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:

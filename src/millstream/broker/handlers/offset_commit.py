@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from millstream.broker.context import Context
 from millstream.broker.reply import ask
-from millstream.groups.group_coordinator import Commit
+from millstream.groups.group_coordinator import OffsetCommit
 from millstream.groups.group_record import NO_EXPIRY
 from millstream.groups.offset import CommittedOffset
 from millstream.metadata.cluster_record import TopicRecord
@@ -39,7 +39,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
                 accepted.append(row)
                 committed = _committed(partition, found, request, context)
                 offsets.append((found.name, partition.partition_index, committed))
-    commit = Commit(
+    commit = OffsetCommit(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,

@@ -32,7 +32,7 @@ from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.broker.transaction.admission import UNDECIDED, Admission, is_verified
 from millstream.broker.transaction.transaction_queue import QueueKey
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -153,7 +153,7 @@ def _check_admission(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a batch of a transaction came without a transactional id",
         )
-    producer = Producer(header.producer_id, header.producer_epoch)
+    producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     try:
         partition.check_leader()
         admission.check(partition, producer)
@@ -260,13 +260,13 @@ def _transactional_batches(
 
 def _scan(
     request: ProduceRequest, context: Context
-) -> tuple[dict[Producer, None], list[Partition]]:
+) -> tuple[dict[ProducerIdAndEpoch, None], list[Partition]]:
     """Return the producers whose transactions a request is part of, and the partitions led here in
     which a transaction begins with it."""
-    producers: dict[Producer, None] = {}
+    producers: dict[ProducerIdAndEpoch, None] = {}
     partitions: list[Partition] = []
     for partition, header in _transactional_batches(request, context):
-        producer = Producer(header.producer_id, header.producer_epoch)
+        producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
         producers[producer] = None
         if (
             partition is not None
@@ -301,7 +301,11 @@ class _TransactionalProduce:
     )
 
     def __init__(
-        self, request: ProduceRequest, producer: Producer, admission: Admission, context: Context
+        self,
+        request: ProduceRequest,
+        producer: ProducerIdAndEpoch,
+        admission: Admission,
+        context: Context,
     ) -> None:
         self._request = request
         self._producer = producer

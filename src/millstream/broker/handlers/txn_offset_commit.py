@@ -11,8 +11,8 @@ from __future__ import annotations
 from millstream.broker.context import Context
 from millstream.broker.reply import ask
 from millstream.broker.transaction.admission import UNDECIDED, Admission
-from millstream.coordination.effects import Producer
-from millstream.groups.group_coordinator import Commit
+from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.groups.group_coordinator import OffsetCommit
 from millstream.groups.offset import CommittedOffset
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.cluster_record import TopicRecord
@@ -50,7 +50,7 @@ def handle(
                 offsets.append((found.name, partition.partition_index, committed))
     if not accepted:
         return response
-    commit = Commit(
+    commit = OffsetCommit(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -74,11 +74,11 @@ def handle(
 
 
 def _begin(
-    request: TxnOffsetCommitRequest, commit: Commit, reply: Reply[None], context: Context
+    request: TxnOffsetCommitRequest, commit: OffsetCommit, reply: Reply[None], context: Context
 ) -> None:
     """Have the group's partition admitted to the transaction where that is due, then commit."""
     services = context.services
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     admission = Admission(services.desks.of, request.transactional_id, services.failures)
     try:
         # Nothing is added to a transaction for a group that is not served here.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.reply import Gathering
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
@@ -41,7 +41,7 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
     for wanted in request.markers:
         row = WriteTxnMarkersResponse.Marker(producer_id=wanted.producer_id)
         response.markers.append(row)
-        producer = Producer(wanted.producer_id, wanted.producer_epoch)
+        producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
         marker = Marker(producer, wanted.transaction_result, wanted.transaction_version)
         for topic in wanted.topics:
             topic_row = _Topic(name=topic.name)

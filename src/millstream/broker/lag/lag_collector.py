@@ -33,8 +33,8 @@ from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.groups.group import Group
-from millstream.groups.group_shard import Shard
-from millstream.groups.group_shards import Shards
+from millstream.groups.group_shard import GroupShard
+from millstream.groups.group_shards import GroupShards
 from millstream.groups.offset import GroupOffsets
 
 #: Rounds take at most this part of the time.
@@ -130,7 +130,7 @@ class LagCollector:
         "stats",
     )
 
-    def __init__(self, sources: LagSources, shards: Shards, options: LagOptions) -> None:
+    def __init__(self, sources: LagSources, shards: GroupShards, options: LagOptions) -> None:
         self._sources = sources
         self._shards = shards
         self._options = options
@@ -240,7 +240,7 @@ class LagCollector:
             self._place(lag, found)
         lags.clear()
 
-    def _groups(self) -> Iterator[tuple[Shard, Group, GroupOffsets | None]]:
+    def _groups(self) -> Iterator[tuple[GroupShard, Group, GroupOffsets | None]]:
         """Groups that have members or offsets. Others may come and go while this is read."""
         for shard in self._shards.serving():
             for group_id in list(shard.groups):
@@ -265,7 +265,7 @@ class LagCollector:
     # One group
 
     async def of_group(self, group_id: str) -> GroupLag | None:
-        """The lag of one group as of now. Raises as `Shards.of` does."""
+        """The lag of one group as of now. Raises as `GroupShards.of` does."""
         shard = self._shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
@@ -277,7 +277,7 @@ class LagCollector:
         return lag
 
 
-def _group_lag(shard: Shard, group: Group) -> GroupLag:
+def _group_lag(shard: GroupShard, group: Group) -> GroupLag:
     return GroupLag(group.group_id, group.state_name, _member_count(group), shard.index)
 
 

@@ -11,7 +11,7 @@ from millstream.broker.metrics.exposition import Histogram
 from millstream.broker.metrics.replication_summary import ClusterLook, Led, Whole
 from millstream.metadata.catalog import Catalog
 from millstream.replication.stats import ReplicationStats
-from millstream.transactions.transaction_shards import Shards
+from millstream.transactions.transaction_shards import TransactionShards
 
 _Look = TypeVar("_Look")
 
@@ -167,7 +167,7 @@ def show_membership(
     )
 
 
-def show_transactions(metrics: Metrics, shards: Shards) -> None:
+def show_transactions(metrics: Metrics, shards: TransactionShards) -> None:
     is_open = 0
 
     async def look() -> None:

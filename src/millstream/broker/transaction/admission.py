@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from millstream.broker.context import Context
 from millstream.broker.transaction.remote_admission import Desk
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Reply, ReplyKind
@@ -88,7 +88,7 @@ class Admission:
         self._find_desk = find_desk
         self._transactional_id = transactional_id
         self._failures = failures
-        self._producer = Producer(-1, -1)
+        self._producer = ProducerIdAndEpoch(-1, -1)
         self._codes: _Codes = {}
         self._moments: dict[TopicPartition, _Moment] = {}
         self._is_waived = False
@@ -112,7 +112,7 @@ class Admission:
 
     def ask(
         self,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[Partition],
         then: Callable[[], None],
         *,
@@ -177,7 +177,7 @@ class Admission:
             asyncio.get_running_loop().call_later(self._rest_s, ask)
         self._rest_s = min(self._rest_s + _REST_S_STEP, _REST_S_MAX)
 
-    def check(self, partition: Partition, producer: Producer) -> None:
+    def check(self, partition: Partition, producer: ProducerIdAndEpoch) -> None:
         """Raise unless a batch of the producer's transaction may be appended now."""
         if self._is_waived or partition.log.has_open_transaction(*producer):
             return
@@ -188,7 +188,7 @@ class Admission:
         if code != ErrorCode.NONE:
             raise BrokerError(code, f"{topic_partition} is not part of the producer's transaction")
 
-    def _present_code(self, partition: Partition, producer: Producer) -> ErrorCode:
+    def _present_code(self, partition: Partition, producer: ProducerIdAndEpoch) -> ErrorCode:
         """For a partition that was admitted when the coordinator was asked."""
         if producer != self._producer:
             return ErrorCode.INVALID_TXN_STATE

@@ -6,7 +6,7 @@ through the group coordinator, as they settle offsets.
 
 from __future__ import annotations
 
-from millstream.groups.group_coordinator import Coordinator
+from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog
 from millstream.model.error import BrokerError, ErrorCode
@@ -22,7 +22,7 @@ class LocalMarkers:
 
     __slots__ = ("_catalog", "_groups", "_replicas")
 
-    def __init__(self, catalog: Catalog, replicas: Replicas, groups: Coordinator) -> None:
+    def __init__(self, catalog: Catalog, replicas: Replicas, groups: GroupCoordinator) -> None:
         self._catalog = catalog
         self._replicas = replicas
         self._groups = groups

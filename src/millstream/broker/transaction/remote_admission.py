@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from millstream.broker.link import Conversation, Links, known_code
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.coordination.key_partition import partition_of
 from millstream.metadata.catalog import Catalog
 from millstream.model.error import ErrorCode
@@ -25,7 +25,7 @@ from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
-from millstream.transactions.transaction_coordinator import Coordinator
+from millstream.transactions.transaction_coordinator import TransactionCoordinator
 from millstream.wire.messages.add_partitions_after_end import (
     AddPartitionsAfterEndRequest,
     AddPartitionsAfterEndResponse,
@@ -43,12 +43,12 @@ _WAITED_MAX: Final = 10_000
 
 
 class Desk(Protocol):
-    """See `Coordinator`, whose methods these are."""
+    """See `TransactionCoordinator`, whose methods these are."""
 
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[Any],
@@ -57,7 +57,7 @@ class Desk(Protocol):
     def verify_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         reply: Reply[Any],
     ) -> None: ...
@@ -65,7 +65,7 @@ class Desk(Protocol):
     def add_partitions_after_end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[Any],
@@ -79,7 +79,7 @@ class Question(NamedTuple):
     """What is asked about one transaction. The reply gets a code for each partition."""
 
     transactional_id: str
-    producer: Producer
+    producer: ProducerIdAndEpoch
     partitions: Sequence[TopicPartition]
     adds: bool
     reply: Reply[Any]
@@ -152,7 +152,7 @@ class Desks:
         self,
         node_id: int,
         catalog: Catalog,
-        local: Coordinator,
+        local: TransactionCoordinator,
         links: Links[Question],
         waiting_links: Links[Question],
         failures: CallbackFailures,
@@ -200,7 +200,7 @@ class _RemoteDesk:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[Any],
@@ -212,7 +212,7 @@ class _RemoteDesk:
     def add_partitions_after_end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         version: int,
         reply: Reply[Any],
@@ -229,7 +229,7 @@ class _RemoteDesk:
     def verify_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
         reply: Reply[Any],
     ) -> None:

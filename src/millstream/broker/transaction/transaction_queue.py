@@ -24,14 +24,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from millstream.coordination.effects import Producer
+from millstream.coordination.effects import ProducerIdAndEpoch
 
 
 class QueueKey(NamedTuple):
     """A transactional producer in one epoch."""
 
     transactional_id: str
-    producer: Producer
+    producer: ProducerIdAndEpoch
 
 
 class TransactionalRequest(Protocol):

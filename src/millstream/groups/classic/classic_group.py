@@ -16,7 +16,7 @@ from millstream.groups.classic.join import NO_MEMBER_ID, ClassicJoin, join_faile
 from millstream.groups.classic.rebalance import (
     JOIN_TIMER,
     SYNC_TIMER,
-    ClassicSettings,
+    ClassicGroupSettings,
     ClassicState,
 )
 from millstream.groups.classic.roster import ClassicRoster
@@ -27,7 +27,7 @@ from millstream.model.topic import TopicId
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-__all__ = ["ClassicGroup", "ClassicSettings", "ClassicState"]
+__all__ = ["ClassicGroup", "ClassicGroupSettings", "ClassicState"]
 
 _EMPTY, _PREPARING = ClassicState.EMPTY, ClassicState.PREPARING_REBALANCE
 _COMPLETING, _STABLE = ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE
@@ -244,7 +244,7 @@ class ClassicGroup(ClassicJoin):
         member = self.roster.members.get(member_id)
         if member is not None:
             code = ErrorCode.UNKNOWN_MEMBER_ID
-            if (reply := self.roster.take_join(member)) is not None:
+            if (reply := self.roster.pop_join(member)) is not None:
                 effects.deliver(reply, join_failed(code, NO_MEMBER_ID))
             self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
         self._pending_sync.discard(member_id)
@@ -297,7 +297,7 @@ class ClassicGroup(ClassicJoin):
     def abandon(self, code: ErrorCode) -> Effects:
         effects = Effects()
         for member in self.roster:
-            if (reply := self.roster.take_join(member)) is not None:
+            if (reply := self.roster.pop_join(member)) is not None:
                 effects.deliver(reply, join_failed(code, member.member_id))
             self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
         return effects
@@ -311,7 +311,7 @@ class ClassicGroup(ClassicJoin):
             self._rebalance(now_ms, effects)
         return effects
 
-    def restore(self, stored: classic_record.Stored) -> None:
+    def restore(self, stored: classic_record.StoredGeneration) -> None:
         """Become what the last record says; for replaying the log."""
         self.roster = ClassicRoster()
         for member in stored.members:

@@ -10,7 +10,7 @@ from millstream.groups.classic.classic_member import ClassicMember
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredGeneration:
     """What survives a restart. Members keep their metadata for the generation's protocol only."""
 
     #: None of a group that never had members.
@@ -22,7 +22,7 @@ class Stored:
     members: list[ClassicMember]
 
 
-def encode(group_id: str, stored: Stored) -> LogRecord:
+def encode(group_id: str, stored: StoredGeneration) -> LogRecord:
     value = record.GroupMetadataValue(
         protocol_type=stored.protocol_type or "",
         generation=stored.generation,
@@ -50,8 +50,8 @@ def tombstone(group_id: str) -> LogRecord:
     return record.encode(record.GroupMetadataKey(group_id=group_id), None)
 
 
-def decode(value: record.GroupMetadataValue) -> Stored:
-    return Stored(
+def decode(value: record.GroupMetadataValue) -> StoredGeneration:
+    return StoredGeneration(
         protocol_type=value.protocol_type or None,
         generation=value.generation,
         protocol_name=value.protocol,

@@ -202,7 +202,7 @@ class ClassicJoin(ClassicRebalance):
         ):
             self._rebalance(now_ms, effects)
             return
-        self.roster.take_join(member)
+        self.roster.pop_join(member)
         self._persist(effects)
         joined = self._joined(member, show_members=False)
         if joined.leader == member.member_id:
@@ -220,7 +220,7 @@ class ClassicJoin(ClassicRebalance):
         """Give a static member a new id, and fence who used the old one."""
         old_id = member.member_id
         code = ErrorCode.FENCED_INSTANCE_ID
-        if (reply := self.roster.take_join(member)) is not None:
+        if (reply := self.roster.pop_join(member)) is not None:
             effects.deliver(reply, join_failed(code, old_id))
         self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
         effects.cancel_timer(("session", old_id))

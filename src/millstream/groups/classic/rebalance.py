@@ -77,7 +77,7 @@ TRANSITIONS: Final[dict[ClassicState, frozenset[ClassicState]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicSettings:
+class ClassicGroupSettings:
     """What is the same for all classic groups of a broker."""
 
     initial_rebalance_delay_ms: int = 3000
@@ -107,7 +107,7 @@ class ClassicRebalance:
         "state_since_ms",
     )
 
-    def __init__(self, group_id: str, settings: ClassicSettings, random: Random) -> None:
+    def __init__(self, group_id: str, settings: ClassicGroupSettings, random: Random) -> None:
         self.group_id = group_id
         self._settings = settings
         self._random = random
@@ -215,7 +215,7 @@ class ClassicRebalance:
         self._enter(_COMPLETING, now_ms)
         for member in self.roster:
             self._pending_sync.add(member.member_id)
-            reply = self.roster.take_join(member)
+            reply = self.roster.pop_join(member)
             if reply is None:
                 continue
             is_leader = member.member_id == self.roster.leader_id
@@ -270,7 +270,7 @@ class ClassicRebalance:
         effects.records.append(
             classic_record.encode(
                 self.group_id,
-                classic_record.Stored(
+                classic_record.StoredGeneration(
                     protocol_type=self.protocol_type,
                     generation=self.generation,
                     protocol_name=self.protocol_name,

@@ -152,7 +152,7 @@ class ClassicRoster:
             self.awaiting_join_count += 1
         return earlier
 
-    def take_join(self, member: ClassicMember) -> Reply[JoinGroupResponse] | None:
+    def pop_join(self, member: ClassicMember) -> Reply[JoinGroupResponse] | None:
         """The JoinGroup that is to be answered now."""
         reply, member.awaiting_join = member.awaiting_join, None
         if reply is not None:

@@ -20,7 +20,7 @@ from millstream.model.topic import TopicId
 Assignment: TypeAlias = dict[TopicId, frozenset[int]]
 
 
-class Candidate(NamedTuple):
+class SubscribedMember(NamedTuple):
     """A member, as assignors see it."""
 
     instance_id: str | None
@@ -31,12 +31,12 @@ class Candidate(NamedTuple):
 
 
 Assignor: TypeAlias = Callable[
-    [Mapping[str, Candidate], Mapping[TopicId, int]], dict[str, Assignment]
+    [Mapping[str, SubscribedMember], Mapping[TopicId, int]], dict[str, Assignment]
 ]
 
 
 def assign_ranges(
-    members: Mapping[str, Candidate], partition_counts: Mapping[TopicId, int]
+    members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
 ) -> dict[str, Assignment]:
     """The `range` assignor. Static members come first, by instance id: their ranges stay where
     they are when dynamic members come and go behind them."""

@@ -24,10 +24,10 @@ from typing import Final
 from millstream.coordination.effects import Effects
 from millstream.groups.classic.join import join_failed
 from millstream.groups.consumer.consumer_group import ConsumerGroup
-from millstream.groups.consumer.consumer_state import ConsumerMember, ConsumerState, Wants
+from millstream.groups.consumer.consumer_state import ConsumerMember, ConsumerState, MemberMetadata
 from millstream.groups.consumer.heartbeat_request import check_member_epoch, check_size, find_member
 from millstream.groups.consumer.membership import JOIN, SESSION, SYNC
-from millstream.groups.consumer.reconciliation import Held, MemberState, Owned
+from millstream.groups.consumer.reconciliation import MemberState, OwnedPartitions, PartitionEpochs
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
@@ -91,19 +91,21 @@ def _join(
     is_dynamic = request.group_instance_id is None
     if not request.member_id and is_dynamic and caller.version >= _MEMBER_ID_REQUIRED_SINCE:
         return join_failed(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-    wants = _wants(known.wants if known else Wants(), request, subscription, caller)
+    metadata = _metadata(
+        known.metadata if known else MemberMetadata(), request, subscription, caller
+    )
     if known is not None and known.member_id != member_id:
         group.replace_member(known, member_id, effects)
-    group.update_member(now_ms, member_id, wants, topics, effects)
+    group.update_member(now_ms, member_id, metadata, topics, effects)
     owned = owned_by_name(subscription.owned_partitions, topics)
-    holding = group.step(now_ms, member_id, owned, topics, effects)
+    current = group.reconcile_member(now_ms, member_id, owned, topics, effects)
     group.awaiting_rejoin.discard(member_id)
     effects.cancel_timer((JOIN, member_id))
     effects.set_timer((SESSION, member_id), now_ms + request.session_timeout_ms)
-    effects.set_timer((SYNC, member_id), now_ms + wants.rebalance_timeout_ms)
+    effects.set_timer((SYNC, member_id), now_ms + metadata.rebalance_timeout_ms)
     return JoinGroupResponse(
         member_id=member_id,
-        generation_id=holding.epoch,
+        generation_id=current.epoch,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=request.protocols[0].name,
     )
@@ -151,27 +153,27 @@ def _check_newcomer(subscription: ConsumerProtocolSubscription) -> None:
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def _wants(
-    wants: Wants,
+def _metadata(
+    metadata: MemberMetadata,
     request: JoinGroupRequest,
     subscription: ConsumerProtocolSubscription,
     caller: Caller,
-) -> Wants:
+) -> MemberMetadata:
     timeout_ms = request.rebalance_timeout_ms
     return replace(
-        wants,
+        metadata,
         instance_id=request.group_instance_id,
-        rack_id=subscription.rack_id or wants.rack_id,
+        rack_id=subscription.rack_id or metadata.rack_id,
         client_id=caller.client_id,
         client_host=caller.client_host,
         subscribed_topic_names=sorted(set(subscription.topics)),
         subscribed_topic_regex=None,
         rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else request.session_timeout_ms,
         server_assignor=None,
-        classic_member_metadata=Wants.Classic(
+        classic_member_metadata=MemberMetadata.Classic(
             session_timeout_ms=request.session_timeout_ms,
             supported_protocols=[
-                Wants.Classic.Protocol(name=each.name, metadata=each.metadata)
+                MemberMetadata.Classic.Protocol(name=each.name, metadata=each.metadata)
                 for each in request.protocols
             ],
         ),
@@ -213,8 +215,8 @@ def _sync(
         name,
     ):
         raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    is_revoking = member.holding.state is MemberState.UNREVOKED_PARTITIONS
-    if group.epoch_in_reach(now_ms) > member.holding.epoch and not is_revoking:
+    is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
+    if group.reachable_epoch(now_ms) > member.current.epoch and not is_revoking:
         # One that gives up partitions has joined already, and hears of the rest when it is done.
         _await_rejoin(group, now_ms, member, effects)
         raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -223,7 +225,7 @@ def _sync(
     return SyncGroupResponse(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignment=encoded_assignment(member.holding.assigned, classic, topics),
+        assignment=encoded_assignment(member.current.assigned, classic, topics),
     )
 
 
@@ -279,9 +281,9 @@ def leave_consumer_group(
 
 def _should_rejoin(group: ConsumerGroup, now_ms: int, member: ConsumerMember) -> bool:
     state = group.state
-    if group.epoch_in_reach(now_ms) > member.holding.epoch:
+    if group.reachable_epoch(now_ms) > member.current.epoch:
         return True
-    match member.holding.state:
+    match member.current.state:
         case MemberState.UNREVOKED_PARTITIONS:
             return True
         case MemberState.UNRELEASED_PARTITIONS:
@@ -301,12 +303,12 @@ def _await_rejoin(
     """Give it the time of its rebalance timeout, from when it first heard of it."""
     if member.member_id not in group.awaiting_rejoin:
         group.awaiting_rejoin.add(member.member_id)
-        effects.set_timer((JOIN, member.member_id), now_ms + member.wants.rebalance_timeout_ms)
+        effects.set_timer((JOIN, member.member_id), now_ms + member.metadata.rebalance_timeout_ms)
 
 
 def _find(
     state: ConsumerState, member_id: str, instance_id: str | None
-) -> tuple[ConsumerMember, Wants.Classic]:
+) -> tuple[ConsumerMember, MemberMetadata.Classic]:
     """The member, which must speak the classic protocol; raises BrokerError."""
     member = find_member(state, member_id, instance_id)
     if member.classic is None:
@@ -322,7 +324,7 @@ def owned_by_name(
         ConsumerProtocolSubscription.TopicPartitions | ConsumerProtocolAssignment.TopicPartitions
     ],
     topics: TopicView,
-) -> Owned:
+) -> OwnedPartitions:
     """Partitions as clients name them; of topics that exist."""
     owned: dict[TopicId, set[int]] = {}
     for row in rows:
@@ -332,12 +334,14 @@ def owned_by_name(
     return owned
 
 
-def encoded_assignment(held: Held, classic: Wants.Classic, topics: TopicView) -> bytes:
+def encoded_assignment(
+    partition_epochs: PartitionEpochs, classic: MemberMetadata.Classic, topics: TopicView
+) -> bytes:
     """What a member has, in the version of the consumers' protocol that it speaks."""
     shape = ConsumerProtocolAssignment
     rows = [
         shape.TopicPartitions(topic=name, partitions=sorted(partitions))
-        for topic_id, partitions in held.items()
+        for topic_id, partitions in partition_epochs.items()
         if (name := topics.name_of(topic_id)) is not None
     ]
     version = read_version(ConsumerProtocolSubscription, classic.supported_protocols[0].metadata)

@@ -37,28 +37,30 @@ def describe_consumer_group(group: ConsumerGroup, topics: TopicView) -> _Group:
 def _describe_member(
     member: ConsumerMember, target: Mapping[TopicId, Collection[int]], topics: TopicView
 ) -> _Group.Member:
-    wants, holding = member.wants, member.holding
+    metadata, current = member.metadata, member.current
     return _Group.Member(
         member_id=member.member_id,
-        instance_id=wants.instance_id,
-        rack_id=wants.rack_id,
-        member_epoch=holding.epoch,
-        client_id=wants.client_id,
-        client_host=wants.client_host,
-        subscribed_topic_names=wants.subscribed_topic_names,
-        subscribed_topic_regex=wants.subscribed_topic_regex,
-        assignment=_assignment(holding.assigned, topics),
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=current.epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=metadata.subscribed_topic_names,
+        subscribed_topic_regex=metadata.subscribed_topic_regex,
+        assignment=_assignment(current.assigned, topics),
         target_assignment=_assignment(target, topics),
         member_type=MEMBER_CONSUMER if member.classic is None else MEMBER_CLASSIC,
     )
 
 
-def _assignment(held: Mapping[TopicId, Collection[int]], topics: TopicView) -> _Assignment:
+def _assignment(
+    partition_epochs: Mapping[TopicId, Collection[int]], topics: TopicView
+) -> _Assignment:
     rows = [
         _Assignment.TopicPartitions(
             topic_id=topic_id, topic_name=name, partitions=sorted(partitions)
         )
-        for topic_id, partitions in held.items()
+        for topic_id, partitions in partition_epochs.items()
         if (name := topics.name_of(topic_id)) is not None
     ]
     return _Assignment(topic_partitions=rows)

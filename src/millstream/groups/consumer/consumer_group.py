@@ -26,7 +26,7 @@ from enum import StrEnum
 from typing import Final
 
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
-from millstream.groups.consumer.consumer_state import ConsumerMember, Wants
+from millstream.groups.consumer.consumer_state import ConsumerMember, MemberMetadata
 from millstream.groups.consumer.heartbeat_request import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -37,15 +37,15 @@ from millstream.groups.consumer.heartbeat_request import (
     find_member,
     is_full,
     owned_partitions,
-    updated_wants,
+    updated_metadata,
 )
 from millstream.groups.consumer.membership import (
     REBALANCE,
     SESSION,
+    ConsumerGroupSettings,
     ConsumerMembership,
-    ConsumerSettings,
 )
-from millstream.groups.consumer.reconciliation import Held, MemberState, Owned
+from millstream.groups.consumer.reconciliation import MemberState, OwnedPartitions, PartitionEpochs
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller, GroupKind
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
@@ -56,7 +56,7 @@ from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
-__all__ = ["ConsumerGroup", "ConsumerGroupState", "ConsumerSettings"]
+__all__ = ["ConsumerGroup", "ConsumerGroupSettings", "ConsumerGroupState"]
 
 #: Commits of members that speak the consumer protocol need this version, which knows epochs.
 _EPOCH_COMMIT_SINCE: Final = 9
@@ -97,7 +97,7 @@ class ConsumerGroup(ConsumerMembership):
             return ConsumerGroupState.EMPTY
         if state.epoch > state.target_epoch:
             return ConsumerGroupState.ASSIGNING
-        if all(each.holding.is_reconciled(state.target_epoch) for each in state.members.values()):
+        if all(each.current.is_reconciled(state.target_epoch) for each in state.members.values()):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
@@ -162,32 +162,32 @@ class ConsumerGroup(ConsumerMembership):
         owned = owned_partitions(request)
         member_id = request.member_id or self.new_member_id()
         known = self._find(request, member_id, owned)
-        wants = updated_wants(known.wants if known else Wants(), request, caller)
-        self.check_pattern(wants, topics)
-        before = known.holding.assigned if known else {}
+        metadata = updated_metadata(known.metadata if known else MemberMetadata(), request, caller)
+        self.check_pattern(metadata, topics)
+        before = known.current.assigned if known else {}
         if known is not None and known.classic is not None:
             self._cancel_timers(known.member_id, effects)
         if known is not None and known.member_id != member_id:
             self.replace_member(known, member_id, effects)
-        self.update_member(now_ms, member_id, wants, topics, effects)
-        holding = self.step(now_ms, member_id, owned, topics, effects)
+        self.update_member(now_ms, member_id, metadata, topics, effects)
+        current = self.reconcile_member(now_ms, member_id, owned, topics, effects)
         effects.set_timer((SESSION, member_id), now_ms + self.settings.session_timeout_ms)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
-            member_epoch=holding.epoch,
+            member_epoch=current.epoch,
             heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
         )
-        if is_full(request) or _differs(before, holding.assigned):
-            response.assignment = _assignment(holding.assigned)
+        if is_full(request) or _differs(before, current.assigned):
+            response.assignment = _assignment(current.assigned)
         return response
 
     def _find(
-        self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned | None
+        self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: OwnedPartitions | None
     ) -> ConsumerMember | None:
         """The member that sends a heartbeat, or whose place it takes; None if it is new."""
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(self.state, member_id, request.instance_id)
-            check_epoch(member.holding, request.member_epoch, owned)
+            check_epoch(member.current, request.member_epoch, owned)
             return member
         joining = find_joining(self.state, member_id, request.instance_id)
         if joining is None:
@@ -202,7 +202,7 @@ class ConsumerGroup(ConsumerMembership):
             self.remove_members([member.member_id], effects)
         else:
             # Its partitions wait for it, for as long as a member may be silent.
-            self.state.write_holding(effects, member.member_id, member.holding.set_out())
+            self.state.write_current(effects, member.member_id, member.current.leave_temporarily())
             self._cancel_rebalance(member.member_id, effects)
             due_ms = now_ms + self.settings.session_timeout_ms
             effects.set_timer((SESSION, member.member_id), due_ms)
@@ -219,7 +219,7 @@ class ConsumerGroup(ConsumerMembership):
         member = self.state.members.get(member_id)
         if member is None:
             return effects
-        is_revoking = member.holding.state is MemberState.UNREVOKED_PARTITIONS
+        is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
         if what != REBALANCE or is_revoking:
             self.remove_members([member_id], effects)
         return effects
@@ -268,7 +268,7 @@ class ConsumerGroup(ConsumerMembership):
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"members of a consumer group commit with version {_EPOCH_COMMIT_SINCE} or later",
             )
-        if not _has_had(member, generation, partitions):
+        if not _has_owned_since(member, generation, partitions):
             check_member_epoch(member, generation)
         return Effects()
 
@@ -278,26 +278,26 @@ class ConsumerGroup(ConsumerMembership):
         check_member_epoch(find_member(self.state, member_id or "", None), member_epoch)
 
 
-def _has_had(
+def _has_owned_since(
     member: ConsumerMember, epoch: int, partitions: Iterable[tuple[TopicId, int]] | None
 ) -> bool:
     """Whether a member had all of these in an epoch before its own, and has them still."""
-    if partitions is None or member.classic is not None or not 0 < epoch < member.holding.epoch:
+    if partitions is None or member.classic is not None or not 0 < epoch < member.current.epoch:
         return False
-    since = [member.holding.assignment_epoch(*partition) for partition in partitions]
+    since = [member.current.assignment_epoch(*partition) for partition in partitions]
     return all(each is not None and each <= epoch for each in since)
 
 
-def _differs(before: Held, after: Held) -> bool:
+def _differs(before: PartitionEpochs, after: PartitionEpochs) -> bool:
     return before.keys() != after.keys() or any(
         before[topic_id].keys() != after[topic_id].keys() for topic_id in after
     )
 
 
-def _assignment(held: Held) -> ConsumerGroupHeartbeatResponse.Assignment:
+def _assignment(partition_epochs: PartitionEpochs) -> ConsumerGroupHeartbeatResponse.Assignment:
     shape = ConsumerGroupHeartbeatResponse.Assignment
     rows = [
         shape.TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-        for topic_id, partitions in held.items()
+        for topic_id, partitions in partition_epochs.items()
     ]
     return shape(topic_partitions=rows)

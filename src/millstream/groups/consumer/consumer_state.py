@@ -23,15 +23,19 @@ from typing import NamedTuple
 from millstream.coordination.effects import Effects, LogRecord
 from millstream.groups import group_record as record
 from millstream.groups.consumer.assignor import Assignment
-from millstream.groups.consumer.reconciliation import Held, Holding, MemberState
+from millstream.groups.consumer.reconciliation import (
+    CurrentAssignment,
+    MemberState,
+    PartitionEpochs,
+)
 from millstream.model.topic import TopicId
 
-Wants = record.ConsumerGroupMemberMetadataValue
-_HoldingValue = record.ConsumerGroupCurrentMemberAssignmentValue
+MemberMetadata = record.ConsumerGroupMemberMetadataValue
+_CurrentValue = record.ConsumerGroupCurrentMemberAssignmentValue
 _TargetValue = record.ConsumerGroupTargetAssignmentMemberValue
 
 
-class Resolved(NamedTuple):
+class ResolvedPattern(NamedTuple):
     """A pattern's topics, as of a version of the cluster's metadata."""
 
     topics: frozenset[str]
@@ -44,17 +48,17 @@ class ConsumerMember:
     """A member; both parts are replaced as a whole, never changed."""
 
     member_id: str
-    wants: Wants = field(default_factory=Wants)
-    holding: Holding = field(default_factory=Holding)
+    metadata: MemberMetadata = field(default_factory=MemberMetadata)
+    current: CurrentAssignment = field(default_factory=CurrentAssignment)
 
     @property
     def instance_id(self) -> str | None:
-        return self.wants.instance_id
+        return self.metadata.instance_id
 
     @property
-    def classic(self) -> Wants.Classic | None:
+    def classic(self) -> MemberMetadata.Classic | None:
         """What it said as a classic member; None if it speaks the consumer protocol."""
-        return self.wants.classic_member_metadata
+        return self.metadata.classic_member_metadata
 
 
 class ConsumerState:
@@ -86,7 +90,7 @@ class ConsumerState:
         self.target_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Assignment] = {}
-        self.patterns: dict[str, Resolved] = {}
+        self.patterns: dict[str, ResolvedPattern] = {}
         #: Member ids by instance id. Follows from `members`, like the next two.
         self.static: dict[str, str] = {}
         self._owners: dict[TopicId, dict[int, str]] = {}
@@ -114,8 +118,8 @@ class ConsumerState:
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """All that it subscribes to, by name and by pattern. Not all of them need exist."""
-        names = frozenset(member.wants.subscribed_topic_names)
-        found = self.patterns.get(member.wants.subscribed_topic_regex or "")
+        names = frozenset(member.metadata.subscribed_topic_names)
+        found = self.patterns.get(member.metadata.subscribed_topic_regex or "")
         return names if found is None else names | found.topics
 
     @property
@@ -130,7 +134,7 @@ class ConsumerState:
 
     @property
     def used_patterns(self) -> set[str]:
-        found = {member.wants.subscribed_topic_regex for member in self.members.values()}
+        found = {member.metadata.subscribed_topic_regex for member in self.members.values()}
         return {each for each in found if each}
 
     # Changing
@@ -147,19 +151,19 @@ class ConsumerState:
             key = record.ConsumerGroupPartitionMetadataKey(group_id=self.group_id)
             self.write(effects, key, None)
 
-    def write_wants(self, effects: Effects, member_id: str, wants: Wants) -> None:
+    def write_metadata(self, effects: Effects, member_id: str, metadata: MemberMetadata) -> None:
         key = record.ConsumerGroupMemberMetadataKey(group_id=self.group_id, member_id=member_id)
-        self.write(effects, key, wants)
+        self.write(effects, key, metadata)
 
-    def write_holding(self, effects: Effects, member_id: str, holding: Holding) -> None:
-        value = _HoldingValue(
-            member_epoch=holding.epoch,
-            previous_member_epoch=holding.previous_epoch,
-            state=holding.state,
-            assigned_partitions=_held_rows(holding.assigned),
-            partitions_pending_revocation=_held_rows(holding.revoking),
+    def write_current(self, effects: Effects, member_id: str, current: CurrentAssignment) -> None:
+        value = _CurrentValue(
+            member_epoch=current.epoch,
+            previous_member_epoch=current.previous_epoch,
+            state=current.state,
+            assigned_partitions=_epoch_rows(current.assigned),
+            partitions_pending_revocation=_epoch_rows(current.revoking),
         )
-        self.write(effects, self._holding_key(member_id), value)
+        self.write(effects, self._current_key(member_id), value)
 
     def write_target(self, effects: Effects, member_id: str, target: Assignment) -> None:
         rows = [
@@ -175,7 +179,7 @@ class ConsumerState:
         key = record.ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group_id)
         self.write(effects, key, value)
 
-    def write_pattern(self, effects: Effects, text: str, resolved: Resolved | None) -> None:
+    def write_pattern(self, effects: Effects, text: str, resolved: ResolvedPattern | None) -> None:
         key = record.ConsumerGroupRegularExpressionKey(
             group_id=self.group_id, regular_expression=text
         )
@@ -208,10 +212,10 @@ class ConsumerState:
 
     def _member_keys(self, member_id: str) -> Iterable[record.Key]:
         group_id = self.group_id
-        wants = record.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
-        return self._holding_key(member_id), self._target_key(member_id), wants
+        metadata = record.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
+        return self._current_key(member_id), self._target_key(member_id), metadata
 
-    def _holding_key(self, member_id: str) -> record.ConsumerGroupCurrentMemberAssignmentKey:
+    def _current_key(self, member_id: str) -> record.ConsumerGroupCurrentMemberAssignmentKey:
         return record.ConsumerGroupCurrentMemberAssignmentKey(
             group_id=self.group_id, member_id=member_id
         )
@@ -229,13 +233,13 @@ class ConsumerState:
             case record.ConsumerGroupMetadataKey(), _:
                 self._replay_epoch(value)
             case record.ConsumerGroupMemberMetadataKey(member_id=member_id), _:
-                self._replay_wants(member_id, value)
+                self._replay_metadata(member_id, value)
             case record.ConsumerGroupTargetAssignmentMetadataKey(), _:
                 self._replay_target_epoch(value)
             case record.ConsumerGroupTargetAssignmentMemberKey(member_id=member_id), _:
                 self._replay_target(member_id, value)
             case record.ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id), _:
-                self._replay_holding(member_id, value)
+                self._replay_current(member_id, value)
             case record.ConsumerGroupRegularExpressionKey(regular_expression=text), _:
                 self._replay_pattern(text, value)
             case record.ConsumerGroupPartitionMetadataKey(), _:
@@ -267,25 +271,27 @@ class ConsumerState:
         if not isinstance(value, record.ConsumerGroupRegularExpressionValue):
             self.patterns.pop(text, None)
             return
-        self.patterns[text] = Resolved(frozenset(value.topics), value.version, value.timestamp)
+        self.patterns[text] = ResolvedPattern(
+            frozenset(value.topics), value.version, value.timestamp
+        )
 
-    def _replay_wants(self, member_id: str, value: record.Value | None) -> None:
+    def _replay_metadata(self, member_id: str, value: record.Value | None) -> None:
         self._names = None
-        if isinstance(value, Wants):
+        if isinstance(value, MemberMetadata):
             member = self._member(member_id)
             self._forget_instance(member)
-            member.wants = value
+            member.metadata = value
             if value.instance_id is not None:
                 self.static[value.instance_id] = member_id
         elif member_id in self.members:
-            self._hold(self.members[member_id], Holding())
+            self._hold(self.members[member_id], CurrentAssignment())
             self._forget_instance(self.members.pop(member_id))
 
-    def _replay_holding(self, member_id: str, value: record.Value | None) -> None:
-        if isinstance(value, _HoldingValue):
-            self._hold(self._member(member_id), _holding(value))
+    def _replay_current(self, member_id: str, value: record.Value | None) -> None:
+        if isinstance(value, _CurrentValue):
+            self._hold(self._member(member_id), _current(value))
         elif member_id in self.members:
-            self._hold(self.members[member_id], Holding())
+            self._hold(self.members[member_id], CurrentAssignment())
 
     def _member(self, member_id: str) -> ConsumerMember:
         return self.members.setdefault(member_id, ConsumerMember(member_id))
@@ -295,45 +301,45 @@ class ConsumerState:
         if instance_id is not None and self.static.get(instance_id) == member.member_id:
             del self.static[instance_id]
 
-    def _hold(self, member: ConsumerMember, holding: Holding) -> None:
+    def _hold(self, member: ConsumerMember, current: CurrentAssignment) -> None:
         """Change what a member has, and with it who owns what."""
-        before, member.holding = member.holding, holding
-        for held in (before.assigned, before.revoking):
-            for topic_id, partitions in held.items():
+        before, member.current = member.current, current
+        for partition_epochs in (before.assigned, before.revoking):
+            for topic_id, partitions in partition_epochs.items():
                 owners = self._owners.get(topic_id, {})
                 for partition in partitions:
                     if owners.get(partition) == member.member_id:
                         del owners[partition]
                 if not owners:
                     self._owners.pop(topic_id, None)
-        for held in (holding.assigned, holding.revoking):
-            for topic_id, partitions in held.items():
+        for partition_epochs in (current.assigned, current.revoking):
+            for topic_id, partitions in partition_epochs.items():
                 owners = self._owners.setdefault(topic_id, {})
                 owners.update(dict.fromkeys(partitions, member.member_id))
 
 
-def _held_rows(held: Held) -> list[_HoldingValue.TopicPartitions]:
+def _epoch_rows(partition_epochs: PartitionEpochs) -> list[_CurrentValue.TopicPartitions]:
     return [
-        _HoldingValue.TopicPartitions(
+        _CurrentValue.TopicPartitions(
             topic_id=topic_id,
             partitions=sorted(partitions),
             assignment_epochs=[partitions[each] for each in sorted(partitions)],
         )
-        for topic_id, partitions in sorted(held.items())
+        for topic_id, partitions in sorted(partition_epochs.items())
     ]
 
 
-def _holding(value: _HoldingValue) -> Holding:
-    return Holding(
+def _current(value: _CurrentValue) -> CurrentAssignment:
+    return CurrentAssignment(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
         state=MemberState(value.state),
-        assigned=_held(value.assigned_partitions, value.member_epoch),
-        revoking=_held(value.partitions_pending_revocation, value.member_epoch),
+        assigned=_partition_epochs(value.assigned_partitions, value.member_epoch),
+        revoking=_partition_epochs(value.partitions_pending_revocation, value.member_epoch),
     )
 
 
-def _held(rows: list[_HoldingValue.TopicPartitions], epoch: int) -> Held:
+def _partition_epochs(rows: list[_CurrentValue.TopicPartitions], epoch: int) -> PartitionEpochs:
     """Partitions of a record; before Kafka 4.3 it did not say since when they are held."""
     return {
         row.topic_id: dict(

@@ -6,8 +6,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
-from millstream.groups.consumer.consumer_state import ConsumerMember, ConsumerState, Wants
-from millstream.groups.consumer.reconciliation import AWAY, Holding, MemberState, Owned
+from millstream.groups.consumer.consumer_state import ConsumerMember, ConsumerState, MemberMetadata
+from millstream.groups.consumer.reconciliation import (
+    STATIC_LEAVE_EPOCH,
+    CurrentAssignment,
+    MemberState,
+    OwnedPartitions,
+)
 from millstream.groups.group import Caller
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicId
@@ -20,7 +25,7 @@ _OWN_MEMBER_ID_SINCE: Final = 1
 _UNCHANGED_TIMEOUT: Final = -1
 #: What one member may say, so that its records always fit into a batch.
 MEMBER_ID_BYTES_MAX: Final = 1_000
-WANTS_BYTES_MAX: Final = 256 * 1024
+METADATA_BYTES_MAX: Final = 256 * 1024
 
 
 def check_request(
@@ -34,14 +39,14 @@ def check_request(
         (request.rack_id, "RackId"),
     ):
         _require(value is None or value.strip() != "", f"{name} is empty")
-    _require(epoch >= AWAY, f"MemberEpoch {epoch} means nothing")
+    _require(epoch >= STATIC_LEAVE_EPOCH, f"MemberEpoch {epoch} means nothing")
     may_lack_id = epoch == JOIN_EPOCH and version < _OWN_MEMBER_ID_SINCE
     _require(may_lack_id or request.member_id.strip() != "", "MemberId is empty")
     said = [request.instance_id or "", request.rack_id or ""]
     check_size(request.member_id, *said, *(request.subscribed_topic_names or ()))
     if epoch == JOIN_EPOCH:
         _check_join(request)
-    elif epoch == AWAY:
+    elif epoch == STATIC_LEAVE_EPOCH:
         _require(request.instance_id is not None, "InstanceId is missing in a static leave")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise BrokerError(
@@ -54,7 +59,7 @@ def check_size(member_id: str, *said: str | bytes) -> None:
     """INVALID_REQUEST for an id, or all else that a member says, that is absurdly long."""
     _require(len(member_id.encode()) <= MEMBER_ID_BYTES_MAX, "MemberId is too long")
     size = sum(len(each.encode() if isinstance(each, str) else each) for each in said)
-    _require(size <= WANTS_BYTES_MAX, f"a member may say {WANTS_BYTES_MAX} bytes, not {size}")
+    _require(size <= METADATA_BYTES_MAX, f"a member may say {METADATA_BYTES_MAX} bytes, not {size}")
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
@@ -83,7 +88,7 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
     """What the member says to own; None if it says nothing."""
     if request.topic_partitions is None:
         return None
@@ -93,7 +98,9 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     return owned
 
 
-def updated_wants(wants: Wants, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Wants:
+def updated_metadata(
+    metadata: MemberMetadata, request: ConsumerGroupHeartbeatRequest, caller: Caller
+) -> MemberMetadata:
     """A member's wants after a request, in which None stands for what did not change."""
     changes: dict[str, object] = {
         "client_id": caller.client_id,
@@ -110,7 +117,7 @@ def updated_wants(wants: Wants, request: ConsumerGroupHeartbeatRequest, caller: 
         changes["subscribed_topic_names"] = sorted(set(request.subscribed_topic_names))
     if request.subscribed_topic_regex is not None:
         changes["subscribed_topic_regex"] = request.subscribed_topic_regex or None
-    return replace(wants, **changes)  # type: ignore[arg-type]
+    return replace(metadata, **changes)  # type: ignore[arg-type]
 
 
 # Who may speak as which member.
@@ -147,7 +154,7 @@ def find_joining(
     member = state.static_member(instance_id)
     if member is None or member.member_id == member_id:
         return member or state.members.get(member_id)
-    if member.holding.epoch != AWAY and member.classic is None:
+    if member.current.epoch != STATIC_LEAVE_EPOCH and member.classic is None:
         raise BrokerError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"instance {instance_id[:80]!r} is still in use by another member",
@@ -155,28 +162,28 @@ def find_joining(
     return member
 
 
-def check_epoch(holding: Holding, epoch: int, owned: Owned | None) -> None:
+def check_epoch(current: CurrentAssignment, epoch: int, owned: OwnedPartitions | None) -> None:
     """FENCED_MEMBER_EPOCH unless a member with this holding may be in that epoch.
 
     It may be in the one before if it has nothing that it was not given: then the answer that
     told it of the new one was lost.
     """
-    if holding.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
+    if current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
         raise _fenced("it is in a state that this broker does not know")
-    if epoch == holding.epoch:
+    if epoch == current.epoch:
         return
-    if epoch == holding.previous_epoch and epoch < holding.epoch and holding.has_at_most(owned):
+    if epoch == current.previous_epoch and epoch < current.epoch and current.covers(owned):
         return
-    raise _fenced(f"it says to be in epoch {epoch} and is in epoch {holding.epoch}")
+    raise _fenced(f"it says to be in epoch {epoch} and is in epoch {current.epoch}")
 
 
 def check_member_epoch(member: ConsumerMember, epoch: int) -> None:
     """STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol."""
-    if epoch == member.holding.epoch:
+    if epoch == member.current.epoch:
         return
     is_classic = member.classic is not None
     code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
-    raise BrokerError(code, f"the member is in epoch {member.holding.epoch}, not in {epoch}")
+    raise BrokerError(code, f"the member is in epoch {member.current.epoch}, not in {epoch}")
 
 
 def _fenced(reason: str) -> BrokerError:

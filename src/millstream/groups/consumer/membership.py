@@ -19,8 +19,19 @@ from typing import Final
 from millstream.coordination.effects import Effects
 from millstream.env.random import Random
 from millstream.groups.consumer.assignor import RANGE, UNIFORM
-from millstream.groups.consumer.consumer_state import ConsumerMember, ConsumerState, Resolved, Wants
-from millstream.groups.consumer.reconciliation import Goal, Holding, MemberState, Owned, reconcile
+from millstream.groups.consumer.consumer_state import (
+    ConsumerMember,
+    ConsumerState,
+    MemberMetadata,
+    ResolvedPattern,
+)
+from millstream.groups.consumer.reconciliation import (
+    CurrentAssignment,
+    MemberState,
+    MemberTarget,
+    OwnedPartitions,
+    reconcile,
+)
 from millstream.groups.consumer.target_assignment import (
     make_targets,
     metadata_hash,
@@ -40,7 +51,7 @@ SYNC: Final = "sync"
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerSettings:
+class ConsumerGroupSettings:
     """What a broker, or a group's own configuration, says about consumer groups."""
 
     session_timeout_ms: int = 45_000
@@ -70,7 +81,7 @@ class ConsumerMembership:
         "state",
     )
 
-    def __init__(self, group_id: str, settings: ConsumerSettings, random: Random) -> None:
+    def __init__(self, group_id: str, settings: ConsumerGroupSettings, random: Random) -> None:
         self.group_id = group_id
         #: May be replaced at any time; timers that run keep their length.
         self.settings = settings
@@ -104,21 +115,26 @@ class ConsumerMembership:
     # Changes of members
 
     def update_member(
-        self, now_ms: int, member_id: str, wants: Wants, topics: TopicView, effects: Effects
+        self,
+        now_ms: int,
+        member_id: str,
+        metadata: MemberMetadata,
+        topics: TopicView,
+        effects: Effects,
     ) -> None:
         """Let a member, new or known, want this; start a new epoch if that is a change to
         others, or if the topics changed."""
         member = self.state.members.get(member_id)
-        before = None if member is None else member.wants
-        if before == wants:
+        before = None if member is None else member.metadata
+        if before == metadata:
             # As in nearly every heartbeat; it must cost nothing in a large group.
             self._refresh_patterns(now_ms, topics, effects, has_new=False)
             self._refresh_epoch(topics, False, effects)
             return
         assignor_name = self.assignor_name
-        self.state.write_wants(effects, member_id, wants)
+        self.state.write_metadata(effects, member_id, metadata)
         self._refresh_patterns(now_ms, topics, effects, has_new=True)
-        is_change = before is None or _subscription(before) != _subscription(wants)
+        is_change = before is None or _subscription(before) != _subscription(metadata)
         self._refresh_epoch(topics, is_change or assignor_name != self.assignor_name, effects)
 
     def replace_member(self, member: ConsumerMember, member_id: str, effects: Effects) -> None:
@@ -127,13 +143,13 @@ class ConsumerMembership:
         if member_id in state.members:
             # A member turned into this instance: what it was ends here.
             self.remove_members([member_id], effects)
-        wants, holding = member.wants, member.holding
+        metadata, current = member.metadata, member.current
         target = state.targets.get(member.member_id, {})
         self._cancel_timers(member.member_id, effects)
         state.erase_member(effects, member.member_id)
-        state.write_wants(effects, member_id, wants)
+        state.write_metadata(effects, member_id, metadata)
         state.write_target(effects, member_id, target)
-        state.write_holding(effects, member_id, holding.come_back())
+        state.write_current(effects, member_id, current.reset_epochs())
 
     def remove_members(self, member_ids: Iterable[str], effects: Effects) -> None:
         """They left or were fenced: what they owned is free, and a new epoch starts."""
@@ -146,39 +162,44 @@ class ConsumerMembership:
         self._topics_version = None
         self.state.write_epoch(effects, self.state.epoch + 1, self.state.metadata_hash)
 
-    def step(
-        self, now_ms: int, member_id: str, owned: Owned | None, topics: TopicView, effects: Effects
-    ) -> Holding:
+    def reconcile_member(
+        self,
+        now_ms: int,
+        member_id: str,
+        owned: OwnedPartitions | None,
+        topics: TopicView,
+        effects: Effects,
+    ) -> CurrentAssignment:
         """Make the target if it is due, and take a member towards it."""
         state = self.state
-        if self.epoch_in_reach(now_ms) > state.target_epoch:
+        if self.reachable_epoch(now_ms) > state.target_epoch:
             self._assign(now_ms, topics, effects)
         member = state.members[member_id]
-        before = member.holding
+        before = member.current
         if state.epoch == state.target_epoch and before.is_reconciled(state.target_epoch):
             # As in nearly every heartbeat.
             return before
         after = reconcile(
             before,
-            self._goal(member, topics),
+            self._target_of(member, topics),
             lambda topic_id, partition: state.owner(topic_id, partition) in (None, member_id),
             owned,
         )
         if after != before:
-            state.write_holding(effects, member_id, after)
+            state.write_current(effects, member_id, after)
             self._watch_rebalance(now_ms, member, effects)
         return after
 
-    def _goal(self, member: ConsumerMember, topics: TopicView) -> Goal:
+    def _target_of(self, member: ConsumerMember, topics: TopicView) -> MemberTarget:
         state = self.state
         found = (topics.topic(name) for name in state.topics_of(member))
-        return Goal(
+        return MemberTarget(
             epoch=state.target_epoch,
             partitions=state.targets.get(member.member_id, {}),
             topics={topic.topic_id for topic in found if topic is not None},
         )
 
-    def epoch_in_reach(self, now_ms: int) -> int:
+    def reachable_epoch(self, now_ms: int) -> int:
         """The epoch that members can get to: the group's, unless its target has to wait."""
         state, settings = self.state, self.settings
         is_small = len(state.members) < settings.large_group_size
@@ -209,9 +230,9 @@ class ConsumerMembership:
 
     # Patterns
 
-    def check_pattern(self, wants: Wants, topics: TopicView) -> None:
+    def check_pattern(self, metadata: MemberMetadata, topics: TopicView) -> None:
         """INVALID_REGULAR_EXPRESSION if a member may not want its pattern."""
-        text = wants.subscribed_topic_regex
+        text = metadata.subscribed_topic_regex
         if text and text not in self.state.patterns:
             compile_pattern(text).resolve(topics.names())
 
@@ -246,7 +267,7 @@ class ConsumerMembership:
             # It was fine when it came: too many topics for it now, or another broker let it in.
             found = known.topics if known is not None else frozenset()
         if known is None or known.topics != found:
-            self.state.write_pattern(effects, text, Resolved(found, topics.version, now_ms))
+            self.state.write_pattern(effects, text, ResolvedPattern(found, topics.version, now_ms))
             self._topics_version = None
 
     # Timers
@@ -256,8 +277,8 @@ class ConsumerMembership:
         `consumer_classic`."""
         if member.classic is not None:
             return
-        if member.holding.state is MemberState.UNREVOKED_PARTITIONS:
-            due_ms = now_ms + member.wants.rebalance_timeout_ms
+        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+            due_ms = now_ms + member.metadata.rebalance_timeout_ms
             effects.set_timer((REBALANCE, member.member_id), due_ms)
         else:
             self._cancel_rebalance(member.member_id, effects)
@@ -271,5 +292,5 @@ class ConsumerMembership:
             effects.cancel_timer((what, member_id))
 
 
-def _subscription(wants: Wants) -> tuple[list[str], str | None]:
-    return wants.subscribed_topic_names, wants.subscribed_topic_regex
+def _subscription(metadata: MemberMetadata) -> tuple[list[str], str | None]:
+    return metadata.subscribed_topic_names, metadata.subscribed_topic_regex

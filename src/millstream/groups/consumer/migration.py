@@ -19,13 +19,13 @@ from millstream.env.random import Random
 from millstream.groups.classic import generation_record as classic_record
 from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.classic.classic_member import ClassicMember, select_protocol
-from millstream.groups.classic.generation_record import Stored
-from millstream.groups.classic.rebalance import JOIN_TIMER, SYNC_TIMER, ClassicSettings
+from millstream.groups.classic.generation_record import StoredGeneration
+from millstream.groups.classic.rebalance import JOIN_TIMER, SYNC_TIMER, ClassicGroupSettings
 from millstream.groups.consumer.classic_protocol import encoded_assignment, owned_by_name
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerSettings
-from millstream.groups.consumer.consumer_state import ConsumerMember, Wants
+from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
+from millstream.groups.consumer.consumer_state import ConsumerMember, MemberMetadata
 from millstream.groups.consumer.membership import JOIN, REBALANCE, SYNC
-from millstream.groups.consumer.reconciliation import Holding
+from millstream.groups.consumer.reconciliation import CurrentAssignment
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
@@ -43,7 +43,7 @@ from millstream.wire.primitive import DecodeError
 from millstream.wire.schema import decode_prefixed
 
 
-class Heartbeat(NamedTuple):
+class UpgradingHeartbeat(NamedTuple):
     """A ConsumerGroupHeartbeat that reached a classic group."""
 
     request: ConsumerGroupHeartbeatRequest
@@ -53,10 +53,10 @@ class Heartbeat(NamedTuple):
 
 def upgrade(
     classic: ClassicGroup,
-    settings: ConsumerSettings,
+    settings: ConsumerGroupSettings,
     random: Random,
     now_ms: int,
-    heartbeat: Heartbeat,
+    heartbeat: UpgradingHeartbeat,
     topics: TopicView,
 ) -> tuple[ConsumerGroup | None, Effects]:
     """Let a member of the consumer protocol into a classic group, which then is one no more.
@@ -129,25 +129,25 @@ def _convert_member(
                 taken.add((topic_id, partition))
                 assigned.setdefault(topic_id, {})[partition] = classic.generation
     state, generation = group.state, classic.generation
-    state.write_wants(effects, member.member_id, _wants(member, subscription))
+    state.write_metadata(effects, member.member_id, _metadata(member, subscription))
     target = {topic_id: frozenset(each) for topic_id, each in assigned.items()}
     state.write_target(effects, member.member_id, target)
-    holding = Holding(epoch=generation, previous_epoch=generation, assigned=assigned)
-    state.write_holding(effects, member.member_id, holding)
+    current = CurrentAssignment(epoch=generation, previous_epoch=generation, assigned=assigned)
+    state.write_current(effects, member.member_id, current)
 
 
-def _wants(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> Wants:
-    return Wants(
+def _metadata(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> MemberMetadata:
+    return MemberMetadata(
         instance_id=member.instance_id,
         rack_id=subscription.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(set(subscription.topics)),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        classic_member_metadata=Wants.Classic(
+        classic_member_metadata=MemberMetadata.Classic(
             session_timeout_ms=member.session_timeout_ms,
             supported_protocols=[
-                Wants.Classic.Protocol(name=name, metadata=metadata)
+                MemberMetadata.Classic.Protocol(name=name, metadata=metadata)
                 for name, metadata in member.protocols
             ],
         ),
@@ -163,7 +163,7 @@ def _not_convertible(classic: ClassicGroup, reason: str) -> BrokerError:
 
 def downgrade(
     group: ConsumerGroup,
-    settings: ClassicSettings,
+    settings: ClassicGroupSettings,
     random: Random,
     now_ms: int,
     topics: TopicView,
@@ -171,10 +171,10 @@ def downgrade(
     """The classic group that takes the place of one whose `is_all_classic`."""
     assert group.is_all_classic, "some member speaks the consumer protocol"
     members = [_classic_member(each, topics) for each in group.state.members.values()]
-    stored = Stored(
+    stored = StoredGeneration(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         # Members that were up to date go on in it, and are told to rebalance.
-        generation=max(each.holding.epoch for each in group.state.members.values()),
+        generation=max(each.current.epoch for each in group.state.members.values()),
         protocol_name=select_protocol(members),
         leader=members[0].member_id,
         state_since_ms=now_ms,
@@ -198,10 +198,10 @@ def _classic_member(member: ConsumerMember, topics: TopicView) -> ClassicMember:
     return ClassicMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
-        client_id=member.wants.client_id,
-        client_host=member.wants.client_host,
+        client_id=member.metadata.client_id,
+        client_host=member.metadata.client_host,
         session_timeout_ms=classic.session_timeout_ms,
-        rebalance_timeout_ms=member.wants.rebalance_timeout_ms,
+        rebalance_timeout_ms=member.metadata.rebalance_timeout_ms,
         protocols=tuple((each.name, each.metadata) for each in classic.supported_protocols),
-        assignment=encoded_assignment(member.holding.assigned, classic, topics),
+        assignment=encoded_assignment(member.current.assigned, classic, topics),
     )

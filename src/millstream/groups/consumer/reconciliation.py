@@ -10,7 +10,8 @@ A member first gives up, in its old epoch, then moves on to the target's epoch a
 free. Nobody else is held up: members that keep what they have go on, and a partition goes to its
 next owner as soon as its last one is rid of it. UNKNOWN is a state of a later version's making.
 
-What a member has is a `Holding`. It still owns what it is `revoking`, until it says otherwise.
+A member's `CurrentAssignment` holds its partitions. The member still owns the partitions that it is
+`revoking`, until it reports that it has stopped.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Final, NamedTuple, TypeAlias
 from millstream.model.topic import TopicId
 
 #: Partitions, each with the epoch in which its owner was given it.
-Held: TypeAlias = Mapping[TopicId, Mapping[int, int]]
+PartitionEpochs: TypeAlias = Mapping[TopicId, Mapping[int, int]]
 #: What a member says that it owns.
-Owned: TypeAlias = Mapping[TopicId, Collection[int]]
+OwnedPartitions: TypeAlias = Mapping[TopicId, Collection[int]]
 
 #: The epoch of a static member that is away for a while.
-AWAY: Final = -2
+STATIC_LEAVE_EPOCH: Final = -2
 
 
 class MemberState(IntEnum):
@@ -45,20 +46,20 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class CurrentAssignment:
     """What a member has, and in which epoch it is."""
 
     epoch: int = 0
     #: The one before: a member that did not hear of its new epoch comes back with it.
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: Held = field(default_factory=dict)
-    revoking: Held = field(default_factory=dict)
+    assigned: PartitionEpochs = field(default_factory=dict)
+    revoking: PartitionEpochs = field(default_factory=dict)
 
     def is_reconciled(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
-    def has_at_most(self, owned: Owned | None) -> bool:
+    def covers(self, owned: OwnedPartitions | None) -> bool:
         """Whether what a member says to own is all assigned to it."""
         return owned is not None and all(
             partition in self.assigned.get(topic_id, ())
@@ -71,74 +72,80 @@ class Holding:
         found = self.assigned.get(topic_id, {}).get(partition)
         return self.revoking.get(topic_id, {}).get(partition) if found is None else found
 
-    def set_out(self) -> Holding:
+    def leave_temporarily(self) -> CurrentAssignment:
         """A static member goes away for a while: it has stopped, and will come back."""
-        return replace(self, epoch=AWAY, revoking={})
+        return replace(self, epoch=STATIC_LEAVE_EPOCH, revoking={})
 
-    def come_back(self) -> Holding:
+    def reset_epochs(self) -> CurrentAssignment:
         """A static member is back, having kept nothing but its claim."""
         return replace(self, epoch=0, previous_epoch=0)
 
 
-class Goal(NamedTuple):
+class MemberTarget(NamedTuple):
     """Where a member is to get."""
 
     #: The target's.
     epoch: int
     #: Its part of the target.
-    partitions: Owned
+    partitions: OwnedPartitions
     #: What it subscribes to by now. The target may be older, and does not count for other topics:
     #: consumers take it amiss to be given what they don't want.
     topics: Collection[TopicId]
 
 
 def reconcile(
-    holding: Holding,
-    goal: Goal,
+    current: CurrentAssignment,
+    goal: MemberTarget,
     is_free: Callable[[TopicId, int], bool],
-    owned: Owned | None,
-) -> Holding:
+    owned: OwnedPartitions | None,
+) -> CurrentAssignment:
     """The next step of a member; the same holding if it can't take one yet.
 
     `owned` is what it says to own, None if it says nothing. `is_free` tells whether no other member
     owns a partition.
     """
-    if holding.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, holding.revoking):
-        return _unsubscribed(holding, goal.topics)
+    if current.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, current.revoking):
+        return _unsubscribed(current, goal.topics)
     wanted = {each: goal.partitions[each] for each in goal.partitions if each in goal.topics}
-    kept, surplus = _divide(holding.assigned, wanted)
+    kept, surplus = _divide(current.assigned, wanted)
     if _owns_any(owned, surplus):
-        return _moved(holding, holding.epoch, MemberState.UNREVOKED_PARTITIONS, kept, surplus)
+        return _moved(current, current.epoch, MemberState.UNREVOKED_PARTITIONS, kept, surplus)
     assigned, is_complete = _extend(kept, wanted, goal.epoch, is_free)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
-    return _moved(holding, goal.epoch, state, assigned, {})
+    return _moved(current, goal.epoch, state, assigned, {})
 
 
-def _unsubscribed(holding: Holding, topics: Collection[TopicId]) -> Holding:
+def _unsubscribed(current: CurrentAssignment, topics: Collection[TopicId]) -> CurrentAssignment:
     """While a member gives up partitions, let it give up those of other topics too."""
-    if all(topic_id in topics for topic_id in holding.assigned):
-        return holding
-    revoking = {topic_id: dict(each) for topic_id, each in holding.revoking.items()}
-    for topic_id, partitions in holding.assigned.items():
+    if all(topic_id in topics for topic_id in current.assigned):
+        return current
+    revoking = {topic_id: dict(each) for topic_id, each in current.revoking.items()}
+    for topic_id, partitions in current.assigned.items():
         if topic_id not in topics:
             revoking.setdefault(topic_id, {}).update(partitions)
-    kept = {each: holding.assigned[each] for each in holding.assigned if each in topics}
-    return replace(holding, assigned=kept, revoking=revoking)
+    kept = {each: current.assigned[each] for each in current.assigned if each in topics}
+    return replace(current, assigned=kept, revoking=revoking)
 
 
 def _moved(
-    before: Holding, epoch: int, state: MemberState, assigned: Held, revoking: Held
-) -> Holding:
-    after = Holding(epoch, before.epoch, state, assigned, revoking)
+    before: CurrentAssignment,
+    epoch: int,
+    state: MemberState,
+    assigned: PartitionEpochs,
+    revoking: PartitionEpochs,
+) -> CurrentAssignment:
+    after = CurrentAssignment(epoch, before.epoch, state, assigned, revoking)
     # Waiting on is not a step, and must not make the last epoch look like the one before it.
     return before if replace(after, previous_epoch=before.previous_epoch) == before else after
 
 
-def _divide(held: Held, target: Owned) -> tuple[Held, Held]:
+def _divide(
+    partition_epochs: PartitionEpochs, target: OwnedPartitions
+) -> tuple[PartitionEpochs, PartitionEpochs]:
     """What the target has too, and the rest."""
     both: dict[TopicId, dict[int, int]] = {}
     rest: dict[TopicId, dict[int, int]] = {}
-    for topic_id, partitions in held.items():
+    for topic_id, partitions in partition_epochs.items():
         wanted = target.get(topic_id, ())
         for partition, epoch in partitions.items():
             part = both if partition in wanted else rest
@@ -147,8 +154,11 @@ def _divide(held: Held, target: Owned) -> tuple[Held, Held]:
 
 
 def _extend(
-    kept: Held, target: Owned, target_epoch: int, is_free: Callable[[TopicId, int], bool]
-) -> tuple[Held, bool]:
+    kept: PartitionEpochs,
+    target: OwnedPartitions,
+    target_epoch: int,
+    is_free: Callable[[TopicId, int], bool],
+) -> tuple[PartitionEpochs, bool]:
     """What is kept with all of the target that is free, and whether that is the whole target."""
     assigned: dict[TopicId, dict[int, int]] = {}
     is_complete = True
@@ -167,10 +177,13 @@ def _extend(
     return assigned, is_complete
 
 
-def _owns_any(owned: Owned | None, held: Held) -> bool:
+def _owns_any(owned: OwnedPartitions | None, partition_epochs: PartitionEpochs) -> bool:
     """Whether a member may still own any of these; one that says nothing may own them all."""
-    if not held:
+    if not partition_epochs:
         return False
     if owned is None:
         return True
-    return any(not held[each].keys().isdisjoint(owned[each]) for each in owned.keys() & held.keys())
+    return any(
+        not partition_epochs[each].keys().isdisjoint(owned[each])
+        for each in owned.keys() & partition_epochs.keys()
+    )

@@ -16,7 +16,7 @@ from millstream.groups.consumer.assignor import (
     UNIFORM,
     Assignment,
     Assignor,
-    Candidate,
+    SubscribedMember,
     assign_ranges,
 )
 from millstream.groups.consumer.consumer_state import ConsumerState
@@ -31,7 +31,7 @@ _HASH_BYTES: Final = 8
 
 def preferred_assignor(state: ConsumerState, offered: Sequence[str]) -> str:
     """The one that most members ask for; the first of those on offer if none asks."""
-    votes = Counter(member.wants.server_assignor for member in state.members.values())
+    votes = Counter(member.metadata.server_assignor for member in state.members.values())
     return max(offered, key=lambda name: (votes[name], -offered.index(name)))
 
 
@@ -58,7 +58,7 @@ def make_targets(
         topic.topic_id: topic.partition_count for topic in found.values() if topic is not None
     }
     candidates = {
-        member_id: Candidate(
+        member_id: SubscribedMember(
             instance_id=member.instance_id,
             topics=frozenset(ids[name] for name in state.topics_of(member) if name in ids),
             previous=state.targets.get(member_id, {}),

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
-from millstream.groups.consumer.assignor import Assignment, Candidate
+from millstream.groups.consumer.assignor import Assignment, SubscribedMember
 from millstream.model.topic import TopicId
 
 EXACT_MEMBERS_MAX: Final = 24
@@ -36,7 +36,7 @@ _Place = tuple[int, TopicId]
 
 
 def assign_uniformly(
-    members: Mapping[str, Candidate], partition_counts: Mapping[TopicId, int]
+    members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
 ) -> dict[str, Assignment]:
     """The `uniform` assignor."""
     if not members:
@@ -50,7 +50,7 @@ def assign_uniformly(
 
 
 def _assign_equals(
-    members: Mapping[str, Candidate], partition_counts: Mapping[TopicId, int]
+    members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
 ) -> dict[str, Assignment]:
     """All members subscribe to the same topics."""
     order = sorted(members)
@@ -115,7 +115,7 @@ class _Balance:
     __slots__ = ("_held", "_homes", "_loads", "_order", "_owners", "_subscribers", "_topics")
 
     def __init__(
-        self, members: Mapping[str, Candidate], partition_counts: Mapping[TopicId, int]
+        self, members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
     ) -> None:
         self._order = sorted(members)
         self._topics = [members[member_id].topics for member_id in self._order]
@@ -157,7 +157,7 @@ class _Balance:
             for number, member_id in enumerate(self._order)
         }
 
-    def _keep(self, number: int, member: Candidate) -> None:
+    def _keep(self, number: int, member: SubscribedMember) -> None:
         for topic_id in sorted(member.previous.keys() & member.topics):
             owners = self._owners[topic_id]
             for partition in member.previous[topic_id]:

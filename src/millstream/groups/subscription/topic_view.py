@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from millstream.metadata.image import ClusterImage
@@ -12,7 +12,7 @@ from millstream.model.topic import TopicId
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-class Topic(NamedTuple):
+class AssignableTopic(NamedTuple):
     """As much of a topic as assignors go by. No assignor looks at racks."""
 
     topic_id: TopicId
@@ -27,7 +27,7 @@ class TopicView(Protocol):
         """Changes whenever any topic does."""
         ...
 
-    def topic(self, name: str) -> Topic | None: ...
+    def topic(self, name: str) -> AssignableTopic | None: ...
 
     def name_of(self, topic_id: TopicId) -> str | None: ...
 
@@ -48,32 +48,12 @@ class ImageTopicView:
     def version(self) -> int:
         return self._image.revision
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> AssignableTopic | None:
         found = self._image.topics.get(name)
-        return None if found is None else Topic(found.topic_id, len(found.partitions))
+        return None if found is None else AssignableTopic(found.topic_id, len(found.partitions))
 
     def name_of(self, topic_id: TopicId) -> str | None:
         return self._image.topic_names.get(topic_id)
 
     def names(self) -> Iterable[str]:
         return (name for name in self._image.topics if name not in _INTERNAL)
-
-
-class FixedTopicView:
-    """A view of topics that are listed, for tools and tests."""
-
-    __slots__ = ("_names", "_topics", "version")
-
-    def __init__(self, topics: Mapping[str, Topic], version: int = 0) -> None:
-        self._topics = dict(topics)
-        self._names = {topic.topic_id: name for name, topic in topics.items()}
-        self.version = version
-
-    def topic(self, name: str) -> Topic | None:
-        return self._topics.get(name)
-
-    def name_of(self, topic_id: TopicId) -> str | None:
-        return self._names.get(topic_id)
-
-    def names(self) -> Iterable[str]:
-        return (name for name in self._topics if name not in _INTERNAL)

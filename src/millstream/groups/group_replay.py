@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from millstream.coordination import shard
+from millstream.coordination.damaged_record import DamagedRecordError
+from millstream.coordination.shard import ShardReplay
 from millstream.groups import group_record as record
 from millstream.groups.classic import generation_record as classic_record
 from millstream.groups.classic.classic_group import ClassicGroup
@@ -19,27 +20,27 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.record import Record
 
 if TYPE_CHECKING:
-    from millstream.groups.group_shard import Shard
+    from millstream.groups.group_shard import GroupShard
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
-class Replay(shard.Replay):
+class GroupReplay(ShardReplay):
     """Records in, groups out. A group's records of both kinds are kept apart until the end, as
     they may come in any order where one kind follows the other."""
 
     __slots__ = ("_classic", "_consumer", "_shard")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
         self._classic: dict[str, ClassicGroup] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
 
-    def take(self, stored: Record, producer_id: int) -> None:
+    def apply(self, stored: Record, producer_id: int) -> None:
         try:
-            self._take(stored, producer_id)
-        except (record.DamagedRecordError, BrokerError) as error:
-            _log.error(
+            self._apply(stored, producer_id)
+        except (DamagedRecordError, BrokerError) as error:
+            _logger.error(  # noqa: TRY400  # the error says it all; no traceback is needed
                 "the record at offset %d of the group partition %d is passed over: %s",
                 stored.offset,
                 self._shard.index,
@@ -47,9 +48,9 @@ class Replay(shard.Replay):
             )
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        self._shard.settle_offsets(producer_id, is_commit=is_commit)
+        self._shard.complete_pending_offsets(producer_id, is_commit=is_commit)
 
-    def _take(self, stored: Record, producer_id: int) -> None:
+    def _apply(self, stored: Record, producer_id: int) -> None:
         if stored.key is None:
             raise BrokerError(ErrorCode.INVALID_RECORD, "it has no key")
         key = record.decode_key(stored.key)
@@ -61,7 +62,7 @@ class Replay(shard.Replay):
             assert value is None or isinstance(value, record.OffsetCommitValue)
             self._shard.group_offsets(group_id).restore(key, value, producer_id)
             if producer_id >= 0:
-                self._shard.join_transaction(producer_id, group_id)
+                self._shard.add_to_transaction(producer_id, group_id)
         elif isinstance(key, record.GroupMetadataKey):
             self._classic.pop(group_id, None)
             if value is not None:
