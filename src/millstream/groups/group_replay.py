@@ -40,7 +40,7 @@ class GroupReplay(ShardReplay):
         try:
             self._apply(stored, producer_id)
         except (DamagedRecordError, BrokerError) as error:
-            _logger.error(  # noqa: TRY400  # the error says it all; no traceback is needed
+            _logger.error(
                 "the record at offset %d of the group partition %d is passed over: %s",
                 stored.offset,
                 self._shard.index,

@@ -205,7 +205,7 @@ class TransactionReplay(ShardReplay):
         try:
             self._apply(stored)
         except (DamagedRecordError, BrokerError) as error:
-            _logger.error(  # noqa: TRY400  # the error says it all; no traceback is needed
+            _logger.error(
                 "the record at offset %d of the transaction partition %d is passed over: %s",
                 stored.offset,
                 self._shard.index,
