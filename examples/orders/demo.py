@@ -15,9 +15,9 @@ from examples.orders.ledger import Ledger
 from examples.orders.proof import proofs
 from millstream.cli.pipeline.pipeline_view import FlowView
 from millstream.spark.job.report import Report
+from millstream.spark.pipeline.connect_session import connect_sessions
 from millstream.spark.pipeline.project import SERVERS_KEY, Project, find
-from millstream.spark.pipeline.run import Pipeline
-from millstream.spark.pipeline.session import connected
+from millstream.spark.pipeline.runner import Pipeline
 
 _HERE = Path(__file__).parent
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -62,7 +62,7 @@ def run(
     say("starting Spark")
     config = project.static_config()
     config[_JAVA_OPTIONS] = f"{config[_JAVA_OPTIONS]} {_SHORT_LIVED}"
-    with connected("orders", master=master, config=config) as sessions:
+    with connect_sessions("orders", master=master, config=config) as sessions:
         view = FlowView(lambda line: say(f"  {line}"))
         ledger = _rounds(recipe, servers, Pipeline(sessions, project, view.show), say)
         say("counting what came out, and auditing it")

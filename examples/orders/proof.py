@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from millstream.spark.job.audit.audit_job import Question, audit
+from millstream.spark.job.auditing.audit_job import Question, audit
 from millstream.spark.job.report import Report
 
 _ORDER = (

@@ -23,17 +23,17 @@ class DefaultSource(DataSource):
         return "millstream"
 
     def schema(self) -> StructType:
-        from millstream.spark.source.schema import source_schema
+        from millstream.spark.source.source_schema import source_schema
 
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from millstream.spark.source.batch_source import BatchReader
+        from millstream.spark.source.batch_reader import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from millstream.spark.source.stream_source import stream_reader
+        from millstream.spark.source.stream_reader import stream_reader
 
         return stream_reader(self.options, schema)
 

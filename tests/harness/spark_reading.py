@@ -25,8 +25,8 @@ from harness.raw_client import RawClient
 from millstream.records.builder import build_batch
 from millstream.records.compression import CompressionType
 from millstream.records.record import Record
-from millstream.spark.source.batch_source import BatchReader
-from millstream.spark.source.schema import source_schema
+from millstream.spark.source.batch_reader import BatchReader
+from millstream.spark.source.source_schema import source_schema
 from millstream.testing.broker import LocalBroker
 
 _READ_SECONDS_MAX = 120.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.spark.sink.fault import FOLDER_VARIABLE
 from millstream.testing.broker import LocalBroker
+from spark.sink.step_hook import FOLDER_VARIABLE, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,29 +56,33 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millstream.spark.session import spark_session
 
     folder = tmp_path_factory.mktemp("spark")
-    (folder / "faults").mkdir()
-    os.environ[FOLDER_VARIABLE] = str(folder / "faults")
+    faults = folder / "faults"
+    faults.mkdir()
     config = _CONFIG | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.jars": ",".join(_CONNECTOR),
     }
-    session = spark_session("millstream-tests", master="local[2]", config=config)
-    yield session
+    with pytest.MonkeyPatch.context() as patch:
+        # The JVM keeps the environment that it starts with, and so do the processes it starts.
+        for name, value in environment(faults).items():
+            patch.setenv(name, value)
+        session = spark_session("millstream-tests", master="local[2]", config=config)
+        yield session
     session.stop()
 
 
 @pytest.fixture
 def faults(spark: SparkSession) -> Path:
-    """Where files are put that have the sink killed: see `millstream.spark.sink.fault`."""
+    """The folder whose files name the steps at which the sink is killed: see `step_hook`."""
     return Path(os.environ[FOLDER_VARIABLE])
 
 
 @pytest.fixture
 def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Steps of the sink at which `Killed` is raised in this process, each once."""
-    from millstream.spark.sink import fault
-    from spark.sink_world import Killed
+    from spark.sink.direct_query import Killed
+    from spark.sink.step_hook import hook_steps
 
     armed: set[str] = set()
 
@@ -87,7 +91,7 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
             armed.remove(step)
             raise Killed(step)
 
-    monkeypatch.setattr(fault, "reach", reach)
+    hook_steps(reach, monkeypatch.setattr)
     yield armed
     assert not armed, f"never reached: {armed}"
 

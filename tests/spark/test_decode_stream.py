@@ -16,7 +16,7 @@ from harness.broker_process import wait_until
 from harness.spark_reading import options_for, read_client
 from millstream.cli.main import build
 from millstream.client.serializer import AvroSerializer
-from millstream.spark.values.decode import decoded, split
+from millstream.spark.decode import decoded, split
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:

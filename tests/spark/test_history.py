@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from tests.spark.job.content import KEEPING, messages_of, some_messages
 
 from harness.topic_content import Message, read_messages, write_messages
+from millstream.protocol.cluster_client import TopicPartition
 from millstream.spark import read_topic_history
-from millstream.spark.history import find_seam
+from millstream.spark.history import split_history
 from millstream.spark.job import ArchiveOptions, Failure, JobError, archive
-from millstream.spark.job.coverage import Coverage, Gap, Place, Span
-from millstream.spark.job.topic import Topics
+from millstream.spark.job.offset_coverage import OffsetCoverage, OffsetGap, OffsetSpan
+from millstream.spark.job.topic_offsets import TopicOffsets
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
@@ -26,21 +27,25 @@ if TYPE_CHECKING:
 def _cut(broker: LocalBroker, topic: str, offsets: dict[int, int]) -> None:
     """Have retention take what is before these offsets."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+    places = [KafkaPartition(topic, partition, offset) for partition, offset in offsets.items()]
     for answer in admin.delete_records(places).values():
         answer.result(60)
 
 
 def test_where_archive_and_log_meet() -> None:
-    behind, whole, ahead = (Place("t", n) for n in range(3))
-    archived = {behind: Span(0, 5), whole: Span(0, 8), ahead: Span(0, 9)}
-    coverage = Coverage().extended(archived | {Place("other", 0): Span(0, 1)}, {})
-    coverage = coverage.extended({Place("other", 0): Span(3, 4)}, {})
-    log = Topics({}, {behind: Span(7, 9), whole: Span(2, 8), ahead: Span(0, 4)})
-    seam = find_seam(coverage, log, "t")
-    assert seam.live == {behind: Span(7, 9), whole: Span(8, 8)}
-    assert seam.gaps == [Gap(behind, Span(5, 7))]
-    assert seam.beyond == [Gap(ahead, Span(4, 9))]
+    behind, whole, ahead = (TopicPartition("t", n) for n in range(3))
+    archived = {behind: OffsetSpan(0, 5), whole: OffsetSpan(0, 8), ahead: OffsetSpan(0, 9)}
+    coverage = OffsetCoverage().extended(
+        archived | {TopicPartition("other", 0): OffsetSpan(0, 1)}, {}
+    )
+    coverage = coverage.extended({TopicPartition("other", 0): OffsetSpan(3, 4)}, {})
+    log = TopicOffsets(
+        {}, {behind: OffsetSpan(7, 9), whole: OffsetSpan(2, 8), ahead: OffsetSpan(0, 4)}
+    )
+    seam = split_history(coverage, log, "t")
+    assert seam.live == {behind: OffsetSpan(7, 9), whole: OffsetSpan(8, 8)}
+    assert seam.gaps == [OffsetGap(behind, OffsetSpan(5, 7))]
+    assert seam.beyond == [OffsetGap(ahead, OffsetSpan(4, 9))]
 
 
 def test_the_seam(

@@ -10,7 +10,7 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from millstream.spark.values.decode import decoded, split
+from millstream.spark.decode import decoded, split
 
 spark = SparkSession.active()
 SERVERS = spark.conf.get("millstream.bootstrap.servers")

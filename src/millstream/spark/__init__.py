@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from millstream.spark.history import read_topic_history as read_topic_history
-    from millstream.spark.job.snapshot.snapshot_job import read_snapshot as read_snapshot
+    from millstream.spark.job.snapshotting.snapshot_job import read_snapshot as read_snapshot
 
 _MODULES: Final = {
-    "read_snapshot": "millstream.spark.job.snapshot.snapshot_job",
+    "read_snapshot": "millstream.spark.job.snapshotting.snapshot_job",
     "read_topic_history": "millstream.spark.history",
 }
 

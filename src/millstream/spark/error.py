@@ -23,7 +23,7 @@ class DataLoss(ProtocolError):  # noqa: N818 - what happened to the data
     """Records that a query was to read are not there any more."""
 
 
-class Brief(ContextDecorator):
+class ConciseErrors(ContextDecorator):
     """Has Spark show the sentence of an error of ours, and not the long way to it.
 
     Spark puts tracebacks before the sentence, with those of all causes; they are logged here for

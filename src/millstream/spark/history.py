@@ -12,33 +12,40 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.spark.job.archive.archive_job import TableFormat, open_store
-from millstream.spark.job.coverage import Coverage, Gap, Ranges, listed, total, unread
-from millstream.spark.job.failure import Failure, JobError
+from millstream.spark.job.archiving.archive_job import TableFormat, open_store
+from millstream.spark.job.job_error import Failure, JobError
+from millstream.spark.job.offset_coverage import (
+    OffsetCoverage,
+    OffsetGap,
+    PartitionSpans,
+    count_offsets,
+    find_unread,
+    format_gaps,
+)
 from millstream.spark.job.run import SERVERS_DEFAULT, Run
-from millstream.spark.job.topic import check_identity, look_at, read_ranges
+from millstream.spark.job.topic_offsets import check_topic_ids, fetch_topic_offsets, read_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millstream.spark.job.topic import Topics
+    from millstream.spark.job.topic_offsets import TopicOffsets
 
 
-class Seam(NamedTuple):
+class HistorySplit(NamedTuple):
     """What is to be read from the log, and what is nowhere."""
 
-    live: Ranges
-    gaps: list[Gap]
+    live: PartitionSpans
+    gaps: list[OffsetGap]
     #: Offsets that the archive has although the log ends before them.
-    beyond: list[Gap]
+    beyond: list[OffsetGap]
 
 
-def find_seam(coverage: Coverage, log: Topics, topic: str) -> Seam:
+def split_history(coverage: OffsetCoverage, log: TopicOffsets, topic: str) -> HistorySplit:
     """Pure: where the archive ends and the log begins."""
-    check_identity(coverage, log)
-    live, lost, beyond = unread(coverage, log.spans)
+    check_topic_ids(coverage, log)
+    live, lost, beyond = find_unread(coverage, log.spans)
     inside = [gap for gap in coverage.gaps() if gap.place.topic == topic]
-    return Seam(live, sorted(inside + lost), beyond)
+    return HistorySplit(live, sorted(inside + lost), beyond)
 
 
 def read_topic_history(
@@ -62,25 +69,25 @@ def read_topic_history(
     # First the archive, then the log: what is archived meanwhile is read from the log.
     store = open_store(archive, table_format)
     state = store.committed()
-    seam = find_seam(state.coverage, look_at(run, [topic]), topic)
+    seam = split_history(state.coverage, fetch_topic_offsets(run, [topic]), topic)
     if not allow_gaps:
         _require_whole(seam)
     archived = store.read(spark, state, [topic]).drop("date", "hour")
-    if not total(seam.live):
+    if not count_offsets(seam.live):
         return archived
     return archived.unionByName(read_ranges(run, seam.live))
 
 
-def _require_whole(seam: Seam) -> None:
+def _require_whole(seam: HistorySplit) -> None:
     if seam.gaps:
         raise JobError(
             Failure.DATA_LOSS,
-            f"neither the archive nor the log has {listed(seam.gaps)}."
+            f"neither the archive nor the log has {format_gaps(seam.gaps)}."
             " Allow gaps to read the rest.",
         )
     if seam.beyond:
         raise JobError(
             Failure.DATA_LOSS,
-            f"the log ends before the archive does: only the archive has {listed(seam.beyond)}."
+            f"the log ends before the archive: only the archive has {format_gaps(seam.beyond)}."
             " Allow gaps to read what the archive has.",
         )

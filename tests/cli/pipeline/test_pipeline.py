@@ -10,9 +10,9 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from millstream.cli.pipeline.pipeline_view import FlowView
-from millstream.spark.pipeline import session
-from millstream.spark.pipeline.progress import FlowProgress, RunProgress
-from millstream.spark.pipeline.run import Pipeline
+from millstream.spark.pipeline import connect_session
+from millstream.spark.pipeline.flow_progress import FlowProgress, RunProgress
+from millstream.spark.pipeline.runner import Pipeline
 from millstream.spark.pipeline.update import PipelineError
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def test_a_run_that_failed_says_why_and_what_became_of_each_flow(
         self.progress.hear("Flow 'orders' has FAILED.\nError: no luck.")
         raise PipelineError("flow orders: no luck", {error})
 
-    monkeypatch.setattr(session, "connected", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(
+        connect_session, "connect_sessions", lambda *_, **__: contextlib.nullcontext()
+    )
     monkeypatch.setattr(Pipeline, "update", update)
     run("pipeline", "init", str(tmp_path / "shop"), "-b", broker)
     failed = run("pipeline", "run", str(tmp_path / "shop"), "--json")
@@ -113,7 +115,7 @@ def test_without_java_it_says_what_to_install(
     def refuse(*_: object, **__: object) -> None:
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
-    monkeypatch.setattr(session, "connected", refuse)
+    monkeypatch.setattr(connect_session, "connect_sessions", refuse)
     run("pipeline", "init", str(tmp_path / "shop"))
     failed = run("pipeline", "validate", str(tmp_path / "shop"))
     assert failed.code == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.topic_content import Message, NewMessage
-from millstream.spark.job.archive.archive_job import TableFormat
+from millstream.spark.job.archiving.archive_job import TableFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

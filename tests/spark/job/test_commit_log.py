@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millstream.spark.job.commit_log import CommitLog, local_path
-from millstream.spark.job.failure import Failure, JobError
+from millstream.spark.job.job_error import Failure, JobError
 
 
 def test_commits_are_numbered_and_taken_once(tmp_path: Path) -> None:

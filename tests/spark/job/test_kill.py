@@ -30,13 +30,13 @@ from harness.seed import choose_seed
 from harness.topic_content import read_messages, write_messages
 from millstream.spark.job import ArchiveOptions, ReplayOptions, archive, read_snapshot, replay
 from millstream.spark.job import snapshot as take_snapshot
-from millstream.spark.job.archive.archive_job import TableFormat
+from millstream.spark.job.archiving.archive_job import TableFormat
 from millstream.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DRIVER = Path(__file__).parent / "driver.py"
+_DRIVER = Path(__file__).parent / "driver_program.py"
 _WAIT_S_MAX = 600
 
 

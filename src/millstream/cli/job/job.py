@@ -70,8 +70,8 @@ def archive(
     Goes on until it is stopped, or with --available-now up to now. Offsets are kept in the archive:
     run again, also after a crash, it goes on where it ended.
     """
-    from millstream.spark.job.archive.archive_job import ArchiveOptions
-    from millstream.spark.job.archive.archive_job import archive as run
+    from millstream.spark.job.archiving.archive_job import ArchiveOptions
+    from millstream.spark.job.archiving.archive_job import archive as run
 
     settings = ArchiveOptions(
         available_now=available_now,
@@ -101,7 +101,7 @@ def snapshot(
     The first run reads all of the topic, later ones what is new. Records without a value remove
     their key. FOLDER/current/live=true is the table at any time.
     """
-    from millstream.spark.job.snapshot.snapshot_job import snapshot as run
+    from millstream.spark.job.snapshotting.snapshot_job import snapshot as run
 
     shared.carry_out(lambda options: run(topic, to, allow_gaps=allow_gaps, **options))
 
@@ -156,8 +156,8 @@ def replay(
     Headers tell where each record was read. What is sent is fixed by the first run; after an
     interruption run the same again, and it goes on where it was.
     """
-    from millstream.spark.job.replay.replay_job import ReplayOptions
-    from millstream.spark.job.replay.replay_job import replay as run
+    from millstream.spark.job.replaying.replay_job import ReplayOptions
+    from millstream.spark.job.replaying.replay_job import replay as run
 
     settings = ReplayOptions(
         archive=archive,

@@ -32,7 +32,7 @@ from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCo
 from millstream.cli.support.position import parse_moment
 from millstream.cli.support.terminal import JsonOption, error_console, note, print_json, print_table
 from millstream.env.termination import on_termination
-from millstream.spark.job.failure import Failure, JobError
+from millstream.spark.job.job_error import Failure, JobError
 
 if TYPE_CHECKING:
     from millstream.spark.job.report import Progress, Report, Step, Value
@@ -216,11 +216,11 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 
 def spark_failure(text: str) -> CommandError:
     """What Spark says of an error, which may be one of ours that it met in a task."""
-    from millstream.spark.pipeline.progress import raised
+    from millstream.spark.error_text import parse_error
 
     if "DATA_SOURCE_NOT_FOUND" in text:
         return CommandError(ExitCode.FAILED, f"Spark: {_ELSEWHERE}")
-    kind, told = raised(text.partition("\nDriver stacktrace:")[0])
+    kind, told = parse_error(text.partition("\nDriver stacktrace:")[0])
     if kind in _RAISED:
         return CommandError(_RAISED[kind], told)
     return CommandError(ExitCode.FAILED, told if kind else f"Spark: {told}")

@@ -23,7 +23,7 @@ def profile(
     shared: Shared,
 ) -> None:
     """Tell what a topic is like: rates, sizes, keys, partitions, and what to do about them."""
-    from millstream.spark.job.profile.profile_job import profile as job
+    from millstream.spark.job.profiling.profile_job import profile as job
 
     start, end = moment_of(since, "--since"), moment_of(until, "--until")
     shared.carry_out(
@@ -73,8 +73,8 @@ def audit(
     shared: Shared,
 ) -> None:
     """Prove that what went into a pipeline came out once; exits with 1 where it did not."""
-    from millstream.spark.job.audit.audit_job import Question
-    from millstream.spark.job.audit.audit_job import audit as job
+    from millstream.spark.job.auditing.audit_job import Question
+    from millstream.spark.job.auditing.audit_job import audit as job
 
     question = Question(
         identity=identity,

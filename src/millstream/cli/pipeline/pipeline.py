@@ -26,8 +26,8 @@ from millstream.env.termination import on_termination
 if TYPE_CHECKING:
     from millstream.cli.pipeline.pipeline_view import FlowView
     from millstream.spark.pipeline.project import Project
-    from millstream.spark.pipeline.run import Pipeline
-    from millstream.spark.pipeline.update import PipelineError, Selection
+    from millstream.spark.pipeline.runner import Pipeline
+    from millstream.spark.pipeline.update import PipelineError, UpdateSelection
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -160,13 +160,13 @@ def run(
 
 def _update(
     pipeline: Pipeline,
-    selection: Selection,
+    selection: UpdateSelection,
     pause_s: float | None,
     ending: threading.Event,
     view: FlowView,
 ) -> None:
     """Once, or as often as there is time for."""
-    from millstream.spark.pipeline.update import Selection, StoppedError
+    from millstream.spark.pipeline.update import StoppedError, UpdateSelection
 
     while not ending.is_set():
         start = time.monotonic()
@@ -181,7 +181,7 @@ def _update(
         if pause_s is None:
             return
         # Only the first update begins tables anew.
-        selection = Selection(refresh=selection.refresh + selection.full_refresh)
+        selection = UpdateSelection(refresh=selection.refresh + selection.full_refresh)
         ending.wait(pause_s)
 
 
@@ -245,11 +245,11 @@ def _refusal(host: str, port: int) -> str:
 
 def _selection(
     refresh: list[str] | None, full_refresh: list[str] | None, full_refresh_all: bool
-) -> Selection:
-    from millstream.spark.pipeline.update import Selection
+) -> UpdateSelection:
+    from millstream.spark.pipeline.update import UpdateSelection
 
     try:
-        return Selection(tuple(refresh or ()), tuple(full_refresh or ()), full_refresh_all)
+        return UpdateSelection(tuple(refresh or ()), tuple(full_refresh or ()), full_refresh_all)
     except ValueError as error:
         raise CommandError(ExitCode.USAGE, f"--full-refresh-all: {error}") from None
 
@@ -258,15 +258,17 @@ def _selection(
 def _pipeline(
     project: Project, master: str | None, remote: str | None, on_change: Callable[[Any], None]
 ) -> Iterator[Pipeline]:
-    from millstream.spark.pipeline.run import Pipeline
-    from millstream.spark.pipeline.session import connected
+    from millstream.spark.pipeline.connect_session import connect_sessions
+    from millstream.spark.pipeline.runner import Pipeline
 
     if master is not None and remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
     if remote is not None:
         _require_remote(remote)
     config = project.static_config()
-    with connected(project.spec.name, master=master, remote=remote, config=config) as sessions:
+    with connect_sessions(
+        project.spec.name, master=master, remote=remote, config=config
+    ) as sessions:
         yield Pipeline(sessions, project, on_change)
 
 
@@ -281,8 +283,8 @@ def _explained(remote: str | None) -> Iterator[None]:
         ) from None
     from pyspark.errors import PySparkException
 
+    from millstream.spark.error_text import error_sentence
     from millstream.spark.pipeline import project
-    from millstream.spark.pipeline.progress import reason
     from millstream.spark.pipeline.update import PipelineError
 
     try:
@@ -300,9 +302,9 @@ def _explained(remote: str | None) -> Iterator[None]:
                 "Spark did not start: it needs Java 17, on PATH or in JAVA_HOME.",
             ) from None
         if remote is None:
-            raise CommandError(ExitCode.FAILED, reason(str(error))) from None
+            raise CommandError(ExitCode.FAILED, error_sentence(str(error))) from None
         raise CommandError(
-            ExitCode.NO_CONNECTION, f"Spark at {remote}: {reason(str(error))}"
+            ExitCode.NO_CONNECTION, f"Spark at {remote}: {error_sentence(str(error))}"
         ) from None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.cli.support.terminal import counted, format_duration, note, print_table
 
 if TYPE_CHECKING:
-    from millstream.spark.pipeline.progress import FlowProgress, RunProgress
+    from millstream.spark.pipeline.flow_progress import FlowProgress, RunProgress
 
 _QUIET = frozenset({"queued", "starting", "planning", "excluded"})
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from millstream.spark.job.failure import Failure, JobError, usage
-from millstream.spark.pipeline.progress import reason
+from millstream.spark.error_text import error_sentence
+from millstream.spark.job.job_error import Failure, JobError, usage_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NO_TABLE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
 
-def analysed(make: Callable[[], DataFrame], what: str) -> DataFrame:
+def analyse_sql(make: Callable[[], DataFrame], what: str) -> DataFrame:
     """The frame that `make` makes of the SQL `what`. Raises JobError where that is wrong."""
     from pyspark.errors import AnalysisException
 
@@ -27,11 +27,11 @@ def analysed(make: Callable[[], DataFrame], what: str) -> DataFrame:
         frame = make()
         frame.columns  # noqa: B018 - asks Spark
     except AnalysisException as error:
-        raise usage(f"{what} can't be used: {reason(str(error))}") from None
+        raise usage_error(f"{what} can't be used: {error_sentence(str(error))}") from None
     return frame
 
 
-def table(make: Callable[[], DataFrame], folder: str) -> DataFrame:
+def analyse_table(make: Callable[[], DataFrame], folder: str) -> DataFrame:
     """The frame that `make` makes of a folder of Parquet. Raises JobError where it is none."""
     from pyspark.errors import AnalysisException
 

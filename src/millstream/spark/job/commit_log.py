@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from millstream.spark.job.failure import Failure, JobError, usage
+from millstream.spark.job.job_error import Failure, JobError, usage_error
 
 FOLDER: Final = "_millstream"
 _NAME: Final = re.compile(r"(\d{20})\.json\Z")
@@ -66,7 +66,7 @@ class CommitLog:
         # Commits of earlier versions do not name their job.
         job = value.get("job", self.job)
         if job != self.job:
-            raise usage(
+            raise usage_error(
                 f"{self.root} is a folder of the job {job}, not of {self.job}: use another one."
             )
         return value
@@ -110,7 +110,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     if colon and scheme == "file":
         return Path("/" + rest.lstrip("/"))
     if colon and "/" not in scheme and rest.startswith("//"):
-        raise usage(
+        raise usage_error(
             f"{text}: commits need a file system with links and locks: name a folder on a disk"
             " or on a share that the driver and all executors have mounted."
         )

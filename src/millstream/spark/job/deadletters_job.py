@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from millstream.client.dead_letter.letter import topic_of
 from millstream.client.worker import letter as names
-from millstream.spark.job.coverage import Ranges, total
-from millstream.spark.job.expression import between, bucket, bucket_seconds, header_text, readable
+from millstream.spark.job.offset_coverage import PartitionSpans, count_offsets
 from millstream.spark.job.report import Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions
-from millstream.spark.job.topic import look_at, read_ranges
+from millstream.spark.job.sql_expression import (
+    between,
+    bucket,
+    bucket_seconds,
+    header_text,
+    readable,
+)
+from millstream.spark.job.topic_offsets import fetch_topic_offsets, read_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -48,10 +54,10 @@ def deadletters(
     in `[since_ms, until_ms)`; with up to `samples` letters of each error."""
     shelf = topic_of(topic)
     with Run.of("deadletters", options) as run:
-        ranges = look_at(run, [shelf]).spans
+        ranges = fetch_topic_offsets(run, [shelf]).spans
         if run.dry_run:
-            outcome = f"Up to {total(ranges)} letters of {shelf} would be read."
-            return Report("deadletters", outcome, {"offsets": total(ranges)}, is_dry=True)
+            outcome = f"Up to {count_offsets(ranges)} letters of {shelf} would be read."
+            return Report("deadletters", outcome, {"offsets": count_offsets(ranges)}, is_dry=True)
         run.progress(Step("reading letters", 0, 3, "steps"))
         found = letters(run, ranges).where(between("died", since_ms, until_ms))
         count, first_s, last_s = found.selectExpr(
@@ -68,7 +74,7 @@ def deadletters(
     return Report("deadletters", outcome, {"letters": count}, tuple(tables))
 
 
-def letters(run: Run, ranges: Ranges) -> DataFrame:
+def letters(run: Run, ranges: PartitionSpans) -> DataFrame:
     """One row a letter of these offsets: `partition`, `offset`, `died`, `error`, `message`, `text`
     (the message as it was), `source`, `consumer`, `schema`, `key`, `value` (as text)."""
     message = f"coalesce({header_text(names.ERROR_MESSAGE)}, '')"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.spark.pipeline import template
+from millstream.spark.pipeline import project_template
 
 if TYPE_CHECKING:
     from pyspark.pipelines.cli import PipelineSpec
@@ -94,10 +94,10 @@ def make(folder: Path, name: str, servers: str) -> list[Path]:
         raise ProjectExistsError(f"{folder} is there already and not empty: name a new folder.")
     storage = (folder / "storage").as_uri()
     texts = {
-        folder / SPEC_NAMES[0]: template.spec(name, storage, servers),
-        folder / "transformations" / "orders.py": template.TRANSFORMATIONS,
-        folder / "transformations" / "revenue.sql": template.VIEW,
-        folder / ".gitignore": template.IGNORED,
+        folder / SPEC_NAMES[0]: project_template.spec(name, storage, servers),
+        folder / "transformations" / "orders.py": project_template.TRANSFORMATIONS,
+        folder / "transformations" / "revenue.sql": project_template.VIEW,
+        folder / ".gitignore": project_template.IGNORED,
     }
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

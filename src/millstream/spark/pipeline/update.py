@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.spark.pipeline.progress import FlowProgress, RunProgress, raised, reason
+from millstream.spark.error_text import error_sentence, parse_error
+from millstream.spark.pipeline.flow_progress import FlowProgress, RunProgress
 from millstream.spark.pipeline.project import Project
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class StoppedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class UpdateSelection:
     """Which tables to update: all, unless some are named; and which to begin anew."""
 
     refresh: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Selection:
             raise ValueError("all tables are to begin anew, so none can be named besides.")
 
 
-class Update:
+class PipelineUpdate:
     """One run of a project in a session, which is for it alone: a session keeps all graphs that
     were ever run in it. `on_change` is called with a flow whenever something new is known of it,
     from any thread."""
@@ -71,9 +72,9 @@ class Update:
 
     def validate(self) -> None:
         """Have Spark resolve the whole graph, and run nothing. Raises PipelineError."""
-        self._run(Selection(), dry=True)
+        self._run(UpdateSelection(), dry=True)
 
-    def run(self, selection: Selection) -> None:
+    def run(self, selection: UpdateSelection) -> None:
         """Raises PipelineError, or StoppedError after `stop`."""
         from pyspark.errors import PySparkException
 
@@ -106,7 +107,7 @@ class Update:
                 self._spark.interruptAll()
                 self._over.wait(_INTERRUPT_S)
 
-    def _run(self, selection: Selection, *, dry: bool) -> None:
+    def _run(self, selection: UpdateSelection, *, dry: bool) -> None:
         from pyspark.errors import PySparkException
 
         try:
@@ -120,7 +121,9 @@ class Update:
                 raise
             raise self._failure(error) from error
 
-    def _begun(self, graph: str, selection: Selection, *, dry: bool) -> Iterator[dict[str, Any]]:
+    def _begun(
+        self, graph: str, selection: UpdateSelection, *, dry: bool
+    ) -> Iterator[dict[str, Any]]:
         """A run of the graph; what Spark tells of it."""
         from pyspark.pipelines.spark_connect_pipeline import start_run
 
@@ -168,7 +171,7 @@ class Update:
                 if flow is not None:
                     self._on_change(flow)
 
-    def _check_chosen(self, selection: Selection) -> None:
+    def _check_chosen(self, selection: UpdateSelection) -> None:
         """Spark takes any name, and then has nothing to do."""
         if all(each.state == "excluded" for each in self.progress.flows.values()):
             names = ", ".join(selection.refresh + selection.full_refresh)
@@ -178,7 +181,7 @@ class Update:
         with self._lock:
             failed = list(self.progress.failed)
         if not failed:
-            name, message = raised(str(error))
+            name, message = parse_error(str(error))
             return PipelineError(message, {name})
         lines = [f"flow {each.name}: {each.message}" for each in failed]
         return PipelineError("\n".join(lines), {each.error for each in failed})
@@ -199,7 +202,7 @@ class Update:
             self._idle.notify_all()
 
 
-def _listener(update: Update) -> Any:
+def _listener(update: PipelineUpdate) -> Any:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
@@ -231,7 +234,7 @@ def _registry(spark: Any, graph: str) -> Any:
             try:
                 super().register_sql(sql_text, file_path)
             except PySparkException as error:
-                raise PipelineError(f"{file_path}: {reason(str(error))}") from error
+                raise PipelineError(f"{file_path}: {error_sentence(str(error))}") from error
 
     return Registry(spark, graph)
 
@@ -243,7 +246,7 @@ def _blame(error: Exception, folder: Path) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_relative_to(folder)
     ]
-    told = f"{type(error).__name__}: {reason(str(error))}"
+    told = f"{type(error).__name__}: {error_sentence(str(error))}"
     if not lines:
         return told
     name = Path(lines[-1].filename).relative_to(folder)

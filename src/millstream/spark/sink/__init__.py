@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from millstream.spark.sink.column import plan_columns
-from millstream.spark.sink.option import sink_options
-from millstream.spark.sink.writer import BatchWriter, StreamWriter
+from millstream.spark.sink.input_column import plan_columns
+from millstream.spark.sink.sink_options import sink_options
+from millstream.spark.sink.topic_writer import TopicBatchWriter, TopicStreamWriter
 
 __all__ = ["batch_writer", "stream_writer"]
 
@@ -25,7 +25,7 @@ def batch_writer(
 ) -> DataSourceWriter:
     """For `df.write`. Raises OptionError."""
     chosen = sink_options(options)
-    return BatchWriter(chosen, plan_columns(schema, chosen.topic), overwrite)
+    return TopicBatchWriter(chosen, plan_columns(schema, chosen.topic), overwrite)
 
 
 def stream_writer(
@@ -33,4 +33,4 @@ def stream_writer(
 ) -> DataSourceStreamWriter:
     """For `df.writeStream`. Raises OptionError."""
     chosen = sink_options(options)
-    return StreamWriter(chosen, plan_columns(schema, chosen.topic), overwrite)
+    return TopicStreamWriter(chosen, plan_columns(schema, chosen.topic), overwrite)

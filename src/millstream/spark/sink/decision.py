@@ -16,7 +16,7 @@ from typing import Final
 
 from millstream.records.crc import Buffer
 from millstream.spark.error import ProtocolError
-from millstream.spark.sink.transaction import Identity
+from millstream.spark.sink.transaction_request import ProducerIdentity
 
 _VERSION: Final = 1
 
@@ -24,7 +24,7 @@ _VERSION: Final = 1
 @dataclass(frozen=True, slots=True)
 class Decision:
     batch: int
-    transactions: tuple[Identity, ...]
+    transactions: tuple[ProducerIdentity, ...]
     #: Whether the brokers keep the transactions until they are ended.
     never_expires: bool
 
@@ -40,7 +40,7 @@ class Decision:
         ).encode()
 
 
-def decode(value: Buffer) -> Decision:
+def decode_decision(value: Buffer) -> Decision:
     """Raises ProtocolError if it is not a decision that can be read here."""
     try:
         found = json.loads(bytes(value))
@@ -49,7 +49,7 @@ def decode(value: Buffer) -> Decision:
         return Decision(
             int(found["batch"]),
             tuple(
-                Identity(str(name), int(pid), int(epoch))
+                ProducerIdentity(str(name), int(pid), int(epoch))
                 for name, pid, epoch in found["transactions"]
             ),
             bool(found["never_expires"]),

@@ -17,11 +17,11 @@ from millstream.protocol.cluster_client import Cluster
 from millstream.records.batch import CorruptBatch
 from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch
-from millstream.spark.error import Brief, ProtocolError
-from millstream.spark.source.loss import LossPolicy
-from millstream.spark.source.offsets import OffsetRange
-from millstream.spark.source.options import SourceOptions
-from millstream.spark.source.range_fetch import FetchPlan, RangeFetcher
+from millstream.spark.error import ConciseErrors, ProtocolError
+from millstream.spark.source.data_loss import DataLossPolicy
+from millstream.spark.source.offset_range import OffsetRange
+from millstream.spark.source.range_fetcher import FetchPlan, RangeFetcher
+from millstream.spark.source.source_options import SourceOptions
 
 #: Few enough that Spark can begin while more is fetched, many enough to cost little each.
 _ROWS_MAX: Final = 10_000
@@ -49,9 +49,9 @@ class RangeReader:
         if not isinstance(partition, RangePartition):
             return
         options, wanted = self._options, partition.wanted
-        loss = LossPolicy(options.fail_on_data_loss)
+        loss = DataLossPolicy(options.fail_on_data_loss)
         plan = FetchPlan(wanted, partition.topic_id, options.fetch, loss)
-        with Brief(), Cluster(options.connection) as cluster:
+        with ConciseErrors(), Cluster(options.connection) as cluster:
             try:
                 yield from self._decode(RangeFetcher(cluster, plan), wanted)
             except CorruptBatch as error:

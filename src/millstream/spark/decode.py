@@ -1,0 +1,178 @@
+"""Values of records as columns: JSON, Avro or Protobuf, with a given schema.
+
+    rows = decoded(records, "order_id STRING NOT NULL, amount DOUBLE")
+    good, letters = split(rows, group="billing")
+
+`records` has the columns of `format("millstream")`. No value fails the query: where one does not
+decode, its fields are null and the error column says why, and `split` makes a dead letter of it,
+ready for the sink. A null value (a tombstone) is no error; its fields are null.
+
+Decoding is lazy and asks nothing of Spark, so it works in batch and streaming queries, over Spark
+Connect, and inside the functions of a declarative pipeline. JSON is decoded inside the JVM, Avro
+and Protobuf in the Python workers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from millstream.model.sentinel import INT32_MAX
+from millstream.spark import dead_letter
+from millstream.spark.values.ddl import Field, fields
+from millstream.spark.values.value_decoder import REGISTRY_HEADER_BYTES, Decoder, decoding_function
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+ERROR_COLUMN: Final = "_error"
+_FORMATS: Final = ("json", "avro", "protobuf")
+#: They are not asked of Spark: in a declarative pipeline's functions it may not be asked.
+_SOURCE_COLUMNS: Final = frozenset(
+    ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+)
+_CORRUPT: Final = "_millstream_corrupt"
+_DATA: Final = "_millstream_data"
+
+
+class Split(NamedTuple):
+    """Rows that decoded, without the error column, and the others as rows for the sink."""
+
+    valid: DataFrame
+    dead_letters: DataFrame
+
+
+def decoded(
+    records: DataFrame,
+    schema: Any,
+    *,
+    format: Literal["json", "avro", "protobuf"] = "json",  # noqa: A002
+    message: str | None = None,
+    into: str | None = None,
+    column: str = "value",
+    error_column: str = ERROR_COLUMN,
+    registry_header: bool = False,
+) -> DataFrame:
+    """`records` with a column for each field of the value, or with one struct named `into`, and
+    with `error_column`: null, or why the value did not decode.
+
+    `schema` is, for JSON, Spark's (DDL or StructType; fields that are NOT NULL must be there), for
+    Avro the schema as JSON text or dict, and for Protobuf a generated class, or a descriptor set
+    (bytes, or the path of what `protoc --include_imports --descriptor_set_out` wrote) with the full
+    name of the `message` in it. With `registry_header`, values begin with the header that clients
+    of a schema registry write, which is taken off."""
+    if format not in _FORMATS:
+        raise ValueError(f"format={format!r} is unknown: give one of {', '.join(_FORMATS)}.")
+    found = _decoding(format, schema, message, column, registry_header)
+    if into is None and (clash := sorted(_SOURCE_COLUMNS.intersection(found.names))):
+        raise ValueError(
+            f"the fields {', '.join(clash)} are columns of the records as well: give into=NAME to"
+            " have the value as one struct of that name."
+        )
+    return _spread(records, found, into, error_column)
+
+
+def split(
+    rows: DataFrame, *, group: str, headers: bool = False, error_column: str = ERROR_COLUMN
+) -> Split:
+    """What `decoded` gave, sorted out. `group` is who gave the letters up, as `millstream dlq list`
+    shows it; `headers` says that the source was asked for the records' headers, which letters
+    keep."""
+    from pyspark.sql import functions as f
+
+    valid = rows.where(f.col(error_column).isNull()).drop(error_column)
+    failed = rows.where(f.col(error_column).isNotNull())
+    letters = dead_letter.dead_letters(
+        failed, group=group, headers=headers, error_column=error_column
+    )
+    return Split(valid, letters)
+
+
+class _Decoding(NamedTuple):
+    """The names of the fields, and the expressions of the value and of the error."""
+
+    names: list[str]
+    data: Column
+    #: Computed from the struct in the column `_DATA`.
+    error: Column
+
+
+def _decoding(
+    kind: str, schema: Any, message: str | None, column: str, registry_header: bool
+) -> _Decoding:
+    from pyspark.sql import functions as f
+
+    if kind == "json":
+        return _json(schema, f.col(column), registry_header)
+    if kind == "avro":
+        from millstream.spark.values.avro_decoder import AvroDecoder
+
+        decoder: Decoder = AvroDecoder(schema, registry_header=registry_header)
+    else:
+        from millstream.spark.values.protobuf_decoder import ProtobufDecoder
+
+        decoder = ProtobufDecoder(schema, message, registry_header=registry_header)
+    data = decoding_function(decoder)(f.col(column))
+    error = f.col(f"{_DATA}.error")
+    return _Decoding(decoder.type.fieldNames(), data, error)
+
+
+def _spread(records: DataFrame, found: _Decoding, into: str | None, error_column: str) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    rows = records.withColumn(_DATA, found.data).withColumn(error_column, found.error)
+    value = f.col(f"{_DATA}.value")
+    good = f.col(error_column).isNull() & value.isNotNull()
+    fields = {each: value.getField(each) for each in found.names}
+    if into is not None:
+        one = f.struct(*(each.alias(name) for name, each in fields.items()))
+        rows = rows.withColumn(into, f.when(good, one))
+    else:
+        rows = rows.withColumns({name: f.when(good, each) for name, each in fields.items()})
+    return rows.drop(_DATA)
+
+
+def _json(schema: StructType | str, value: Column, registry_header: bool) -> _Decoding:
+    """By Spark's own parser, which puts what it can't read into a column of its own."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    parsed: StructType | str
+    if isinstance(schema, str):
+        found, parsed = fields(schema), f"{schema}, {_CORRUPT} STRING"
+    else:
+        found = [Field(each.name, "", not each.nullable) for each in schema.fields]
+        parsed = t.StructType([*schema.fields, t.StructField(_CORRUPT, t.StringType())])
+    text = " ".join((schema if isinstance(schema, str) else schema.simpleString()).split())
+    headless, body = f.lit(False), value
+    if registry_header:
+        headless = f.substring(value, 1, 1) != f.lit(b"\0")
+        body = f.substring(value, REGISTRY_HEADER_BYTES + 1, INT32_MAX)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    data = f.struct(
+        f.from_json(body.cast("string"), parsed, options).alias("value"),
+        f.is_valid_utf8(body.cast("string")).alias("text"),
+        value.isNull().alias("absent"),
+        headless.alias("headless"),
+    )
+    return _Decoding([each.name for each in found], data, _json_error(found, text))
+
+
+def _json_error(found: list[Field], schema: str) -> Column:
+    from pyspark.sql import functions as f
+
+    value = f.col(f"{_DATA}.value")
+    error = (
+        f.when(f.col(f"{_DATA}.absent"), None)
+        .when(f.col(f"{_DATA}.headless"), "no schema registry header")
+        .when(~f.col(f"{_DATA}.text"), "not valid UTF-8")
+        .when(
+            value.isNull() | value.getField(_CORRUPT).isNotNull(),
+            f"not JSON that fits {schema}",
+        )
+    )
+    for field in found:
+        if field.is_required:
+            missing = value.getField(field.name).isNull()
+            error = error.when(missing, f"the field {field.name!r} is missing or null")
+    return error

@@ -1,0 +1,98 @@
+"""Rows into record batches, by topic and partition.
+
+The records of a topic are `records.encoded`'s work: which partition a row goes to, and the sequence
+numbers that let brokers tell repeated batches. Here rows are told apart by topic. Pure: the caller
+says how many partitions topics have.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import pyarrow.compute as pc
+
+from millstream.protocol.cluster_client import TopicPartition
+from millstream.records.compression import CompressionType
+from millstream.records.crc import Buffer
+from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
+from millstream.spark.arrow import number_column, record_columns
+from millstream.spark.error import OptionError
+from millstream.spark.sink.input_column import InputRows
+from millstream.spark.sink.transaction_request import ProducerIdentity
+
+_INT32_BYTES: Final = 4
+_TURNS: Final = 1 << 16
+
+
+class PartitionBatch(NamedTuple):
+    """A record batch for a partition."""
+
+    place: TopicPartition
+    batch: Buffer
+
+
+class BatchEncoder:
+    """Of one producer. Batches must be sent in the order in which they are made."""
+
+    def __init__(
+        self,
+        producer: ProducerIdentity,
+        codec: CompressionType,
+        batch_bytes: int,
+        partition_count: Callable[[str], int],
+    ) -> None:
+        is_transactional = bool(producer.transactional_id)
+        self._producer = Producer(producer.producer_id, producer.epoch, is_transactional)
+        self._codec = codec
+        self._batch_bytes = batch_bytes
+        self._partition_count = partition_count
+        self._encoders: dict[str, RowEncoder] = {}
+
+    def encode(self, rows: InputRows, topic: str | None) -> Iterator[PartitionBatch]:
+        """Take rows in; the batches that are full by that. `topic` goes before the column."""
+        now_ms = time.time_ns() // 1_000_000
+        for name, share in [(topic, rows)] if topic is not None else _by_topic(rows):
+            given = None
+            if share.partition is not None:
+                given = number_column(share.partition, _INT32_BYTES)
+            columns = record_columns(share.key, share.value, share.headers, share.timestamp)
+            try:
+                made = self._encoder(name).append(columns, given, now_ms)
+            except ValueError as error:
+                raise OptionError(f"a row for topic {name} cannot be written: {error}") from error
+            yield from _placed(name, made)
+
+    def flush(self) -> Iterator[PartitionBatch]:
+        """The batches that are not full."""
+        for name, encoder in self._encoders.items():
+            yield from _placed(name, encoder.flush())
+
+    def _encoder(self, topic: str) -> RowEncoder:
+        found = self._encoders.get(topic)
+        if found is None:
+            found = self._encoders[topic] = RowEncoder(
+                self._producer,
+                self._partition_count(topic),
+                self._codec,
+                self._batch_bytes,
+                # Tasks that begin at the same time do not all begin with the same partition.
+                random.randrange(_TURNS),
+            )
+        return found
+
+
+def _by_topic(rows: InputRows) -> Iterator[tuple[str, InputRows]]:
+    for name in rows.topic.unique():
+        chosen = pc.equal(rows.topic, name)
+        yield (
+            name.as_py(),
+            InputRows(*(None if column is None else column.filter(chosen) for column in rows)),
+        )
+
+
+def _placed(topic: str, batches: Iterable[EncodedBatch]) -> Iterator[PartitionBatch]:
+    for partition, data, _ in batches:
+        yield PartitionBatch(TopicPartition(topic, partition), data)

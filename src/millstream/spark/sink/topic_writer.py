@@ -1,0 +1,119 @@
+"""The classes that Spark calls: `write` in tasks, `commit` and `abort` for the driver.
+
+Spark makes them anew in other processes, for each batch and for its end, so they hold nothing but
+what was asked for. A streaming query is known by its id, which tasks find among Spark's local
+properties and tell the driver; a batch write by a random id, or by the name it was given.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from millstream.protocol.cluster_client import Cluster
+from millstream.spark.error import OptionError, ProtocolError
+from millstream.spark.sink.batch_committer import BatchCommitter, adopt, roll_forward
+from millstream.spark.sink.decision import Decision
+from millstream.spark.sink.input_column import ColumnPlan
+from millstream.spark.sink.sink_options import SinkOptions
+from millstream.spark.sink.transaction_request import TransactionEnder
+from millstream.spark.sink.write_task import PreparedTransaction, TaskMessage, WriteTask
+
+_QUERY_PROPERTY: Final = "sql.streaming.queryId"
+_BATCH_PROPERTY: Final = "streaming.sql.batchId"
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Of one micro-batch."""
+
+    def __init__(self, options: SinkOptions, columns: ColumnPlan, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError("a topic takes appended rows only: use outputMode append or update")
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _task_context()
+        query = context.getLocalProperty(_QUERY_PROPERTY)
+        batch = context.getLocalProperty(_BATCH_PROPERTY)
+        if query is None or batch is None:
+            raise ProtocolError("Spark does not tell its tasks of which query and batch they are")
+        task = WriteTask(self._options, self._columns, query, int(batch))
+        return task.write(context.partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        found, prepared = _collect(messages)
+        if prepared or any(each.is_decided for each in found):
+            with Cluster(self._options.connection) as cluster:
+                BatchCommitter(cluster, self._options, found[0].owner).commit(batchId, prepared)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        found, prepared = _collect(messages)
+        if prepared:
+            with Cluster(self._options.connection) as cluster:
+                BatchCommitter(cluster, self._options, found[0].owner).abort(batchId, prepared)
+
+
+class TopicBatchWriter(DataSourceArrowWriter):
+    """Of one `df.write`."""
+
+    def __init__(self, options: SinkOptions, columns: ColumnPlan, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError('a topic takes appended rows only: use mode("append")')
+        self._options = options
+        self._columns = columns
+        application = options.application
+        self._owner = f"job-{uuid.uuid4()}" if application is None else f"app-{application[0]}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        application = self._options.application
+        version = None if application is None else application[1]
+        task = WriteTask(self._options, self._columns, self._owner, version)
+        return task.write(_task_context().partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        found, prepared = _collect(messages)
+        if not prepared and not any(each.is_decided for each in found):
+            return
+        with Cluster(self._options.connection) as cluster:
+            application = self._options.application
+            if application is not None:
+                BatchCommitter(cluster, self._options, self._owner).commit(application[1], prepared)
+                return
+            decision = Decision(0, adopt(cluster, prepared), never_expires=False)
+            roll_forward(cluster, decision, "a batch write")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _, prepared = _collect(messages)
+        if not prepared:
+            return
+        with Cluster(self._options.connection) as cluster:
+            application = self._options.application
+            if application is not None:
+                BatchCommitter(cluster, self._options, self._owner).abort(application[1], prepared)
+            else:
+                TransactionEnder(cluster, is_commit=False).end([each.holder for each in prepared])
+
+
+def _collect(
+    messages: Sequence[WriterCommitMessage | None],
+) -> tuple[list[TaskMessage], list[PreparedTransaction]]:
+    """Of the tasks that finished."""
+    found = [each for each in messages if isinstance(each, TaskMessage)]
+    return found, [each.prepared for each in found if each.prepared is not None]
+
+
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise ProtocolError("rows are written by Spark's tasks only")
+    return context

@@ -1,0 +1,243 @@
+"""The requests of transactions: a producer's id, its partitions, its end.
+
+The classic protocol is spoken on purpose: an epoch lasts until the producer is initialised again,
+so that an end can be asked for again and again, by whoever knows id and epoch, with one outcome.
+
+Every call tries again where that can help, within the connection's deadline, and raises BrokerError
+where it cannot. Not for several threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_PRODUCER_ID
+from millstream.protocol.broker_connection import Link
+from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, Cluster, TopicPartition
+from millstream.spark.error import ConnectionLost
+from millstream.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    TxnTopic,
+)
+from millstream.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+T = TypeVar("T")
+
+_ONGOING: Final = "Ongoing"
+_CLASSIC_ADD_VERSION: Final = 3
+_CLASSIC_END_VERSION: Final = 4
+_TWO_PHASE_VERSION: Final = 6
+#: From brokers that have the version, but have two-phase commit off or know half of it.
+_NOT_TWO_PHASE: Final = (
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+#: The end of a transaction is usually done by then.
+_ENDING_S: Final = 0.004
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer: what its batches and requests say."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class TransactionStatus(NamedTuple):
+    """What the coordinator says of a transactional id."""
+
+    identity: ProducerIdentity
+    is_open: bool
+
+
+def init_producer(
+    cluster: Cluster,
+    transactional_id: str,
+    timeout_ms: int,
+    expected: ProducerIdentity | None = None,
+) -> ProducerIdentity:
+    """A producer of this id, which fences those before it; an open transaction is aborted.
+
+    With `expected`, only if that is still the last one: else PRODUCER_FENCED."""
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+    )
+    if expected is not None:
+        _, request.producer_id, request.producer_epoch = expected
+
+    def ask(link: Link) -> ProducerIdentity:
+        answer = link.call(request, InitProducerIdResponse)
+        _check(answer.error_code, transactional_id)
+        return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
+
+    return _ask(cluster, transactional_id, "start a transaction", ask)
+
+
+def init_idempotent(cluster: Cluster) -> ProducerIdentity:
+    """A producer without transactions."""
+
+    def ask() -> ProducerIdentity:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+        answer = cluster.any_link().call(request, InitProducerIdResponse)
+        _check(answer.error_code, "")
+        return ProducerIdentity("", answer.producer_id, answer.producer_epoch)
+
+    return cluster.attempt("get a producer id", ask)
+
+
+def prepare(cluster: Cluster, producer: ProducerIdentity) -> ProducerIdentity | None:
+    """Have the producer's open transaction stay until it is ended, and fence the producer; who may
+    end it. None if the brokers don't have this: the transaction keeps its timeout."""
+    transactional_id = producer.transactional_id
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=1,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        enable_2pc=True,
+        keep_prepared_txn=True,
+    )
+
+    def ask(link: Link) -> ProducerIdentity | None:
+        if link.version(InitProducerIdRequest) < _TWO_PHASE_VERSION:
+            return None
+        answer = link.call(request, InitProducerIdResponse)
+        if answer.error_code in _NOT_TWO_PHASE:
+            return None
+        _check(answer.error_code, transactional_id)
+        if answer.ongoing_txn_producer_id == NO_PRODUCER_ID:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id} has nothing open")
+        return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
+
+    return _ask(cluster, transactional_id, "prepare a transaction", ask)
+
+
+def describe(cluster: Cluster, transactional_id: str) -> TransactionStatus | None:
+    """None if nobody used the id yet."""
+
+    def ask(link: Link) -> TransactionStatus | None:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        (row,) = link.call(request, DescribeTransactionsResponse).transaction_states
+        if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        _check(row.error_code, transactional_id)
+        if row.transaction_state.startswith("Prepare"):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is ending")
+        identity = ProducerIdentity(transactional_id, row.producer_id, row.producer_epoch)
+        return TransactionStatus(identity, row.transaction_state == _ONGOING)
+
+    return _ask(cluster, transactional_id, "look at a transaction", ask)
+
+
+def add_partitions(
+    cluster: Cluster, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
+) -> None:
+    """Make partitions part of the producer's transaction."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    transactional_id, producer_id, epoch = producer
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[
+            TxnTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()
+        ],
+    )
+
+    def ask(link: Link) -> None:
+        answer = link.call(request, AddPartitionsToTxnResponse, _CLASSIC_ADD_VERSION)
+        for topic in answer.results_by_topic_v3_and_below:
+            for row in topic.results_by_partition:
+                _check(row.partition_error_code, f"{topic.name}-{row.partition_index}")
+
+    _ask(cluster, transactional_id, "add partitions to a transaction", ask)
+
+
+class TransactionEnder:
+    """Commits or aborts many transactions, with the requests to each coordinator in one go."""
+
+    def __init__(self, cluster: Cluster, *, is_commit: bool) -> None:
+        self._cluster = cluster
+        self._is_commit = is_commit
+        #: Transactions that cannot be ended this way, and why.
+        self.refused: dict[ProducerIdentity, ErrorCode] = {}
+
+    def end(self, transactions: Sequence[ProducerIdentity]) -> None:
+        """Until each is ended or refused. Raises Unavailable."""
+        left = list(transactions)
+        retry = self._cluster.retry(f"end {len(left)} transactions")
+        while left:
+            try:
+                left = self._round(left)
+                problem: Exception = BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            except ConnectionLost as lost:
+                problem = lost
+            except BrokerError as error:
+                if error.code not in RETRIABLE:
+                    raise
+                problem = error
+            if left:
+                self._cluster.forget_leaders()
+                retry.pause(problem)
+
+    def _round(self, transactions: list[ProducerIdentity]) -> list[ProducerIdentity]:
+        """Ask for the end of each once; which are to be asked for again."""
+        by_link: dict[Link, list[ProducerIdentity]] = {}
+        for each in transactions:
+            link = self._cluster.coordinator_link(each.transactional_id, TRANSACTION)
+            by_link.setdefault(link, []).append(each)
+        again: list[ProducerIdentity] = []
+        for link, share in by_link.items():
+            for each in share:
+                link.send(self._request(each), _CLASSIC_END_VERSION)
+            for each in share:
+                code = ErrorCode(link.receive(EndTxnResponse).error_code)
+                if code in RETRIABLE or code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                    again.append(each)
+                elif code:
+                    self.refused[each] = code
+        return again
+
+    def _request(self, transaction: ProducerIdentity) -> EndTxnRequest:
+        return EndTxnRequest(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            committed=self._is_commit,
+        )
+
+
+def _ask(cluster: Cluster, transactional_id: str, what: str, action: Callable[[Link], T]) -> T:
+    """The answer of the id's coordinator. While a transaction of the id is ending, ask again."""
+    retry = cluster.retry(f"{what} of {transactional_id}")
+    is_first = True
+    while True:
+        try:
+            return cluster.attempt(
+                what, lambda: action(cluster.coordinator_link(transactional_id, TRANSACTION))
+            )
+        except BrokerError as error:
+            if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                raise
+            if is_first:
+                time.sleep(_ENDING_S)
+            else:
+                retry.pause(error)
+            is_first = False
+
+
+def _check(code: int, what: str) -> None:
+    if code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(code), what)

@@ -1,0 +1,250 @@
+"""Fetches one range of a partition, with the next request on its way while an answer is used.
+
+Owns the loop over Fetch: leaders that move, offsets that are gone, topics that were created anew.
+What is in the batches is only looked at as far as the next offset needs it: `decode` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_REPLICA
+from millstream.model.topic import NO_TOPIC_ID
+from millstream.protocol.broker_connection import Link
+from millstream.protocol.cluster_client import RETRIABLE, Cluster, Retry
+from millstream.records.batch import iterate_batches
+from millstream.records.crc import Buffer
+from millstream.spark.error import ConnectionLost, ProtocolError
+from millstream.spark.source.data_loss import DataLossPolicy
+from millstream.spark.source.offset_range import OffsetRange
+from millstream.spark.source.source_options import FetchSettings
+from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+from millstream.wire.messages.list_offsets import EARLIEST, LATEST
+
+#: The last version that names topics; later ones give their ids.
+_BY_NAME_VERSION: Final = 12
+#: What a record is taken to need before any was seen.
+_RECORD_BYTES_GUESS: Final = 1024
+_FETCH_BYTES_MIN: Final = 256 * 1024
+
+_GONE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class RecordSet(NamedTuple):
+    """Batches as they came, the last of them perhaps in part, and the aborted transactions among
+    them as (producer id, first offset). What is below `start` is not to be read. The bytes are
+    good until the next set is asked for."""
+
+    start: int
+    records: Buffer
+    aborted: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """What is to be fetched, and how."""
+
+    wanted: OffsetRange
+    topic_id: bytes
+    settings: FetchSettings
+    loss: DataLossPolicy
+
+
+class RangeFetcher:
+    """Iterates over the record sets that cover the range of `plan`, in order; they may begin
+    before it and end behind it. Its cluster is its own."""
+
+    def __init__(self, cluster: Cluster, plan: FetchPlan) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._position = plan.wanted.start
+        #: The link that a request is on its way on.
+        self._asked: Link | None = None
+        self._replica_id = NO_REPLICA
+        self._record_bytes: float = _RECORD_BYTES_GUESS
+        self._retry = self._new_retry()
+
+    def __iter__(self) -> Iterator[RecordSet]:
+        end = self._plan.wanted.end
+        while self._position < end:
+            row = self._next_row()
+            if row is None:
+                continue
+            records: Buffer = row.records or b""  # type: ignore[assignment]
+            following = self._following(records)
+            if following == self._position:
+                self._stay(row, len(records))
+                continue
+            start, self._position = self._position, following
+            self._record_bytes = len(records) / (following - start)
+            self._retry = self._new_retry()
+            if following < end:
+                self._try_ask()
+            yield RecordSet(start, records, _aborted(row))
+
+    def _next_row(self) -> FetchResponse.Topic.Partition | None:
+        """The next answer; None where it has to be asked for again."""
+        try:
+            if self._asked is None:
+                self._ask()
+            link, self._asked = self._asked, None
+            assert link is not None
+            answer = link.receive(FetchResponse, is_kept=False)
+            _raise(answer.error_code)
+            if not answer.responses:
+                _raise(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            row = answer.responses[0].partitions[0]
+            _raise(row.error_code)
+        except ConnectionLost as lost:
+            self._try_again(lost)
+            return None
+        except BrokerError as error:
+            self._handle(error)
+            return None
+        if row.preferred_read_replica != NO_REPLICA:
+            self._replica_id = row.preferred_read_replica
+        return row
+
+    def _try_ask(self) -> None:
+        """Ask ahead. What fails here is found out when it is needed."""
+        try:
+            self._ask()
+        except (ConnectionLost, BrokerError):
+            self._asked = None
+
+    def _ask(self) -> None:
+        wanted = self._plan.wanted
+        if self._replica_id == NO_REPLICA:
+            link = self._cluster.leader_link(wanted.topic, wanted.partition)
+        else:
+            link = self._cluster.broker_link(self._replica_id)
+        by_id = self._plan.topic_id != NO_TOPIC_ID
+        link.send(self._request(), None if by_id else _BY_NAME_VERSION)
+        self._asked = link
+
+    def _request(self) -> FetchRequest:
+        wanted, settings = self._plan.wanted, self._plan.settings
+        size = self._bytes_max()
+        partition = FetchRequest.Topic.Partition(
+            partition=wanted.partition, fetch_offset=self._position, partition_max_bytes=size
+        )
+        topic = FetchRequest.Topic(
+            topic=wanted.topic, topic_id=self._plan.topic_id, partitions=[partition]
+        )
+        return FetchRequest(
+            max_wait_ms=settings.wait_ms_max,
+            min_bytes=settings.bytes_min,
+            max_bytes=size,
+            isolation_level=int(settings.is_committed),
+            topics=[topic],
+            rack_id=self._cluster.settings.rack,
+        )
+
+    def _bytes_max(self) -> int:
+        """About what the rest of the range needs, so that little is fetched that is not read."""
+        left = (self._plan.wanted.end - self._position) * self._record_bytes * 1.05
+        return min(self._plan.settings.bytes_max, max(_FETCH_BYTES_MIN, int(left)))
+
+    def _following(self, records: Buffer) -> int:
+        """The offset after the last whole batch."""
+        following = self._position
+        for _, header in iterate_batches(records, verify_crc=False):
+            following = max(following, header.next_offset)
+        return following
+
+    def _stay(self, row: FetchResponse.Topic.Partition, size: int) -> None:
+        """Decide on an answer that brought nothing new: there may be nothing, or not yet."""
+        wanted = self._plan.wanted
+        if size:
+            raise ProtocolError(
+                f"{wanted.key} has a batch at offset {self._position} of more than {size} bytes,"
+                " which its broker did not send whole"
+            )
+        if row.preferred_read_replica != NO_REPLICA:
+            return
+        reach = row.last_stable_offset if self._plan.settings.is_committed else row.high_watermark
+        if reach >= wanted.end:
+            # The rest was compacted away, or never held records.
+            self._position = wanted.end
+            return
+        self._retry.pause(
+            ProtocolError(
+                f"{wanted.key} can be read up to offset {reach} only, but was to be read to"
+                f" {wanted.end}"
+            )
+        )
+
+    def _handle(self, error: BrokerError) -> None:
+        wanted = self._plan.wanted
+        self._replica_id = NO_REPLICA
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._skip(error)
+        elif error.code in _GONE:
+            self._look_for_topic(error)
+        elif error.code in RETRIABLE:
+            self._try_again(error)
+        else:
+            raise ProtocolError(
+                f"fetching {wanted.key} at offset {self._position} failed: {error}"
+            ) from error
+
+    def _skip(self, error: BrokerError) -> None:
+        wanted, position = self._plan.wanted, self._position
+        first = self._cluster.list_offsets({wanted.key: EARLIEST})[wanted.key]
+        last = self._cluster.list_offsets({wanted.key: LATEST})[wanted.key]
+        if first <= position <= last:
+            self._try_again(error)
+            return
+        self._position = min(first, wanted.end) if first > position else wanted.end
+        self._plan.loss.report(
+            f"Offsets {position} to {self._position - 1} of {wanted.key} are gone: its log now has"
+            f" offsets {first} to {last - 1}."
+        )
+
+    def _look_for_topic(self, error: BrokerError) -> None:
+        wanted, position = self._plan.wanted, self._position
+        self._cluster.forget_leaders()
+        try:
+            found = self._cluster.topic(wanted.topic)
+        except BrokerError as problem:
+            if problem.code not in _GONE:
+                raise
+            what = "was deleted"
+        else:
+            is_same = self._plan.topic_id in (NO_TOPIC_ID, found.topic_id)
+            if is_same and wanted.partition in found.leaders:
+                self._try_again(error)
+                return
+            what = "was deleted and created anew"
+        self._position = wanted.end
+        self._plan.loss.report(
+            f"Topic {wanted.topic} {what}, so offsets {position} to {wanted.end - 1} of"
+            f" {wanted.key} are gone."
+        )
+
+    def _try_again(self, problem: Exception) -> None:
+        self._cluster.forget_leaders()
+        self._replica_id = NO_REPLICA
+        self._retry.pause(problem)
+
+    def _new_retry(self) -> Retry:
+        wanted = self._plan.wanted
+        return self._cluster.retry(f"read {wanted.key} at offset {self._position}")
+
+
+def _aborted(row: FetchResponse.Topic.Partition) -> list[tuple[int, int]]:
+    return [(one.producer_id, one.first_offset) for one in row.aborted_transactions or []]
+
+
+def _raise(code: int) -> None:
+    if code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(code))

@@ -1,0 +1,359 @@
+"""The options of the source, named as Spark's Kafka connector names them. Pure.
+
+Names come in lower case: Spark's options don't know case. Every error names the option as it is
+written in the documentation, and what is allowed. What the connector has for its own machinery
+(poll timeouts, the prefix of its group ids) is accepted and means nothing here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.protocol.cluster_client import TopicPartition
+from millstream.protocol.connection_setting import (
+    ConnectionSettings,
+    connection_settings,
+    take_choice,
+    take_number,
+)
+from millstream.spark.error import OptionError
+from millstream.spark.source.offset_position import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    OffsetPosition,
+    PositionKind,
+    parse_assignment,
+    parse_offsets,
+    parse_timestamp,
+    parse_timestamps,
+)
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS: Final = "headers"
+
+_NAMES: Final = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "failOnDataLoss",
+    "columns",
+)
+#: Of the connector's own machinery.
+_IDLE_NAMES: Final = (
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
+#: Where the connector says that its own options do it.
+_REFUSED_KAFKA: Final = {
+    "auto.offset.reset": "use startingOffsets: where to start is not the consumer's to choose",
+    "enable.auto.commit": "progress is committed after each batch where kafka.group.id is given",
+    "key.deserializer": "keys are binary: decode them in the query",
+    "value.deserializer": "values are binary: decode them in the query",
+    "interceptor.classes": "there are no interceptors",
+}
+#: Settings of consumers that have nothing to act on here.
+_IDLE_KAFKA: Final = frozenset(
+    {
+        "allow.auto.create.topics",
+        "check.crcs",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "exclude.internal.topics",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+_KNOWN_KAFKA: Final = (
+    "bootstrap.servers",
+    "client.id",
+    "client.rack",
+    "default.api.timeout.ms",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "group.id",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "sasl.jaas.config",
+    "sasl.mechanism",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+)
+_DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
+_DURATION_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_TRIGGER_DELAY_MS: Final = 15 * 60_000
+#: As much as stays in a processor's cache while it is decoded.
+_FETCH_BYTES: Final = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSelection:
+    """Which topics or partitions are read: one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def reads(self, partition: TopicPartition) -> bool:
+        """Whether this partition is among them."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, partition.topic) is not None
+        return partition.topic in self.topics or partition in self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How records are fetched."""
+
+    is_committed: bool = False
+    wait_ms_max: int = 500
+    bytes_min: int = 1
+    bytes_max: int = _FETCH_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All that a reader is told. Can be pickled."""
+
+    connection: ConnectionSettings
+    subscription: TopicSelection
+    starting: OffsetPosition
+    ending: OffsetPosition
+    is_timestamp_required: bool = True
+    fetch: FetchSettings = field(default_factory=FetchSettings)
+    group_id: str | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    trigger_delay_ms_max: int = _TRIGGER_DELAY_MS
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+
+
+def column_names(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that options ask for, in the order asked for."""
+    left = _lower(options)
+    every = (*COLUMNS, HEADERS)
+    text = left.get("columns")
+    if text is None:
+        return every if _boolean(left, "includeHeaders", default=False) else COLUMNS
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    unknown = [name for name in names if name not in every]
+    if unknown or not names or len(set(names)) != len(names):
+        raise OptionError(f"columns must be some of {', '.join(every)}, not {text!r}")
+    return names
+
+
+def batch_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of `spark.read`. Raises OptionError."""
+    left = _lower(options)
+    parsed = _parse(left, "earliest")
+    _refuse(
+        parsed.starting,
+        PositionKind.LATEST,
+        LATEST_OFFSET,
+        "a batch can't start at the latest offset",
+    )
+    _refuse(
+        parsed.ending, PositionKind.EARLIEST, EARLIEST_OFFSET, "a batch can't end at the earliest"
+    )
+    return parsed
+
+
+def stream_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of `spark.readStream`. Raises OptionError."""
+    left = _lower(options)
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        if name.lower() in left:
+            raise OptionError(f"{name} is for batches: a stream has no end")
+    parsed = _parse(left, "latest")
+    least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})"
+        )
+    return parsed
+
+
+def _parse(left: dict[str, str], start: str) -> SourceOptions:
+    _check_names(left)
+    connection, kafka = connection_settings(left)
+    fetch = _fetch(kafka)
+    group_id = kafka.pop("group.id", None)
+    _check_kafka(kafka)
+    return SourceOptions(
+        connection=connection,
+        subscription=_subscription(left),
+        starting=_position(left, "starting", start),
+        ending=_position(left, "ending", "latest"),
+        is_timestamp_required=_is_timestamp_required(left),
+        fetch=fetch,
+        group_id=group_id or None,
+        max_offsets_per_trigger=_number(left, "maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=_number(left, "minOffsetsPerTrigger"),
+        trigger_delay_ms_max=_duration_ms(left, "maxTriggerDelay", _TRIGGER_DELAY_MS),
+        min_partitions=_number(left, "minPartitions"),
+        max_records_per_partition=_number(left, "maxRecordsPerPartition"),
+        fail_on_data_loss=_boolean(left, "failOnDataLoss", default=True),
+    )
+
+
+def _fetch(kafka: dict[str, str]) -> FetchSettings:
+    isolations = ("read_uncommitted", "read_committed")
+    isolation = take_choice(kafka, isolations[0], isolations, "isolation.level")
+    sizes = ("fetch.max.bytes", "max.partition.fetch.bytes")
+    return FetchSettings(
+        is_committed=isolation == "read_committed",
+        wait_ms_max=take_number(kafka, 500, 0, "fetch.max.wait.ms"),
+        bytes_min=take_number(kafka, 1, 0, "fetch.min.bytes"),
+        bytes_max=min(
+            (take_number(kafka, 1, 1, name) for name in sizes if name in kafka),
+            default=_FETCH_BYTES,
+        ),
+    )
+
+
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _check_names(left: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in (*_NAMES, *_IDLE_NAMES)}
+    for name in left:
+        if name not in known and not name.startswith("kafka."):
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f" (did you mean {known[near[0]]}?)" if near else ""
+            raise OptionError(
+                f"{name} is no option of the source{hint}: the options are {', '.join(_NAMES)},"
+                " and kafka.* for those of connections"
+            )
+
+
+def _check_kafka(left: Mapping[str, str]) -> None:
+    """Raise OptionError for what is left of the `kafka.*` options and would be ignored."""
+    for name in left:
+        if name in _REFUSED_KAFKA:
+            raise OptionError(f"kafka.{name} can't be set: {_REFUSED_KAFKA[name]}")
+        if name not in _IDLE_KAFKA and not name.startswith(("metric", "ssl.", "sasl.")):
+            near = difflib.get_close_matches(name, [*_KNOWN_KAFKA, *_IDLE_KAFKA], 1)
+            hint = f": did you mean kafka.{near[0]}?" if near else ""
+            raise OptionError(f"kafka.{name} is not known{hint}")
+
+
+def _subscription(left: Mapping[str, str]) -> TopicSelection:
+    ways = ("subscribe", "subscribePattern", "assign")
+    given = [name for name in ways if name.lower() in left]
+    if len(given) != 1:
+        said = f"{' and '.join(given)} were given" if given else "none was given"
+        raise OptionError(f"exactly one of {', '.join(ways)} must say what is read: {said}")
+    text = left[given[0].lower()]
+    if given == ["assign"]:
+        return TopicSelection(partitions=parse_assignment("assign", text))
+    if given == ["subscribe"]:
+        topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not topics:
+            raise OptionError("subscribe must name a topic, or several with commas between them")
+        return TopicSelection(topics=topics)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from error
+    return TopicSelection(pattern=text)
+
+
+def _position(left: Mapping[str, str], side: str, default: str) -> OffsetPosition:
+    """One end, by the connector's precedence of the three ways to say it."""
+    name = f"{side}Timestamp"
+    if name.lower() in left:
+        return parse_timestamp(name, left[name.lower()])
+    name = f"{side}OffsetsByTimestamp"
+    if name.lower() in left:
+        return parse_timestamps(name, left[name.lower()])
+    name = f"{side}Offsets"
+    return parse_offsets(name, left.get(name.lower(), default))
+
+
+def _is_timestamp_required(left: Mapping[str, str]) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = left.get(name.lower(), "error").lower()
+    if text not in ("error", "latest"):
+        raise OptionError(f"{name} must be error or latest, not {text!r}")
+    return text == "error"
+
+
+def _refuse(position: OffsetPosition, kind: PositionKind, offset: int, why: str) -> None:
+    if position.kind is kind:
+        raise OptionError(f"{position.option} is {kind.value}, but {why}")
+    if position.kind is PositionKind.OFFSETS and offset in position.values.values():
+        raise OptionError(f"{position.option} has {offset} ({kind.value}), but {why}")
+
+
+def _number(left: Mapping[str, str], name: str) -> int | None:
+    text = left.get(name.lower())
+    if text is None:
+        return None
+    if not text.strip().isdigit() or int(text) == 0:
+        raise OptionError(f"{name} must be a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def _boolean(left: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = left.get(name.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"{name} must be true or false, not {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _duration_ms(left: Mapping[str, str], name: str, default: int) -> int:
+    text = left.get(name.lower())
+    if text is None:
+        return default
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise OptionError(f"{name} must be a time such as 500ms, 30s or 15m, not {text!r}")
+    return int(match[1]) * _DURATION_MS[match[2] or "ms"]

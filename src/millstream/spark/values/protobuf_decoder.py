@@ -1,0 +1,169 @@
+"""Protobuf messages as columns. Needs `millstream[protobuf]`.
+
+A field that can tell whether it was set is null if it was not; others have their default, as
+Protobuf says. Enumerations are their names (or numbers, where a number has none), and
+`google.protobuf.Timestamp` is a timestamp. Messages that contain themselves are refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from pyspark.sql import types as t
+
+from millstream.spark.values.value_decoder import without_registry_header
+
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_SCALAR: Final[dict[int, t.DataType]] = {
+    FieldDescriptor.CPPTYPE_BOOL: t.BooleanType(),
+    FieldDescriptor.CPPTYPE_INT32: t.IntegerType(),
+    FieldDescriptor.CPPTYPE_UINT32: t.LongType(),
+    FieldDescriptor.CPPTYPE_INT64: t.LongType(),
+    FieldDescriptor.CPPTYPE_UINT64: t.DecimalType(20, 0),
+    FieldDescriptor.CPPTYPE_FLOAT: t.FloatType(),
+    FieldDescriptor.CPPTYPE_DOUBLE: t.DoubleType(),
+    FieldDescriptor.CPPTYPE_ENUM: t.StringType(),
+}
+
+
+class ProtobufDecoder:
+    """Messages of one type. It is known by the files that define it, which is what is pickled."""
+
+    def __init__(
+        self, schema: Any, message: str | None = None, *, registry_header: bool = False
+    ) -> None:
+        if hasattr(schema, "DESCRIPTOR"):
+            self._files, self._name = _files_of(schema.DESCRIPTOR), schema.DESCRIPTOR.full_name
+        elif message is None:
+            raise ValueError("a Protobuf descriptor set holds many messages: give message=NAME.")
+        else:
+            self._files, self._name = _read(schema), message
+        self._registry_header = registry_header
+        descriptor = _descriptor(self._files, self._name)
+        self.type = _struct(descriptor, ())
+        self._message = message_factory.GetMessageClass(descriptor)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self._files, self._name, self._registry_header)
+
+    def decode(self, data: bytes, /) -> dict[str, Any]:
+        body = _without_header(data) if self._registry_header else data
+        return _columns(self._message.FromString(body))
+
+
+def _rebuilt(files: bytes, name: str, registry_header: bool) -> ProtobufDecoder:
+    return ProtobufDecoder(files, name, registry_header=registry_header)
+
+
+def _read(schema: bytes | str | Path) -> bytes:
+    return schema if isinstance(schema, bytes) else Path(schema).read_bytes()
+
+
+def _files_of(descriptor: Descriptor) -> bytes:
+    """The file of a generated class and all that it imports, as a descriptor set."""
+    found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+
+    def add(file: Any) -> None:
+        if file.name not in found:
+            for each in file.dependencies:
+                add(each)
+            proto = descriptor_pb2.FileDescriptorProto()
+            file.CopyToProto(proto)
+            found[file.name] = proto
+
+    add(descriptor.file)
+    return bytes(descriptor_pb2.FileDescriptorSet(file=found.values()).SerializeToString())
+
+
+def _descriptor(files: bytes, name: str) -> Descriptor:
+    pool = descriptor_pool.DescriptorPool()
+    for each in descriptor_pb2.FileDescriptorSet.FromString(files).file:
+        pool.Add(each)
+    try:
+        return pool.FindMessageTypeByName(name)
+    except KeyError:
+        raise ValueError(f"the descriptor set has no message {name!r}.") from None
+
+
+def _struct(descriptor: Descriptor, outer: tuple[str, ...]) -> t.StructType:
+    if descriptor.full_name in outer:
+        raise ValueError(f"the message {descriptor.full_name} contains itself: no column holds it.")
+    inner = (*outer, descriptor.full_name)
+    return t.StructType(
+        [t.StructField(each.name, _type(each, inner)) for each in descriptor.fields]
+    )
+
+
+def _type(field: FieldDescriptor, outer: tuple[str, ...]) -> t.DataType:
+    if _is_map(field):
+        pair = field.message_type.fields_by_name
+        return t.MapType(_single(pair["key"], outer), _single(pair["value"], outer))
+    one = _single(field, outer)
+    return t.ArrayType(one) if field.is_repeated else one
+
+
+def _single(field: FieldDescriptor, outer: tuple[str, ...]) -> t.DataType:
+    if field.message_type is not None:
+        if field.message_type.full_name == _TIMESTAMP:
+            return t.TimestampType()
+        return _struct(field.message_type, outer)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return t.BinaryType()
+    return _SCALAR.get(field.cpp_type, t.StringType())
+
+
+def _columns(message: Any) -> dict[str, Any]:
+    return {each.name: _value(message, each) for each in message.DESCRIPTOR.fields}
+
+
+def _value(message: Any, field: FieldDescriptor) -> Any:
+    value = getattr(message, field.name)
+    if _is_map(field):
+        kind = field.message_type.fields_by_name["value"]
+        return {key: _plain(value[key], kind) for key in value}
+    if field.is_repeated:
+        return [_plain(each, field) for each in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return _plain(value, field)
+
+
+def _plain(value: Any, field: FieldDescriptor) -> Any:
+    if field.message_type is not None:
+        if field.message_type.full_name == _TIMESTAMP:
+            return value.ToDatetime(dt.UTC)
+        return _columns(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return str(value) if known is None else known.name
+    return value
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    kind = field.message_type
+    return kind is not None and bool(kind.GetOptions().map_entry)
+
+
+def _without_header(data: bytes) -> bytes:
+    """Here a list of numbers follows that says which message of the schema it is: how many, and
+    each, as zigzag varints; a single zero stands for the first message."""
+    body = without_registry_header(data)
+    count, at = _varint(body, 0)
+    for _ in range(count):
+        _, at = _varint(body, at)
+    return body[at:]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    raw = shift = 0
+    while at < len(data) and shift < 35:
+        byte = data[at]
+        raw |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+    raise ValueError("no schema registry header")

@@ -1,0 +1,110 @@
+"""A query of the sink without Spark: its tasks and its driver, step by step, on a real broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from millstream.protocol.cluster_client import Cluster
+from millstream.spark.sink.batch_committer import BatchCommitter, open_transactions
+from millstream.spark.sink.input_column import plan_columns
+from millstream.spark.sink.sink_options import sink_options
+from millstream.spark.sink.write_task import PreparedTransaction, TaskMessage, WriteTask
+
+SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+class Killed(BaseException):
+    """In place of a process that died."""
+
+
+class DirectQuery:
+    """One query; each call is another process as far as the sink can tell."""
+
+    def __init__(self, servers: str, topic: str, query: str, **options: str) -> None:
+        self.servers = servers
+        self.topic = topic
+        self.query = query
+        self.options = sink_options({"kafka.bootstrap.servers": servers, "topic": topic} | options)
+
+    def task(
+        self, values: Iterable[str], partition: int = 0, batch: int | None = None
+    ) -> TaskMessage:
+        """Of a batch, or of one that does not look whether it was decided."""
+        task = WriteTask(self.options, plan_columns(SCHEMA, self.topic), self.query, batch)
+        return task.write(partition, batches(values))
+
+    def prepared(self, values: Iterable[str], partition: int = 0) -> PreparedTransaction:
+        found = self.task(values, partition).prepared
+        assert found is not None
+        return found
+
+    def commit(self, batch: int, *prepared: PreparedTransaction) -> None:
+        with Cluster(self.options.connection) as cluster:
+            BatchCommitter(cluster, self.options, self.query).commit(batch, prepared)
+
+    def replay(self, batch: int, *parts: Iterable[str]) -> None:
+        """A new driver does the batch, a part a task, as Spark has it done after a restart."""
+        messages = [self.task(each, place, batch) for place, each in enumerate(parts)]
+        self.commit(batch, *(each.prepared for each in messages if each.prepared is not None))
+
+    def abort(self, batch: int, *prepared: PreparedTransaction) -> None:
+        with Cluster(self.options.connection) as cluster:
+            BatchCommitter(cluster, self.options, self.query).abort(batch, prepared)
+
+    def open_ids(self) -> list[str]:
+        with Cluster(self.options.connection) as cluster:
+            found = open_transactions(cluster, self.query)
+        return sorted(each.transactional_id for each in found)
+
+    def output(self) -> Counter[str]:
+        return committed(self.servers, self.topic)
+
+
+def batches(values: Iterable[str], size: int = 100) -> Iterator[pa.RecordBatch]:
+    listed = list(values)
+    for start in range(0, len(listed), size):
+        part = listed[start : start + size]
+        yield pa.record_batch(
+            [pa.array(part, pa.string()), pa.array([each.encode() for each in part], pa.binary())],
+            names=["key", "value"],
+        )
+
+
+def committed(servers: str, topic: str) -> Counter[str]:
+    """What librdkafka reads as committed, with how often; no transaction may be in its way."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+        ends = {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), 30)[1]
+            for number in partitions
+        }
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        found: Counter[str] = Counter()
+        while any(
+            position.offset < ends[position.partition]
+            for position in consumer.position(
+                [TopicPartition(topic, number) for number, end in ends.items() if end]
+            )
+        ):
+            for message in consumer.consume(1000, 0.2):
+                assert message.error() is None, message.error()
+                value = message.value()
+                assert value is not None
+                found[value.decode()] += 1
+        return found
+    finally:
+        consumer.close()
