@@ -104,7 +104,7 @@ class Node:
     async def start(self) -> None:
         clock = SystemClock()
         self.directory = LogDirectory.open(
-            self.config.data_dir, UnsyncedDisk(), clock, random.Random(self.id)
+            self.config.log.data_dir, UnsyncedDisk(), clock, random.Random(self.id)
         )
         self._flusher = Flusher(is_threaded=False)
         self._connection = self._store.connect()
@@ -120,7 +120,7 @@ class Node:
             self.config.topic_defaults(),
             self._counters,
             self._flusher,
-            flushes_before_ack=self.config.log_flush_before_ack,
+            flushes_before_ack=self.config.log.log_flush_before_ack,
         )
         if not self.directory.was_clean:
             self.replicas.open_logs(self.catalog.image)
@@ -171,7 +171,7 @@ class Node:
         """Come into the metadata, as another incarnation than before."""
         incarnation = f"{self._store.revision}"
         endpoints = (Endpoint(LISTENER, HOST, self.port),)
-        rack = self.config.broker_rack
+        rack = self.config.cluster.broker_rack
         record = BrokerRecord(
             node_id=self.id, endpoints=endpoints, rack=rack, incarnation=incarnation
         )

@@ -60,7 +60,7 @@ class Coordinators:
         supervisor: Supervisor,
     ) -> None:
         node_id, image = config.node_id, catalog.image
-        listener, client_id = config.inter_broker_listener, f"broker-{node_id}"
+        listener, client_id = config.network.inter_broker_listener, f"broker-{node_id}"
         # Markers wait for replicas, and some admissions for the end of a transaction. Other
         # admissions must not wait behind them.
         self._admission_links: Links[Question] = Links(
@@ -119,8 +119,8 @@ class Coordinators:
         if delta.features:
             self._set_transaction_version(config, image)
 
-    def reconfigure(self, config: BrokerConfig, image: ClusterImage) -> None:
-        """The broker's settings changed at run time."""
+    def configure(self, config: BrokerConfig, image: ClusterImage) -> None:
+        """Apply settings that were changed at run time."""
         shards, configs = self.groups.shards, image.group_configs
         consumer = options.coordinator_options(config).groups.consumer
         if consumer != shards.options.groups.consumer:

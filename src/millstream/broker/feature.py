@@ -19,7 +19,7 @@ def levels(finalized: Mapping[str, int], config: BrokerConfig) -> dict[str, int]
     """Return the level of every feature, given those that were finalized."""
     initial = {
         GROUP_VERSION.name: GROUP_VERSION.level_max,
-        TRANSACTION_VERSION.name: config.transaction_version,
+        TRANSACTION_VERSION.name: config.transactions.transaction_version,
     }
     return {name: finalized.get(name, initial[name]) for name in FEATURES}
 

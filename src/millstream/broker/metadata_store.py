@@ -31,8 +31,8 @@ async def open_store(
     config: BrokerConfig, clock: Clock, disk: Disk, random: Random, supervisor: Supervisor
 ) -> MetadataStore:
     """StoreError, or ConfigError for a file of the settings, with a sentence for the operator."""
-    if config.metadata_store == EMBEDDED_STORE:
-        return await SqliteStore.open(config.data_dir / METADATA_FILE, clock)
+    if config.cluster.metadata_store == EMBEDDED_STORE:
+        return await SqliteStore.open(config.log.data_dir / METADATA_FILE, clock)
     options = etcd_options(config, disk)
     module = await asyncio.to_thread(
         importlib.import_module, "millstream.metadata.store.etcd.etcd_store"
@@ -42,15 +42,17 @@ async def open_store(
 
 
 def etcd_options(config: BrokerConfig, disk: Disk) -> EtcdOptions:
-    if (config.metadata_etcd_username is None) != (config.metadata_etcd_password_file is None):
+    if (config.cluster.metadata_etcd_username is None) != (
+        config.cluster.metadata_etcd_password_file is None
+    ):
         raise ConfigError("metadata.etcd.username and metadata.etcd.password.file belong together")
     return EtcdOptions(
-        address=parse_etcd_address(config.metadata_store),
-        ca_file=_path(config.metadata_etcd_ca_file),
-        certificate_file=_path(config.metadata_etcd_certificate_file),
-        key_file=_path(config.metadata_etcd_key_file),
-        username=config.metadata_etcd_username,
-        password=_read_password(config.metadata_etcd_password_file, disk),
+        address=parse_etcd_address(config.cluster.metadata_store),
+        ca_file=_path(config.cluster.metadata_etcd_ca_file),
+        certificate_file=_path(config.cluster.metadata_etcd_certificate_file),
+        key_file=_path(config.cluster.metadata_etcd_key_file),
+        username=config.cluster.metadata_etcd_username,
+        password=_read_password(config.cluster.metadata_etcd_password_file, disk),
     )
 
 

@@ -52,7 +52,7 @@ def _raise_descriptor_limit(config: BrokerConfig) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    wanted = config.log_open_files_max + config.max_connections + SPARE_DESCRIPTORS
+    wanted = config.log.log_open_files_max + config.network.max_connections + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and hard < wanted:
         _log.warning(
             "the system grants %d open files; log.open.files.max and max.connections allow for %d: "
@@ -128,7 +128,7 @@ async def _start(config: BrokerConfig, told: asyncio.Event) -> Server | None:
         except NotJoinedError as error:
             now = time.monotonic()
             if deadline is None:
-                deadline = now + config.initial_broker_registration_timeout_ms / 1000
+                deadline = now + config.cluster.initial_broker_registration_timeout_ms / 1000
             if told.is_set():
                 return None
             if now >= deadline:

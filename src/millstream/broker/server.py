@@ -75,7 +75,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
-from millstream.net.gate import Gate, Limits
+from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
 from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency
@@ -119,9 +119,9 @@ def system_environment(config: BrokerConfig) -> Environment:
         SystemClock(),
         SystemDisk(),
         SystemNetwork(
-            config.socket_listen_backlog_size,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            config.network.socket_listen_backlog_size,
+            send_buffer_bytes=config.network.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.network.socket_receive_buffer_bytes,
         ),
         system_random(),
     )
@@ -138,8 +138,8 @@ class Server:
         self._supervisor = environment.supervisor
         self._supervisor.on_fatal = self._fail
         self._metrics = Metrics(
-            topic_labels_max=config.metrics_topic_labels_max,
-            partition_labels_max=config.metrics_partition_labels_max,
+            topic_labels_max=config.metrics.metrics_topic_labels_max,
+            partition_labels_max=config.metrics.metrics_partition_labels_max,
         )
         self._http: HttpServer | None = None
         self._membership: Membership | None = None
@@ -168,7 +168,7 @@ class Server:
     @property
     def _is_alone(self) -> bool:
         """Whether the metadata are this broker's own, so that there can't be others."""
-        embedded = self._static_config.metadata_store == EMBEDDED_STORE
+        embedded = self._static_config.cluster.metadata_store == EMBEDDED_STORE
         return embedded and self._environment.store is None
 
     async def start(self) -> None:
@@ -212,13 +212,13 @@ class Server:
         self._undo.push_async_callback(catalog.close)
         if not self._is_identified:
             # A number that another broker has is not written into the folder.
-            await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
+            await until_gone(catalog, config.node_id, config.cluster.broker_session_timeout_ms)
             catalog.check_free(config.node_id)
         config = self._settings.load(catalog.image)
         catalog.topic_defaults = config.topic_defaults()
         static = self._static_config
-        self._settings.add(options.log_options, directory.storage.reconfigure, static)
-        self._settings.add(options.limits, self._set_limits, static)
+        self._settings.add(options.log_options, directory.storage.configure, static)
+        self._settings.add(options.limits, self._gate.configure, static)
         if not directory.meta:
             # Before the folder has an id: it must not be taken for a used one after a crash.
             await self._leave_lost(config, directory, catalog)
@@ -251,12 +251,12 @@ class Server:
         services.topics.announce_defaults()
 
     async def _start_http(self, config: BrokerConfig) -> None:
-        if config.http_address is None or self._http is not None:
+        if config.network.http_address is None or self._http is not None:
             return
         # It takes as long to import as the rest of the broker: clients are served meanwhile.
         module = await asyncio.to_thread(importlib.import_module, "millstream.broker.metrics.http")
         self._http = cast("HttpServer", module.HttpServer(self._metrics))
-        await self._http.start(*config.http_address)
+        await self._http.start(*config.network.http_address)
         self._undo.push_async_callback(self._http.stop)
 
     async def _open_store(self, config: BrokerConfig) -> MetadataStore:
@@ -270,7 +270,7 @@ class Server:
     def _open_directory(self, config: BrokerConfig) -> LogDirectory:
         environment = self._environment
         directory = LogDirectory.open(
-            config.data_dir,
+            config.log.data_dir,
             environment.disk,
             environment.clock,
             environment.random,
@@ -295,7 +295,7 @@ class Server:
         may be the right one."""
         if not departure.has_lost(catalog, config.node_id, directory):
             return
-        await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
+        await until_gone(catalog, config.node_id, config.cluster.broker_session_timeout_ms)
         catalog.check_free(config.node_id)
         await departure.leave_lost(catalog, config.node_id, directory)
 
@@ -313,13 +313,13 @@ class Server:
             config.topic_defaults(),
             self._partition_metrics,
             flusher,
-            flushes_before_ack=config.log_flush_before_ack,
+            flushes_before_ack=config.log.log_flush_before_ack,
             failures=self._failures,
         )
         if not directory.was_clean:
             replicas.open_logs(catalog.image)
             await self._recover(directory)
-            await until_gone(catalog, config.node_id, config.broker_session_timeout_ms)
+            await until_gone(catalog, config.node_id, config.cluster.broker_session_timeout_ms)
             await departure.distrust(catalog, config.node_id, directory.directory_id)
             await _raise_leader_epochs(config.node_id, directory, catalog)
         replicas.follow(catalog.image, difference(ClusterImage(), catalog.image))
@@ -353,7 +353,7 @@ class Server:
         upkeep.start()
         self._undo.push_async_callback(upkeep.stop)
         gauges.show_upkeep(self._metrics, upkeep.stats)
-        if config.log_cleaner_enable:
+        if config.log.log_cleaner_enable:
             self._start_cleaner(config, directory, replicas, upkeep)
         return upkeep
 
@@ -371,7 +371,7 @@ class Server:
         replicas.on_drop = cleaner.forget
         replicas.on_truncate = cleaner.truncated
         self._undo.push_async_callback(cleaner.stop)
-        self._settings.add(options.cleaner_options, cleaner.reconfigure, config)
+        self._settings.add(options.cleaner_options, cleaner.configure, config)
         gauges.show_cleaner(self._metrics, cleaner.stats)
 
     def _connect(
@@ -405,9 +405,9 @@ class Server:
                 random=environment.random,
                 supervisor=self._supervisor,
             ),
-            apis=api_table(self._metrics, has_telemetry=config.http_address is not None),
+            apis=api_table(self._metrics, has_telemetry=config.network.http_address is not None),
             fetch_sessions=FetchSessions(
-                config.max_incremental_fetch_session_cache_slots,
+                config.fetch.max_incremental_fetch_session_cache_slots,
                 environment.clock,
                 environment.random,
             ),
@@ -419,14 +419,14 @@ class Server:
                 ClusterSize(
                     catalog,
                     environment.clock,
-                    config.cluster_settle_ms,
+                    config.cluster.cluster_settle_ms,
                     is_alone=self._is_alone,
                 ),
             ),
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             desks=coordinators.desks,
-            transaction_queues=TransactionQueues(config.queued_max_request_bytes),
+            transaction_queues=TransactionQueues(config.network.queued_max_request_bytes),
             markers=coordinators.markers,
             backlogs=PartitionBacklogs(replicas, environment.clock),
             failures=self._failures,
@@ -440,13 +440,13 @@ class Server:
         look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
         cluster_gauges.show_replication(self._metrics, services.exchange.stats, look)
         cluster_gauges.show_transactions(self._metrics, services.transactions.shards)
-        if config.metrics_lag_interval_ms:
+        if config.metrics.metrics_lag_interval_ms:
             self._start_lag(services)
         return services
 
     def _start_telemetry(self, config: BrokerConfig, catalog: Catalog) -> Telemetry | None:
         """Take metrics of clients in, if there is somewhere to show them."""
-        if config.http_address is None:
+        if config.network.http_address is None:
             return None
         telemetry = Telemetry(
             self._environment.clock, self._environment.random, options.telemetry_options(config)
@@ -460,16 +460,16 @@ class Server:
     def _start_lag(self, services: Services) -> None:
         """Keep an eye on how far groups are behind, for the metrics of this broker or of others."""
         config = services.config
-        if config.http_address is None:
+        if config.network.http_address is None:
             if not self._is_alone:
-                services.backlogs.start(config.metrics_lag_interval_ms, self._supervisor)
+                services.backlogs.start(config.metrics.metrics_lag_interval_ms, self._supervisor)
                 self._undo.push_async_callback(services.backlogs.stop)
             return
         catalog, environment = services.catalog, self._environment
         links: Links[Question] = Links(
             Questions(),
             environment.network,
-            config.inter_broker_listener,
+            config.network.inter_broker_listener,
             f"broker-{config.node_id}",
             catalog.image,
             self._supervisor,
@@ -520,7 +520,7 @@ class Server:
         if delta.client_metrics and services.telemetry is not None:
             services.telemetry.follow(image)
         if delta.broker_configs:
-            self._settings.follow(image)
+            self._settings.update_image(image)
         services.topics.follow(image, delta)
 
     def _fence(self, services: Services, is_fenced: bool) -> None:
@@ -530,7 +530,7 @@ class Server:
         services.transactions.shards.match_leadership(services.catalog.image)
 
     def _reconfigure(self, services: Services, coordinators: Coordinators) -> None:
-        """Have the parts that serve requests take over settings that change at run time."""
+        """Pass settings that change at run time on to the parts that serve requests."""
 
         def set_config(config: BrokerConfig) -> None:
             services.config = services.topics.config = config
@@ -539,24 +539,20 @@ class Server:
             services.catalog.topic_defaults = defaults
             services.replicas.set_defaults(defaults)
 
-        def set_coordinators(config: BrokerConfig) -> None:
-            coordinators.reconfigure(config, services.catalog.image)
+        def configure_coordinators(config: BrokerConfig) -> None:
+            coordinators.configure(config, services.catalog.image)
 
-        settings, config, exchange = self._settings, services.config, services.exchange
+        settings, config = self._settings, services.config
         settings.add(lambda config: config, set_config, config)
         settings.add(BrokerConfig.topic_defaults, set_topic_defaults, config)
-        settings.add(lambda config: config, set_coordinators, config)
-        settings.add(options.replication_rates, exchange.set_rates, config)
-        settings.add(options.fetchers_per_source, exchange.set_fetchers_per_source, config)
+        settings.add(lambda config: config, configure_coordinators, config)
+        settings.add(options.exchange_options, services.exchange.configure, config)
         # Settings that changed while the logs were recovered.
-        settings.follow(services.catalog.image)
-
-    def _set_limits(self, limits: Limits) -> None:
-        self._gate.limits = limits
+        settings.update_image(services.catalog.image)
 
     async def _listen(self, services: Services, store: MetadataStore) -> None:
         config = services.config
-        for endpoint in config.listen_endpoints:
+        for endpoint in config.network.listen_endpoints:
             make_session = partial(self._make_session, services, endpoint.listener_name)
             _, port = await self._acceptor.bind(endpoint.host, endpoint.port, make_session)
             self.ports[endpoint.listener_name] = port
@@ -566,8 +562,8 @@ class Server:
         self._undo.push_async_callback(self._coordinators.stop)
         services.record = BrokerRecord(
             node_id=config.node_id,
-            endpoints=config.advertised_endpoints(self.ports),
-            rack=config.broker_rack,
+            endpoints=config.network.advertised_endpoints(self.ports),
+            rack=config.cluster.broker_rack,
             incarnation=f"{services.random.getrandbits(64):016x}",
             clean_start=services.directory.was_clean,
             directory=services.directory.directory_id,
@@ -576,7 +572,7 @@ class Server:
             services.catalog,
             store,
             services.record,
-            config.broker_session_timeout_ms,
+            config.cluster.broker_session_timeout_ms,
             self._environment.network,
             self._environment.clock,
             options.controller_options(config),
@@ -585,7 +581,7 @@ class Server:
         membership.registration.on_fenced = partial(self._fence, services)
         services.check_lease = membership.registration.check
         cluster_gauges.show_membership(
-            self._metrics, membership, services.catalog, config.broker_session_timeout_ms
+            self._metrics, membership, services.catalog, config.cluster.broker_session_timeout_ms
         )
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
@@ -612,7 +608,7 @@ class Server:
         if self.services is not None:
             self.services.topics.close()
         if self._requests:
-            drain_s_max = self._static_config.shutdown_drain_timeout_ms / 1000
+            drain_s_max = self._static_config.network.shutdown_drain_timeout_ms / 1000
             await asyncio.wait(self._requests, timeout=drain_s_max)
         await self._undo.aclose()
 

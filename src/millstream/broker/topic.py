@@ -83,7 +83,7 @@ class TopicAdmin:
     ) -> NewTopic:
         """A new topic with replicas placed by the broker. May wait where the factor is DEFAULT."""
         if partitions == DEFAULT:
-            partitions = self.config.num_partitions
+            partitions = self.config.topics.num_partitions
         if replication_factor == DEFAULT:
             replication_factor = await self._default(replication_default.FACTOR)
         self._check_count(partitions)
@@ -132,12 +132,12 @@ class TopicAdmin:
         config = self.config
         return await self.plan(
             OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
+            config.groups.offsets_topic_num_partitions,
             await self._internal_replicas(replication_default.OFFSETS_FACTOR),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
+                "segment.bytes": str(config.groups.offsets_topic_segment_bytes),
             },
         )
 
@@ -146,15 +146,15 @@ class TopicAdmin:
         replicas = await self._internal_replicas(replication_default.TRANSACTIONS_FACTOR)
         return await self.plan(
             TRANSACTIONS_TOPIC,
-            config.transaction_state_log_num_partitions,
+            config.transactions.transaction_state_log_num_partitions,
             replicas,
             {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
                 "min.insync.replicas": str(
-                    effective_min_isr(config.transaction_state_log_min_isr, replicas)
+                    effective_min_isr(config.transactions.transaction_state_log_min_isr, replicas)
                 ),
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "segment.bytes": str(config.transactions.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
         )
@@ -195,7 +195,7 @@ class TopicAdmin:
         return await self._catalog.create_partitions(requests, validate_only=validate_only)
 
     def _check_count(self, partitions: int) -> None:
-        most = self.config.max_partitions_per_topic
+        most = self.config.topics.max_partitions_per_topic
         if not 1 <= partitions <= most:
             raise BrokerError(
                 ErrorCode.INVALID_PARTITIONS,

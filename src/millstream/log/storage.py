@@ -61,7 +61,7 @@ class Storage:
     #: Whether a log start offset changed since the log start offsets were last written.
     are_starts_stale: bool = False
 
-    def reconfigure(self, options: LogOptions) -> None:
-        """Take over options that were changed at run time."""
+    def configure(self, options: LogOptions) -> None:
+        """Apply options that were changed at run time."""
         self.options = options
         self.files.open_files_max = options.open_files_max

@@ -81,6 +81,10 @@ class Gate:
         self._pool: dict[int, list[bytearray]] = {}
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
+    def configure(self, limits: Limits) -> None:
+        """Apply limits that were changed at run time."""
+        self.limits = limits
+
     def admit(self, address: str) -> str | None:
         """Count a new connection in; or say why it is refused."""
         limits = self.limits

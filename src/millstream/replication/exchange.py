@@ -79,7 +79,7 @@ class ReplicaExchange:
         self._replicas = replicas
         self._leader_limit = ReplicaLimit()
         self._follower_limit = ReplicaLimit()
-        self.set_rates(options.rates)
+        self._set_rates(options.rates)
         self._isr = IsrChanges(
             update_partition, replicas, clock, options.lag_ms_max, self.stats, supervisor
         )
@@ -139,14 +139,14 @@ class ReplicaExchange:
         """Leaders that have just hung up: dead, as likely as not."""
         return self._following.lost()
 
-    def set_rates(self, rates: Rates) -> None:
-        """Settings changed at run time."""
+    def configure(self, options: ExchangeOptions) -> None:
+        """Apply the rates and the number of fetchers, which may change at run time."""
+        self._set_rates(options.rates)
+        self._following.set_fetchers_per_source(options.fetchers_per_source)
+
+    def _set_rates(self, rates: Rates) -> None:
         self._leader_limit.set_rates(rates.leader, rates.leader_moving)
         self._follower_limit.set_rates(rates.follower, rates.follower_moving)
-
-    def set_fetchers_per_source(self, count: int) -> None:
-        """A setting changed at run time."""
-        self._following.set_fetchers_per_source(count)
 
     async def stop(self) -> None:
         self._is_started = False

@@ -25,10 +25,10 @@ def test_without_any_source_everything_is_default() -> None:
     config = BrokerConfig.load()
     assert config == BrokerConfig(layers=config.layers)
     assert config.topic_defaults() == TopicConfig()
-    assert config.listen_endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
-    assert config.advertised_endpoints({}) == config.listen_endpoints
-    assert config.http_address == ("127.0.0.1", 9644)
-    assert config.data_dir == Path("millstream-data")
+    assert config.network.listen_endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+    assert config.network.advertised_endpoints({}) == config.network.listen_endpoints
+    assert config.network.http_address == ("127.0.0.1", 9644)
+    assert config.log.data_dir == Path("millstream-data")
     assert all(config.source(name) is ConfigSource.DEFAULT for name in definitions)
 
 
@@ -56,7 +56,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
         environment={"MILLSTREAM_NUM_PARTITIONS": "3", "MILLSTREAM_NODE_ID": "3", "HOME": "/"},
         flags={"num.partitions": "4"},
     )
-    assert (config.num_partitions, config.node_id) == (4, 3)
+    assert (config.topics.num_partitions, config.node_id) == (4, 3)
     assert config.topic_defaults().max_message_bytes == 2
     origins = [config.given(n) for n in ("num.partitions", "node.id", "message.max.bytes")]
     assert [given.origin for given in origins if given] == [
@@ -101,8 +101,10 @@ def test_addresses_are_told_as_advertised_or_as_bound() -> None:
         },
         hostname="machine",
     )
-    assert config.listen_endpoints[1] == Endpoint("INSIDE", "::1", 0)
-    assert config.advertised_endpoints({"PLAINTEXT": 9092, "INSIDE": 40000, "OUTSIDE": 40001}) == (
+    assert config.network.listen_endpoints[1] == Endpoint("INSIDE", "::1", 0)
+    assert config.network.advertised_endpoints(
+        {"PLAINTEXT": 9092, "INSIDE": 40000, "OUTSIDE": 40001}
+    ) == (
         Endpoint("PLAINTEXT", "machine", 9092),
         Endpoint("INSIDE", "::1", 40000),
         Endpoint("OUTSIDE", "broker.example.com", 19092),
@@ -118,9 +120,9 @@ def test_derived_values() -> None:
             "max.connections.per.ip.overrides": "10.0.0.1:5,::1:7",
         }
     )
-    assert config.data_dir == Path("/b")
-    assert config.http_address is None
-    assert config.connections_per_ip_overrides == {"10.0.0.1": 5, "::1": 7}
+    assert config.log.data_dir == Path("/b")
+    assert config.network.http_address is None
+    assert config.network.connections_per_ip_overrides == {"10.0.0.1": 5, "::1": 7}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_run_time_settings_go_on_top_and_away_again() -> None:
         {"log.segment.bytes": "200", "max.connections": "6"}, {"log.segment.bytes": "300"}
     )
     assert config.topic_defaults().segment_bytes == 300
-    assert config.max_connections == 6
+    assert config.network.max_connections == 6
     assert config.values("log.segment.bytes") == [
         ("log.segment.bytes", "300", ConfigSource.DYNAMIC_BROKER),
         ("log.segment.bytes", "200", ConfigSource.DYNAMIC_DEFAULT_BROKER),
@@ -187,7 +189,7 @@ def test_run_time_settings_go_on_top_and_away_again() -> None:
     assert config.text("log.segment.bytes") == "300"
     back = config.with_dynamic({}, {})
     assert back.topic_defaults().segment_bytes == 100
-    assert back.max_connections == 5
+    assert back.network.max_connections == 5
 
 
 def test_settings_in_other_units_are_shown_with_each_other() -> None:

@@ -25,15 +25,15 @@ def test_a_part_is_told_when_its_own_options_change() -> None:
 
     def apply(made: object) -> None:
         assert made == options.log_options(settings.config)
-        told.append(settings.config.producer_id_expiration_ms)
+        told.append(settings.config.log.producer_id_expiration_ms)
 
     settings.add(options.log_options, apply, static)
     assert told == []
-    settings.follow(image({}, producer_id_expiration_ms="6"))
-    settings.follow(image({}, producer_id_expiration_ms="6", max_connections="7"))
-    assert (told, settings.config.max_connections) == ([6], 7)
-    settings.follow(image({EXPIRATION: "8"}, producer_id_expiration_ms="6"))
-    settings.follow(image({}))
+    settings.update_image(image({}, producer_id_expiration_ms="6"))
+    settings.update_image(image({}, producer_id_expiration_ms="6", max_connections="7"))
+    assert (told, settings.config.network.max_connections) == ([6], 7)
+    settings.update_image(image({EXPIRATION: "8"}, producer_id_expiration_ms="6"))
+    settings.update_image(image({}))
     assert told == [6, 8, 5]
 
 
@@ -51,7 +51,7 @@ def test_settings_that_can_not_be_used_change_nothing(caplog: pytest.LogCaptureF
     told: list[object] = []
     settings.add(options.limits, told.append, settings.config)
     with caplog.at_level(logging.ERROR):
-        settings.follow(image({CONNECTIONS: "none"}))
+        settings.update_image(image({CONNECTIONS: "none"}))
     assert told == []
     assert "are not applied: run-time config of the broker: max.connections" in caplog.text
     with pytest.raises(ConfigError):

@@ -36,136 +36,133 @@ LOAD_BYTES_MAX: Final = 1024 * 1024
 
 def log_options(config: BrokerConfig) -> LogOptions:
     return LogOptions(
-        open_files_max=config.log_open_files_max,
-        producer_id_expiration_ms=config.producer_id_expiration_ms,
-        recovery_threads=config.num_recovery_threads_per_data_dir,
+        open_files_max=config.log.log_open_files_max,
+        producer_id_expiration_ms=config.log.producer_id_expiration_ms,
+        recovery_threads=config.log.num_recovery_threads_per_data_dir,
         decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
     )
 
 
 def limits(config: BrokerConfig) -> Limits:
-    idle_ms = config.connections_max_idle_ms
+    idle_ms = config.network.connections_max_idle_ms
     return Limits(
-        frame_bytes_max=config.socket_request_max_bytes,
-        request_bytes_max=config.queued_max_request_bytes,
-        connections_max=config.max_connections,
-        connections_per_address_max=config.max_connections_per_ip,
-        connections_per_address_overrides=config.connections_per_ip_overrides,
+        frame_bytes_max=config.network.socket_request_max_bytes,
+        request_bytes_max=config.network.queued_max_request_bytes,
+        connections_max=config.network.max_connections,
+        connections_per_address_max=config.network.max_connections_per_ip,
+        connections_per_address_overrides=config.network.connections_per_ip_overrides,
         idle_ms_max=idle_ms if idle_ms >= 0 else NEVER_MS,
-        frame_ms_max=config.connection_partial_request_timeout_ms,
-        unread_ms_max=config.connection_write_timeout_ms,
-        inflight_requests_max=config.connection_max_inflight_requests,
-        inflight_bytes_max=config.connection_max_inflight_bytes,
+        frame_ms_max=config.network.connection_partial_request_timeout_ms,
+        unread_ms_max=config.network.connection_write_timeout_ms,
+        inflight_requests_max=config.network.connection_max_inflight_requests,
+        inflight_bytes_max=config.network.connection_max_inflight_bytes,
     )
 
 
 def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
     return UpkeepOptions(
         # Segments that were closed are flushed in any case, so the look for them has a bound.
-        flush_check_interval_ms=min(config.log_flush_scheduler_interval_ms, FLUSH_CHECK_MS_MAX),
-        recovery_point_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
-        log_start_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
-        high_watermark_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
-        retention_check_interval_ms=config.log_retention_check_interval_ms,
-        initial_delay_ms=config.log_initial_task_delay_ms,
-        producer_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+        flush_check_interval_ms=min(config.log.log_flush_scheduler_interval_ms, FLUSH_CHECK_MS_MAX),
+        recovery_point_interval_ms=config.log.log_flush_offset_checkpoint_interval_ms,
+        log_start_interval_ms=config.log.log_flush_start_offset_checkpoint_interval_ms,
+        high_watermark_interval_ms=config.log.replica_high_watermark_checkpoint_interval_ms,
+        retention_check_interval_ms=config.log.log_retention_check_interval_ms,
+        initial_delay_ms=config.log.log_initial_task_delay_ms,
+        producer_check_interval_ms=config.log.producer_id_expiration_check_interval_ms,
     )
 
 
 def exchange_options(config: BrokerConfig) -> ExchangeOptions:
     return ExchangeOptions(
-        listener_name=config.inter_broker_listener,
-        lag_ms_max=config.replica_lag_time_max_ms,
-        fetchers_per_source=fetchers_per_source(config),
-        catch_up_rate=config.replica_catch_up_rate,
+        listener_name=config.network.inter_broker_listener,
+        lag_ms_max=config.replication.replica_lag_time_max_ms,
+        fetchers_per_source=config.replication.num_replica_fetchers,
+        catch_up_rate=config.replication.replica_catch_up_rate,
         fetcher=FetcherOptions(
             limits=FetchLimits(
-                partition_bytes_max=config.replica_fetch_max_bytes,
-                bytes_max=config.replica_fetch_response_max_bytes,
-                bytes_min=config.replica_fetch_min_bytes,
-                wait_ms_max=config.replica_fetch_wait_max_ms,
+                partition_bytes_max=config.replication.replica_fetch_max_bytes,
+                bytes_max=config.replication.replica_fetch_response_max_bytes,
+                bytes_min=config.replication.replica_fetch_min_bytes,
+                wait_ms_max=config.replication.replica_fetch_wait_max_ms,
             ),
-            backoff_ms=config.replica_fetch_backoff_ms,
-            timeout_ms=config.replica_socket_timeout_ms,
-            flushes_before_ack=config.log_flush_before_ack,
+            backoff_ms=config.replication.replica_fetch_backoff_ms,
+            timeout_ms=config.replication.replica_socket_timeout_ms,
+            flushes_before_ack=config.log.log_flush_before_ack,
         ),
-        rates=replication_rates(config),
+        rates=_replication_rates(config),
     )
 
 
-def fetchers_per_source(config: BrokerConfig) -> int:
-    return config.num_replica_fetchers
-
-
-def replication_rates(config: BrokerConfig) -> Rates:
+def _replication_rates(config: BrokerConfig) -> Rates:
     return Rates(
-        leader=config.leader_replication_throttled_rate,
-        follower=config.follower_replication_throttled_rate,
-        leader_moving=config.leader_reassignment_throttled_rate,
-        follower_moving=config.follower_reassignment_throttled_rate,
+        leader=config.replication.leader_replication_throttled_rate,
+        follower=config.replication.follower_replication_throttled_rate,
+        leader_moving=config.replication.leader_reassignment_throttled_rate,
+        follower_moving=config.replication.follower_reassignment_throttled_rate,
     )
 
 
 def controller_options(config: BrokerConfig) -> ControllerOptions:
     return ControllerOptions(
-        balances_leaders=config.auto_leader_rebalance_enable,
-        balance_interval_s=config.leader_imbalance_check_interval_seconds,
-        imbalance_share_max=config.leader_imbalance_per_broker_percentage / 100,
+        balances_leaders=config.controller.auto_leader_rebalance_enable,
+        balance_interval_s=config.controller.leader_imbalance_check_interval_seconds,
+        imbalance_share_max=config.controller.leader_imbalance_per_broker_percentage / 100,
     )
 
 
 def coordinator_options(config: BrokerConfig) -> GroupCoordinatorOptions:
     return GroupCoordinatorOptions(
-        session_timeout_ms_min=config.group_min_session_timeout_ms,
-        session_timeout_ms_max=config.group_max_session_timeout_ms,
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        offsets_check_interval_ms=config.offsets_retention_check_interval_ms,
-        load_bytes=min(config.offsets_load_buffer_size, LOAD_BYTES_MAX),
+        session_timeout_ms_min=config.groups.group_min_session_timeout_ms,
+        session_timeout_ms_max=config.groups.group_max_session_timeout_ms,
+        offsets_retention_ms=config.groups.offsets_retention_minutes * 60_000,
+        offsets_check_interval_ms=config.groups.offsets_retention_check_interval_ms,
+        load_bytes=min(config.groups.offsets_load_buffer_size, LOAD_BYTES_MAX),
         groups=GroupSettings(
             classic=ClassicGroupSettings(
-                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-                group_size_max=config.group_max_size,
+                initial_rebalance_delay_ms=config.groups.group_initial_rebalance_delay_ms,
+                group_size_max=config.groups.group_max_size,
                 record_bytes_max=_group_record_bytes_max(config),
             ),
             consumer=ConsumerGroupSettings(
-                session_timeout_ms=config.group_consumer_session_timeout_ms,
-                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-                assignment_interval_ms=config.group_consumer_assignment_interval_ms,
-                group_size_max=config.group_consumer_max_size,
-                assignors=config.group_consumer_assignors,
+                session_timeout_ms=config.groups.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=config.groups.group_consumer_heartbeat_interval_ms,
+                assignment_interval_ms=config.groups.group_consumer_assignment_interval_ms,
+                group_size_max=config.groups.group_consumer_max_size,
+                assignors=config.groups.group_consumer_assignors,
             ),
-            allows_upgrade=config.group_consumer_migration_policy in _UPGRADE_POLICIES,
-            allows_downgrade=config.group_consumer_migration_policy in _DOWNGRADE_POLICIES,
+            allows_upgrade=config.groups.group_consumer_migration_policy in _UPGRADE_POLICIES,
+            allows_downgrade=config.groups.group_consumer_migration_policy in _DOWNGRADE_POLICIES,
         ),
         journal=JournalOptions(
-            commit_timeout_ms=config.offsets_commit_timeout_ms,
-            codec=CompressionType(config.offsets_topic_compression_codec),
+            commit_timeout_ms=config.groups.offsets_commit_timeout_ms,
+            codec=CompressionType(config.groups.offsets_topic_compression_codec),
         ),
     )
 
 
 def lag_options(config: BrokerConfig) -> LagOptions:
     return LagOptions(
-        interval_ms=config.metrics_lag_interval_ms,
-        groups_max=config.metrics_group_labels_max,
-        partitions_max=config.metrics_group_partition_labels_max,
+        interval_ms=config.metrics.metrics_lag_interval_ms,
+        groups_max=config.metrics.metrics_group_labels_max,
+        partitions_max=config.metrics.metrics_group_partition_labels_max,
     )
 
 
 def telemetry_options(config: BrokerConfig) -> TelemetryOptions:
     return TelemetryOptions(
-        bytes_max=config.telemetry_max_bytes, series_max=config.metrics_client_labels_max
+        bytes_max=config.metrics.telemetry_max_bytes,
+        series_max=config.metrics.metrics_client_labels_max,
     )
 
 
 def transaction_options(config: BrokerConfig) -> TransactionOptions:
     return TransactionOptions(
-        version=config.transaction_version,
-        timeout_ms_max=config.transaction_max_timeout_ms,
-        is_two_phase_allowed=config.transaction_two_phase_commit_enable,
-        id_expiration_ms=config.transactional_id_expiration_ms,
-        id_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
-        load_bytes=min(config.transaction_state_log_load_buffer_size, LOAD_BYTES_MAX),
+        version=config.transactions.transaction_version,
+        timeout_ms_max=config.transactions.transaction_max_timeout_ms,
+        is_two_phase_allowed=config.transactions.transaction_two_phase_commit_enable,
+        id_expiration_ms=config.transactions.transactional_id_expiration_ms,
+        id_check_interval_ms=config.transactions.transaction_remove_expired_transaction_cleanup_interval_ms,
+        load_bytes=min(config.transactions.transaction_state_log_load_buffer_size, LOAD_BYTES_MAX),
     )
 
 
@@ -175,12 +172,12 @@ def _group_record_bytes_max(config: BrokerConfig) -> int:
 
 
 def cleaner_options(config: BrokerConfig) -> CleanerOptions:
-    bytes_per_second = config.log_cleaner_io_max_bytes_per_second
+    bytes_per_second = config.log.log_cleaner_io_max_bytes_per_second
     return CleanerOptions(
-        threads=config.log_cleaner_threads,
-        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-        load_factor=config.log_cleaner_io_buffer_load_factor,
-        io_buffer_bytes=config.log_cleaner_io_buffer_size,
+        threads=config.log.log_cleaner_threads,
+        dedupe_buffer_bytes=config.log.log_cleaner_dedupe_buffer_size,
+        load_factor=config.log.log_cleaner_io_buffer_load_factor,
+        io_buffer_bytes=config.log.log_cleaner_io_buffer_size,
         io_bytes_per_second_max=bytes_per_second if bytes_per_second < UNLIMITED else 0.0,
-        backoff_ms=config.log_cleaner_backoff_ms,
+        backoff_ms=config.log.log_cleaner_backoff_ms,
     )

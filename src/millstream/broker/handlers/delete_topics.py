@@ -39,7 +39,7 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
 
 
 def _refusal(row: _Row, context: Context) -> BrokerError | None:
-    if not context.services.config.delete_topic_enable:
+    if not context.services.config.topics.delete_topic_enable:
         code = (
             ErrorCode.TOPIC_DELETION_DISABLED
             if context.version >= _DISABLED_SINCE

@@ -106,7 +106,7 @@ async def _revision_of(broker: BrokerRecord, context: Context) -> int:
     services = context.services
     if broker.node_id == services.config.node_id:
         return services.catalog.image.revision
-    endpoint = broker.endpoint(services.config.inter_broker_listener)
+    endpoint = broker.endpoint(services.config.network.inter_broker_listener)
     if endpoint is None:
         return _UNKNOWN
     client_id = f"broker-{services.config.node_id}"

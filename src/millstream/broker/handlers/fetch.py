@@ -134,9 +134,10 @@ class _Fetch:
         self._is_incremental = is_incremental
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._min_bytes = request.min_bytes
-        self._max_bytes = min(request.max_bytes, context.services.config.fetch_max_bytes)
-        self._reads_followers = (
-            context.services.config.reads_from_nearest and context.version >= _RACK_SINCE
+        config = context.services.config.fetch
+        self._max_bytes = min(request.max_bytes, config.fetch_max_bytes)
+        self._reads_followers = context.version >= _RACK_SINCE and bool(
+            config.replica_selector_class
         )
         #: Where the consumer stands, if that matters.
         self._rack = request.rack_id if self._reads_followers else ""

@@ -49,7 +49,10 @@ def handle(
 
 
 def _may_create(request: MetadataRequest, context: Context) -> bool:
-    return request.allow_auto_topic_creation and context.services.config.auto_create_topics_enable
+    return (
+        request.allow_auto_topic_creation
+        and context.services.config.topics.auto_create_topics_enable
+    )
 
 
 async def _create_then_describe(

@@ -78,7 +78,7 @@ def _refusal(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= partition.partition_index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    length_max = context.services.config.offset_metadata_max_bytes
+    length_max = context.services.config.groups.offset_metadata_max_bytes
     if _java_length(partition.committed_metadata or "") > length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

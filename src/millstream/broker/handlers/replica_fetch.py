@@ -24,7 +24,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[Fet
     limits = Limits(
         request.max_wait_ms,
         request.min_bytes,
-        min(request.max_bytes, services.config.fetch_max_bytes),
+        min(request.max_bytes, services.config.fetch.fetch_max_bytes),
     )
     response = session.collect(limits, is_final=request.max_wait_ms <= 0)
     if response is not None:

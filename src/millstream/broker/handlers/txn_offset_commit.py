@@ -125,7 +125,10 @@ def _told(code: ErrorCode, context: Context) -> ErrorCode:
 def _refusal(partition: _Wanted, topic: TopicRecord | None, context: Context) -> ErrorCode:
     if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(partition.committed_metadata or "") > context.services.config.offset_metadata_max_bytes:
+    if (
+        len(partition.committed_metadata or "")
+        > context.services.config.groups.offset_metadata_max_bytes
+    ):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 

@@ -208,4 +208,4 @@ class Admission:
 
 def is_verified(context: Context) -> bool:
     """Whether batches of the classic protocol need to be admitted."""
-    return context.services.config.transaction_partition_verification_enable
+    return context.services.config.transactions.transaction_partition_verification_enable

@@ -207,8 +207,8 @@ class Cleaner:
         for task in tasks:
             await task.ended()
 
-    def reconfigure(self, options: CleanerOptions) -> None:
-        """Take over options that were changed at run time."""
+    def configure(self, options: CleanerOptions) -> None:
+        """Apply options that were changed at run time."""
         self._options = options
         self._io_limit.set_rate(options.io_bytes_per_second_max)
         self._changed.set()

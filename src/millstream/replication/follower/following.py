@@ -87,6 +87,8 @@ class Following:
 
     def set_fetchers_per_source(self, count: int) -> None:
         """Spread the partitions anew over `count` fetchers for each broker that is followed."""
+        if count == self._fetchers_per_source:
+            return
         self._fetchers_per_source = count
         for key in list(self._sources):
             partition = self._follower.replicas.find_by_id(*key)
