@@ -23,7 +23,7 @@ from millstream.broker.handlers.fetch import _Fetch
 from millstream.log.log import PartitionLog
 from millstream.model.error import ErrorCode
 from millstream.model.reply import ReplyKind
-from millstream.replication.follower.source_session import SourceSession
+from millstream.replication.follower.leader_session import LeaderSession
 from millstream.replication.partition import Partition
 from millstream.wire.messages.produce import ProduceRequest
 
@@ -174,7 +174,7 @@ def test_a_change_of_leadership_survives_a_waiting_fetch_that_raises(
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(SourceSession, "add"), (PartitionLog, "drop_unused_epochs")],
+    [(LeaderSession, "add"), (PartitionLog, "drop_unused_epochs")],
     ids=["fetcher", "log"],
 )
 def test_a_partition_that_can_not_follow_at_first_follows_later(

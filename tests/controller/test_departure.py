@@ -14,7 +14,7 @@ from millstream.controller.departure import settle_disk
 from millstream.env.clock import SystemClock
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
-from millstream.metadata.in_sync import LOST
+from millstream.metadata.replica_set import LOST
 from millstream.model.config import TopicConfig
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicPartition

@@ -18,7 +18,7 @@ from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.model.config import TopicConfig
 from millstream.model.map import Map
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 
 class _Numbers:
@@ -62,14 +62,14 @@ class ReplicaHome:
         if recover:
             self.replicas.open_logs(self.image)
             self.directory.recover()
-        self.replicas.follow(self.image, difference(ClusterImage(), self.image))
+        self.replicas.apply_delta(self.image, difference(ClusterImage(), self.image))
         return self.replicas
 
     def follow_replicas(self, image: ClusterImage) -> ImageDelta:
         """The metadata became `image`; what changed."""
         delta = difference(self.image, image)
         self.image = image
-        self.replicas.follow(image, delta)
+        self.replicas.apply_delta(image, delta)
         return delta
 
 

@@ -50,10 +50,10 @@ from millstream.model.error import BrokerError
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
-from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency, Partition
 from millstream.replication.peer import Peer
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
+from millstream.replication.replicator import Replicator
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.fetch import FetchResponse
 from millstream.wire.messages.produce import ProduceResponse
@@ -97,7 +97,7 @@ class Node:
         self.catalog: Catalog
         self.directory: LogDirectory
         self.replicas: Replicas
-        self.exchange: ReplicaExchange
+        self.replicator: Replicator
         self.supervisor = Supervisor()
         self._unregistered = ClusterImage()
 
@@ -125,12 +125,14 @@ class Node:
         if not self.directory.was_clean:
             self.replicas.open_logs(self.catalog.image)
             self.directory.recover()
-        self.replicas.follow(self.catalog.image, difference(ClusterImage(), self.catalog.image))
-        self.exchange = ReplicaExchange(
+        self.replicas.apply_delta(
+            self.catalog.image, difference(ClusterImage(), self.catalog.image)
+        )
+        self.replicator = Replicator(
             self.id,
             self.replicas,
             JointUpdates(self.catalog, self.supervisor).update,
-            options.exchange_options(self.config),
+            options.replicator_options(self.config),
             clock=clock,
             network=self.network,
             random=random.Random(self.id),
@@ -138,7 +140,7 @@ class Node:
         )
         self.catalog.subscribe(self._follow)
         await self._listen(clock)
-        self.exchange.start(self.catalog.image)
+        self.replicator.start(self.catalog.image)
         await self._acceptor.start_accepting()
         self.is_running = True
 
@@ -149,7 +151,7 @@ class Node:
             metrics=self._metrics,
             catalog=self.catalog,
             replicas=self.replicas,
-            exchange=self.exchange,
+            replicator=self.replicator,
             apis=api_table(self._metrics),
             checkpoint=_no_checkpoint,
             fetch_sessions=FetchSessions(10, clock, random.Random(self.id)),
@@ -183,8 +185,8 @@ class Node:
         await self.catalog.reached(outcome.revision)
 
     def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
-        self.replicas.follow(image, delta)
-        self.exchange.follow(image, delta)
+        self.replicas.apply_delta(image, delta)
+        self.replicator.apply_delta(image, delta)
 
     def _counters(self, topic: str, partition: int) -> tuple[Counters, Latency]:
         return self._metrics.topic(topic), self._metrics.produce_ack(topic, partition)
@@ -192,7 +194,7 @@ class Node:
     async def stop(self, *, clean: bool = True) -> None:
         """Go away. Unclean: as if killed; the metadata still show it until it starts again."""
         self.is_running = False
-        await self.exchange.stop()
+        await self.replicator.stop()
         await self._acceptor.stop_accepting()
         self._acceptor.close_connections()
         await self._acceptor.drained(1.0)
@@ -207,7 +209,7 @@ class Node:
 
     async def isolate(self) -> None:
         """Neither fetch nor be fetched from, and hear nothing of the metadata."""
-        await self.exchange.stop()
+        await self.replicator.stop()
         await self._acceptor.stop_accepting()
         self._acceptor.close_connections()
         await self.catalog.close()

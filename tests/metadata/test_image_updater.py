@@ -15,7 +15,7 @@ from millstream.metadata import image_updater as following
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import encode_topic
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.metadata.image_updater import ImageFollower
+from millstream.metadata.image_updater import ImageUpdater
 from millstream.metadata.store.memory import DirectLink, MemoryStore
 from millstream.metadata.store.port import (
     CompactedError,
@@ -38,7 +38,7 @@ def test_forgotten_history_is_replaced_by_a_reload(
 ) -> None:
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
-        follower = ImageFollower(store)
+        follower = ImageUpdater(store)
         await store.transact([], [topic("kept"), topic("deleted"), topic("remade")])
         await follower.load()
         deltas: list[ImageDelta] = []
@@ -103,7 +103,7 @@ def test_an_unreadable_value_stops_the_load_with_its_key(tmp_path: Path) -> None
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
         await store.transact([], [Put("topics/broken", b"{")])
-        follower = ImageFollower(store)
+        follower = ImageUpdater(store)
         with pytest.raises(StoreError, match="topics/broken"):
             await follower.load()
         await store.close()
@@ -114,7 +114,7 @@ def test_an_unreadable_value_stops_the_load_with_its_key(tmp_path: Path) -> None
 def test_a_closed_store_ends_following_loudly(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
-        follower = ImageFollower(store)
+        follower = ImageUpdater(store)
         await follower.load()
         follower.start(Supervisor())
         waiting = asyncio.create_task(follower.reached(99))
@@ -147,7 +147,7 @@ def test_a_reload_waits_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch
         data, link = MemoryStore(SystemClock()), CutLink()
         other = data.connect()
         await other.transact([], [topic("a")])
-        follower = ImageFollower(data.connect(link))
+        follower = ImageUpdater(data.connect(link))
         await follower.load()
         last = await other.transact([], [topic("b")])
         data.compact()

@@ -81,7 +81,7 @@ async def _followers_rest(world: World) -> object:
     await world.brokers(2)
     await world.topic(replicas=[1, 2])
     await asyncio.sleep(1)
-    (fetcher,) = world.services(2).exchange._following._fetchers.values()
+    (fetcher,) = world.services(2).replicator._pool._fetchers.values()
     # Rests grow with the failures in a row, up to what is set.
     return fetcher._rest_s(10)
 
@@ -93,7 +93,7 @@ async def _leaders_are_given_up(world: World) -> object:
     await asyncio.sleep(1)
     world.processes[1].hold()
     await asyncio.sleep(10)
-    failures = world.services(2).exchange.stats.connection_failures
+    failures = world.services(2).replicator.stats.connection_failures
     world.processes[1].release()
     return failures > 0
 
@@ -131,7 +131,7 @@ async def _connections_to_a_leader(world: World) -> object:
     for number in range(9):
         row = await world.produce(world.now_batch(b"v"), partition=number)
         assert row.error_code == 0, row
-    return len(world.services(2).exchange._following._fetchers)
+    return len(world.services(2).replicator._pool._fetchers)
 
 
 @broker_effect("replica.catch.up.rate", 1000, 10**9)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from millstream.metadata.cluster_record import TOPICS, PartitionRecord, decode_topic, partition_key
-from millstream.metadata.in_sync import LOST
+from millstream.metadata.replica_set import LOST
 from millstream.model.topic import parse_topic_id
 from sim.cluster import Cluster, Machine
 from sim.invariant import Monitor

@@ -19,7 +19,7 @@ from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.local_log import LocalLog
 from millstream.log.segment import Segment
 from millstream.metadata import cluster_record as records
-from millstream.metadata import in_sync
+from millstream.metadata import replica_set
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.store.port import Put
@@ -148,14 +148,14 @@ def elect_the_empty_disk() -> None:
 
 def forget_the_eligible() -> None:
     """A replica that leaves an ISR below its minimum is as any other out of sync."""
-    with_isr = in_sync.with_isr
+    with_isr = replica_set.with_isr
 
     def forget(
         record: PartitionRecord, isr: tuple[int, ...], min_isr: int, lost: Container[int] = ()
     ) -> PartitionRecord:
         return with_isr(record, isr, 0, lost)
 
-    in_sync.with_isr = forget
+    replica_set.with_isr = forget
 
 
 PLANTED: Final[dict[str, Callable[[], None]]] = {

@@ -17,8 +17,8 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Receiver
-from millstream.replication.exchange import ReplicaExchange
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
+from millstream.replication.replicator import Replicator
 from millstream.transactions.transaction_coordinator import (
     TransactionCoordinator,
 )
@@ -51,7 +51,7 @@ class Services:
     catalog: Catalog
     directory: LogDirectory
     replicas: Replicas
-    exchange: ReplicaExchange
+    replicator: Replicator
     apis: ApiTable
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds

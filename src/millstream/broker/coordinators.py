@@ -28,7 +28,7 @@ from millstream.groups.group_shards import GroupShards
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.feature import TRANSACTION_VERSION
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 from millstream.transactions.transaction_coordinator import (
     TransactionCoordinator,
 )

@@ -77,9 +77,9 @@ from millstream.model.topic import TopicPartition
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
-from millstream.replication.exchange import ReplicaExchange
 from millstream.replication.partition import Counters, Latency
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
+from millstream.replication.replicator import Replicator
 
 if TYPE_CHECKING:
     from millstream.broker.metrics.http import HttpServer
@@ -322,7 +322,7 @@ class Server:
             await until_gone(catalog, config.node_id, config.cluster.broker_session_timeout_ms)
             await departure.distrust(catalog, config.node_id, directory.directory_id)
             await _raise_leader_epochs(config.node_id, directory, catalog)
-        replicas.follow(catalog.image, difference(ClusterImage(), catalog.image))
+        replicas.apply_delta(catalog.image, difference(ClusterImage(), catalog.image))
         directory.delete_strays()
         self._is_recovered = True
         return replicas
@@ -395,11 +395,11 @@ class Server:
             catalog=catalog,
             directory=directory,
             replicas=replicas,
-            exchange=ReplicaExchange(
+            replicator=Replicator(
                 config.node_id,
                 replicas,
                 updates.update,
-                options.exchange_options(config),
+                options.replicator_options(config),
                 clock=environment.clock,
                 network=environment.network,
                 random=environment.random,
@@ -433,12 +433,12 @@ class Server:
             checkpoint=upkeep.checkpoint_log_starts,
             telemetry=self._start_telemetry(config, catalog),
         )
-        directory.storage.on_failure = services.exchange.log_failed
+        directory.storage.on_failure = services.replicator.log_failed
         self._reconfigure(services, coordinators)
         catalog.subscribe(partial(self._follow, services, coordinators))
         gauges.show_broker(self._metrics, services, self._gate)
         look = ClusterLook(config.node_id, catalog, replicas, environment.clock)
-        cluster_gauges.show_replication(self._metrics, services.exchange.stats, look)
+        cluster_gauges.show_replication(self._metrics, services.replicator.stats, look)
         cluster_gauges.show_transactions(self._metrics, services.transactions.shards)
         if config.metrics.metrics_lag_interval_ms:
             self._start_lag(services)
@@ -512,8 +512,8 @@ class Server:
         self, services: Services, coordinators: Coordinators, image: ClusterImage, delta: ImageDelta
     ) -> None:
         """The metadata changed: apply it to everything here that depends on it."""
-        services.replicas.follow(image, delta)
-        services.exchange.follow(image, delta)
+        services.replicas.apply_delta(image, delta)
+        services.replicator.apply_delta(image, delta)
         coordinators.follow(services.config, image, delta)
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
@@ -546,7 +546,7 @@ class Server:
         settings.add(lambda config: config, set_config, config)
         settings.add(BrokerConfig.topic_defaults, set_topic_defaults, config)
         settings.add(lambda config: config, configure_coordinators, config)
-        settings.add(options.exchange_options, services.exchange.configure, config)
+        settings.add(options.replicator_options, services.replicator.configure, config)
         # Settings that changed while the logs were recovered.
         settings.update_image(services.catalog.image)
 
@@ -586,8 +586,8 @@ class Server:
         self._membership = membership
         self._undo.push_async_callback(membership.leave)
         await membership.join()
-        services.exchange.start(services.catalog.image)
-        self._undo.push_async_callback(services.exchange.stop)
+        services.replicator.start(services.catalog.image)
+        self._undo.push_async_callback(services.replicator.stop)
         await self._acceptor.start_accepting()
 
     def _make_session(self, services: Services, listener: str, connection: Connection) -> Session:

@@ -129,7 +129,7 @@ class Controller:
         return self._guard is not None
 
     def start(self) -> None:
-        self._catalog.subscribe(self._follow)
+        self._catalog.subscribe(self._apply_delta)
         self._task = self._supervisor.start("controller", self._run)
 
     async def stop(self) -> None:
@@ -137,7 +137,7 @@ class Controller:
         if self._task is not None:
             await self._task.stop()
 
-    def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def _apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         if delta.brokers or delta.broker_configs:
             # Defaults of topics may have changed: whether unclean elections are allowed, and how
             # many replicas must be in sync.

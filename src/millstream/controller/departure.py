@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from millstream.controller import election
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.metadata import in_sync
+from millstream.metadata import replica_set
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
@@ -90,14 +90,14 @@ def settle_disk(
         return None
     recorded = record.directory(broker_id)
     topic_partition = TopicPartition(topic.name, number)
-    if recorded == in_sync.LOST and folder.has_found(topic_partition):
-        return in_sync.with_directory(record, broker_id, folder.directory_id)
+    if recorded == replica_set.LOST and folder.has_found(topic_partition):
+        return replica_set.with_directory(record, broker_id, folder.directory_id)
     if recorded and recorded != folder.directory_id:
         return election.lose_directory(record, broker_id, min_isr)
     if not folder.directory_id or folder.has_lost(topic_partition, topic.topic_id):
         return election.lose_log(record, broker_id, min_isr)
     if not recorded:
-        return in_sync.with_directory(record, broker_id, folder.directory_id)
+        return replica_set.with_directory(record, broker_id, folder.directory_id)
     return None
 
 

@@ -21,7 +21,7 @@ from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
-from millstream.metadata import in_sync
+from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.sentinel import NO_LEADER
 
@@ -54,7 +54,7 @@ def settle(
     eligible = [
         replica
         for replica in record.elr
-        if replica in alive and in_sync.has_disk(record, replica, directories)
+        if replica in alive and replica_set.has_disk(record, replica, directories)
     ]
     leader = _first(staying, eligible or _last_resort(record, alive, directories))
     if leader != NO_LEADER:
@@ -74,7 +74,7 @@ def _last_resort(
     last = record.last_known_elr[:1]
     if record.isr or record.elr or not last or last[0] not in alive:
         return ()
-    return last if in_sync.has_disk(record, last[0], directories) else ()
+    return last if replica_set.has_disk(record, last[0], directories) else ()
 
 
 def _best(
@@ -85,7 +85,7 @@ def _best(
     ranked = sorted(
         candidates,
         key=lambda replica: (
-            not in_sync.has_disk(record, replica, directories),
+            not replica_set.has_disk(record, replica, directories),
             _rank(record.last_known_elr, replica),
         ),
     )
@@ -106,7 +106,7 @@ def _lead_uncleanly(record: PartitionRecord, leader: int, directory: str) -> Par
         elr=(),
         last_known_elr=(),
     )
-    return in_sync.with_directory(after, leader, directory)
+    return replica_set.with_directory(after, leader, directory)
 
 
 def is_clean(before: PartitionRecord, after: PartitionRecord) -> bool:
@@ -175,7 +175,7 @@ def lose_log(record: PartitionRecord, broker_id: int, min_isr: int) -> Partition
     The replica stays eligible in no folder, so that no other replica is taken for complete."""
     if broker_id not in record.isr and broker_id not in record.elr:
         return None
-    after = in_sync.with_directory(record, broker_id, in_sync.LOST)
+    after = replica_set.with_directory(record, broker_id, replica_set.LOST)
     return _leave(after, broker_id, min_isr)
 
 
@@ -183,7 +183,7 @@ def _leave(
     record: PartitionRecord, broker_id: int, min_isr: int, lost: tuple[int, ...] = ()
 ) -> PartitionRecord:
     isr = tuple(replica for replica in record.isr if replica != broker_id)
-    after = in_sync.with_isr(record, isr, min_isr, lost)
+    after = replica_set.with_isr(record, isr, min_isr, lost)
     return _led_by(after, NO_LEADER) if record.leader == broker_id else after
 
 
@@ -197,7 +197,7 @@ def _changed(
 ) -> PartitionRecord | None:
     if leader == record.leader and isr == record.isr:
         return None
-    after = record if isr == record.isr else in_sync.with_isr(record, isr, min_isr)
+    after = record if isr == record.isr else replica_set.with_isr(record, isr, min_isr)
     return _led_by(after, leader)
 
 

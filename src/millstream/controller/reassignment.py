@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from millstream.metadata import in_sync
+from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_LEADER
@@ -43,7 +43,7 @@ def begin(
     changed = msgspec.structs.replace(
         record, replicas=aim + kept, adding=adding, removing=removing, isr=isr
     )
-    changed = _with_leader_inside(in_sync.within_replicas(changed))
+    changed = _with_leader_inside(replica_set.within_replicas(changed))
     finished = complete(changed, eligible) or changed
     return None if finished == record else finished
 
@@ -74,7 +74,7 @@ def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionReco
         elr=(),
         last_known_elr=(),
     )
-    return in_sync.within_replicas(finished)
+    return replica_set.within_replicas(finished)
 
 
 def cancel(record: PartitionRecord) -> PartitionRecord:
@@ -91,7 +91,7 @@ def cancel(record: PartitionRecord) -> PartitionRecord:
     if record.isr and not isr:
         raise _refused(_ONLY_NEW)
     changed = msgspec.structs.replace(record, replicas=original, adding=(), removing=(), isr=isr)
-    return _with_leader_inside(in_sync.within_replicas(changed))
+    return _with_leader_inside(replica_set.within_replicas(changed))
 
 
 def target(record: PartitionRecord) -> tuple[int, ...]:

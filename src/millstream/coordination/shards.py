@@ -33,7 +33,7 @@ from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackKind
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 _logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.groups.subscription.topic_view import ImageTopicView, TopicView
 from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta
 from millstream.model.failure import CallbackKind
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 _logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from millstream.metadata import cluster_record as records
 from millstream.metadata import large_change, topic_change
 from millstream.metadata.cluster_record import BrokerRecord, Configs, PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.metadata.image_updater import ImageFollower
+from millstream.metadata.image_updater import ImageUpdater
 from millstream.metadata.standing import still_there
 from millstream.metadata.store.port import (
     Change,
@@ -65,7 +65,7 @@ _PLANS_PER_TURN: Final = 100
 _PARTITIONS_MAX: Final = 10_000
 
 
-class Catalog(ImageFollower):
+class Catalog(ImageUpdater):
     """Created by `open`, which returns when the image is loaded."""
 
     __slots__ = ("_dotted", "_random", "_slots", "cluster_id", "topic_defaults")

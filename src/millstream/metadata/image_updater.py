@@ -39,7 +39,7 @@ _RELOAD_PAUSE_S: Final = 0.5
 Subscriber: TypeAlias = Callable[[ClusterImage, ImageDelta], None]
 
 
-class ImageFollower:
+class ImageUpdater:
     """Loaded by `load`, then kept up to date between `start` and `close`."""
 
     __slots__ = ("_order", "_store", "_subscribers", "_task", "_waiters", "failed", "image")
@@ -66,7 +66,7 @@ class ImageFollower:
 
     def start(self, supervisor: Supervisor) -> None:
         self._task = supervisor.start(
-            "metadata-follower", self._follow, policy=Policy.STOP, on_failure=self._fail
+            "metadata-follower", self._watch_forever, policy=Policy.STOP, on_failure=self._fail
         )
 
     async def close(self) -> None:
@@ -94,7 +94,7 @@ class ImageFollower:
         if self.failed.done():
             raise StoreError(f"metadata is no longer kept up to date: {self.failed.result()}")
 
-    async def _follow(self) -> None:
+    async def _watch_forever(self) -> None:
         while True:
             try:
                 await self._watch()

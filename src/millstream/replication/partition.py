@@ -39,7 +39,7 @@ from millstream.model.topic import TopicPartition
 from millstream.records.batch import BatchHeader, read_header
 from millstream.records.control import EndMarker
 from millstream.replication.leader.leadership import Leadership
-from millstream.replication.leader.rejected_producer import Refusals
+from millstream.replication.leader.rejected_producer import RejectedProducers
 from millstream.replication.waiting import OffsetWaiters
 
 
@@ -151,7 +151,7 @@ class Partition:
         self._led_epoch = NO_EPOCH
         self.leadership: Leadership | None = None
         #: Producers with a rejected batch; made when the first batch is rejected.
-        self._refusals: Refusals | None = None
+        self._refusals: RejectedProducers | None = None
         self.readers: tuple[Reader, ...] = ()
         #: Callbacks for the high watermark and for the durable offset; made when first needed.
         self._committed: OffsetWaiters | None = None
@@ -334,7 +334,7 @@ class Partition:
         if self.log.is_past(header):
             return
         if self._refusals is None:
-            self._refusals = Refusals()
+            self._refusals = RejectedProducers()
         self._refusals.reject(header, code, by_coordinator=by_coordinator)
 
     def check_first_batch(self, header: BatchHeader) -> None:

@@ -18,7 +18,7 @@ from millstream.coordination.shard import ShardState
 from millstream.coordination.shards import CoordinatorShards
 from millstream.env.clock import Clock
 from millstream.env.supervisor import Supervisor, Work
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 from millstream.transactions.marker_sender import MarkerSender
 from millstream.transactions.state import Transaction, TransactionState
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC

@@ -34,7 +34,7 @@ def test_what_a_leader_says_of_its_followers(tmp_path: Path) -> None:
             assert look.led.lag_records_max == {2: 0, 3: 0}
             assert (look.led.partitions, look.led.under_replicated) == (1, 0)
             assert (look.led.under_min_isr, look.led.at_min_isr) == (0, 0)
-            await brokers[3].exchange.stop()
+            await brokers[3].replicator.stop()
             await brokers.change("t", isr=(1, 2))
             for value in (b"b", b"c"):
                 await brokers.produce("t", value)
@@ -70,7 +70,7 @@ def test_replicas_that_are_added_are_not_missed(tmp_path: Path) -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2])
             await brokers.produce("t", b"a", b"b")
-            await brokers[3].exchange.stop()
+            await brokers[3].replicator.stop()
             await brokers.change("t", replicas=(1, 3, 2), adding=(3,), removing=(2,), isr=(1, 2))
             look = look_of(brokers, 1)
             await until(lambda: len(brokers[1].partition("t").state.replicas) == 3, "the change")

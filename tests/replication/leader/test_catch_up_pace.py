@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.replication.leader.catch_up_pace import Pace
+from millstream.replication.leader.catch_up_pace import CatchUpPace
 
 MIB = 1024 * 1024
 #: Longer than producers are watched at a time.
 WINDOW_S = 0.3
 
 
-def paced(produce_rate: float, *, rate_min: int = 64 * MIB) -> Pace:
+def paced(produce_rate: float, *, rate_min: int = 64 * MIB) -> CatchUpPace:
     """At time `WINDOW_S`, with producers that wrote at this rate until then."""
-    pace = Pace(rate_min, 0.0)
+    pace = CatchUpPace(rate_min, 0.0)
     pace.produced(int(produce_rate * WINDOW_S))
     return pace
 
 
-def served(pace: Pace, seconds: float) -> int:
+def served(pace: CatchUpPace, seconds: float) -> int:
     """Bytes that a follower gets which asks again at once, from `WINDOW_S` on."""
     now, total = WINDOW_S, 0
     while now < WINDOW_S + seconds:
@@ -35,7 +35,7 @@ def test_nobody_writes_so_nobody_is_held_back() -> None:
 
 
 def test_at_first_somebody_may_well_write() -> None:
-    pace = Pace(64 * MIB, 0.0)
+    pace = CatchUpPace(64 * MIB, 0.0)
     assert 0 < pace.room(0.0) <= MIB
     assert pace.room(WINDOW_S) > 1 << 30
 

@@ -26,11 +26,15 @@ from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced
-from millstream.replication.leader.follower_session import FollowerSession, Leader, Limits
+from millstream.replication.leader.follower_session import (
+    FollowerSession,
+    LeaderContext,
+    RequestLimits,
+)
 from millstream.replication.leader.isr_change import IsrChanges
 from millstream.replication.partition import Counters, Latency, Partition
 from millstream.replication.peer import Peer
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 from millstream.replication.stats import ReplicationStats
 from millstream.replication.throttle import ReplicaLimit
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -218,7 +222,7 @@ def test_a_stranger_gets_no_session(tmp_path: Path) -> None:
             state = FetchRequest.ReplicaState(replica_id=99, replica_epoch=1 << 40)
             answer = await follower.fetch(at(0), replica_state=state)
             assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
-            assert len(follower.brokers[1].exchange.sessions) == 0
+            assert len(follower.brokers[1].replicator.sessions) == 0
 
     run(scenario())
 
@@ -377,7 +381,7 @@ def test_unknown_topics_and_replicas_are_refused(tmp_path: Path) -> None:
             answer = await follower.fetch(topics=[unknown])
             row = answer.responses[0].partitions[0]
             assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-            (session,) = follower.brokers[1].exchange.sessions.of(FOLLOWER)
+            (session,) = follower.brokers[1].replicator.sessions.of(FOLLOWER)
             assert len(session) == 0
             await follower.brokers.change("t", replicas=(1,), isr=(1,))
             row = await follower.row(at(0))
@@ -396,7 +400,7 @@ def test_sessions_out_of_step_are_refused(tmp_path: Path) -> None:
             await follower.fetch(at(0))
             answer = await follower.fetch(session_epoch=7)
             assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-            sessions = follower.brokers[1].exchange.sessions
+            sessions = follower.brokers[1].replicator.sessions
             assert len(sessions) == 1
             # A broker that leaves takes its session along.
             follower.brokers.store.transact([], [Delete(broker_key(FOLLOWER))])
@@ -455,7 +459,7 @@ class Scene:
         stats = ReplicationStats()
         self.isr = IsrChanges(refuse, [self.partition], self.clock, 10_000, stats, Supervisor())
         replicas = cast("Replicas", SimpleNamespace(find_by_id=lambda *_: self.partition))
-        leader = Leader(replicas, self.isr, self.clock, stats, limit, 1 << 20)
+        leader = LeaderContext(replicas, self.isr, self.clock, stats, limit, 1 << 20)
         self.session = FollowerSession(leader, FOLLOWER, 5, 1)
 
     def append(self, size: int = 1) -> None:
@@ -464,9 +468,9 @@ class Scene:
 
     def take(self, *wanted: _Wanted) -> None:
         topics = [FetchRequest.Topic(topic_id=TOPIC_ID, partitions=list(wanted))]
-        self.session.take(FetchRequest(topics=topics))
+        self.session.apply_request(FetchRequest(topics=topics))
 
-    def answer_after(self, count: int, size: int, limits: Limits) -> FetchResponse:
+    def answer_after(self, count: int, size: int, limits: RequestLimits) -> FetchResponse:
         """To a follower that had everything, a second before this was appended."""
         self.take(at(0, partition_max_bytes=10 << 20))
         assert self.session.collect(limits) is None
@@ -489,7 +493,7 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
         it.take(at(0))
-        limits = Limits(60_000, 1, 1 << 20)
+        limits = RequestLimits(60_000, 1, 1 << 20)
         assert it.session.collect(limits) is None
         assert it.partition.leadership is not None
         follower = it.partition.leadership.followers[FOLLOWER]
@@ -498,7 +502,7 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
         answers = kept.results
         it.session.wait(limits, kept.reply())
         it.clock.now_ms += 3_600_000
-        it.session.answer_waiting()
+        it.session.respond_now()
         it.session.wait(limits, kept.reply())
         it.clock.now_ms += 3_600_000
         it.append()
@@ -516,7 +520,7 @@ def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) 
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
         # More than there is in a piece.
-        limits = Limits(60_000, 5 << 20, 10 << 20)
+        limits = RequestLimits(60_000, 5 << 20, 10 << 20)
         answer = it.answer_after(12, 900_000, limits)
         # Small pieces, though it asked for more.
         sent = answer.responses[0].partitions[0].records
@@ -542,7 +546,7 @@ def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) 
 def test_an_in_sync_follower_does_not_rest(tmp_path: Path) -> None:
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig(), isr=(1, FOLLOWER))
-        answer = it.answer_after(5, 900_000, Limits(60_000, 1, 10 << 20))
+        answer = it.answer_after(5, 900_000, RequestLimits(60_000, 1, 10 << 20))
         assert len(records_of(answer.responses[0].partitions[0].records)) == 5
         await it.close()
 
@@ -554,7 +558,7 @@ def test_a_throttled_replica_is_kept_waiting(tmp_path: Path, replicas: tuple[str
     async def scenario() -> None:
         config = TopicConfig(leader_replication_throttled_replicas=replicas)
         it = Scene(tmp_path, limit=ReplicaLimit(1000), config=config)
-        limits = Limits(0, 1, 1 << 20)
+        limits = RequestLimits(0, 1, 1 << 20)
         is_throttled = replicas in (("*",), ("0:1",))
         served = []
         for _ in range(8):

@@ -127,7 +127,7 @@ class Scene:
             for each, epoch in registered.items()
         }
         delta = ImageDelta(brokers=dict(brokers))
-        self.changes.follow(ClusterImage(brokers=Map(brokers)), delta)
+        self.changes.apply_delta(ClusterImage(brokers=Map(brokers)), delta)
 
 
 @asynccontextmanager

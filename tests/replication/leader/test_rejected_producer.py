@@ -7,7 +7,7 @@ import pytest
 from harness.raw_client import values_batch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import BatchHeader, read_header
-from millstream.replication.leader.rejected_producer import Refusals
+from millstream.replication.leader.rejected_producer import RejectedProducers
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
@@ -27,7 +27,7 @@ def batch(sequence: int, producer_id: int = 1, epoch: int = 0, count: int = 1) -
     )
 
 
-def told(refusals: Refusals, header: BatchHeader, *, is_known: bool = True) -> ErrorCode:
+def told(refusals: RejectedProducers, header: BatchHeader, *, is_known: bool = True) -> ErrorCode:
     try:
         refusals.check(header, is_known=is_known)
     except BrokerError as error:
@@ -37,20 +37,20 @@ def told(refusals: Refusals, header: BatchHeader, *, is_known: bool = True) -> E
 
 @pytest.mark.parametrize("code", RETRIED)
 def test_batches_behind_it_are_told_the_same(code: ErrorCode) -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), code)
     assert [told(refusals, batch(sequence)) for sequence in (6, 7, 8, 9)] == [code] * 4
 
 
 def test_a_client_that_goes_on_is_told_of_the_gap() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     codes = [told(refusals, batch(sequence)) for sequence in range(6, 12)]
     assert codes[4:] == [OUT_OF_ORDER] * 2
 
 
 def test_each_attempt_of_the_first_begins_anew() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     for _ in range(3):
         assert told(refusals, batch(5)) == ErrorCode.NONE
         refusals.reject(batch(5), FULL)
@@ -59,7 +59,7 @@ def test_each_attempt_of_the_first_begins_anew() -> None:
 
 
 def test_the_lowest_has_to_come_first() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     refusals.reject(batch(6), FULL)
     refusals.reject(batch(3), FULL)
@@ -67,7 +67,7 @@ def test_the_lowest_has_to_come_first() -> None:
 
 
 def test_what_has_to_come_first_may_come_in_parts() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5, count=4), FULL)
     refusals.appended(batch(5, count=2))
     assert told(refusals, batch(7, count=2)) == ErrorCode.NONE
@@ -75,7 +75,7 @@ def test_what_has_to_come_first_may_come_in_parts() -> None:
 
 
 def test_the_duplicate_of_an_earlier_batch_changes_nothing() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     refusals.appended(batch(3, count=2))
     assert told(refusals, batch(6)) == FULL
@@ -83,7 +83,7 @@ def test_the_duplicate_of_an_earlier_batch_changes_nothing() -> None:
 
 def test_sequences_wrap_around() -> None:
     last = 2**31 - 1
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(last), FULL)
     assert told(refusals, batch(0)) == FULL
     assert told(refusals, batch(last)) == ErrorCode.NONE
@@ -92,7 +92,7 @@ def test_sequences_wrap_around() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH])
 def test_nothing_overtakes_a_batch_that_its_coordinator_did_not_admit(code: ErrorCode) -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), code, by_coordinator=True)
     assert told(refusals, batch(6)) == OUT_OF_ORDER
     refusals.ended(1)
@@ -100,7 +100,7 @@ def test_nothing_overtakes_a_batch_that_its_coordinator_did_not_admit(code: Erro
 
 
 def test_a_new_epoch_begins_anew() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     assert told(refusals, batch(6, epoch=1)) == ErrorCode.NONE
     assert len(refusals) == 0
@@ -108,7 +108,7 @@ def test_a_new_epoch_begins_anew() -> None:
 
 def test_in_a_new_leader_epoch_only_a_gap_is_told_so() -> None:
     """Another leader may have appended the first one; but what was in flight behind it may come."""
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     refusals.begin_epoch()
     assert told(refusals, batch(9)) == ErrorCode.NONE
@@ -118,7 +118,7 @@ def test_in_a_new_leader_epoch_only_a_gap_is_told_so() -> None:
 
 
 def test_in_a_new_leader_epoch_nothing_overtakes_where_the_producer_is_not_known() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     refusals.begin_epoch()
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -127,7 +127,7 @@ def test_in_a_new_leader_epoch_nothing_overtakes_where_the_producer_is_not_known
 
 
 def test_what_is_rejected_in_a_new_leader_epoch_counts() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     refusals.begin_epoch()
     refusals.reject(batch(8), ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -136,7 +136,7 @@ def test_what_is_rejected_in_a_new_leader_epoch_counts() -> None:
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.INVALID_RECORD])
 def test_others_and_other_errors_are_told_the_truth(code: ErrorCode) -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     error = BrokerError(code)
     assert refusals.told(batch(6, producer_id=2), error) is error
@@ -144,33 +144,33 @@ def test_others_and_other_errors_are_told_the_truth(code: ErrorCode) -> None:
 
 
 def test_an_old_epoch_changes_nothing() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(0, epoch=1), FULL)
     refusals.reject(batch(7), FULL)
     assert told(refusals, batch(1, epoch=1)) == FULL
 
 
 def test_a_batch_that_is_rejected_for_good_holds_up_nobody() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     refusals.reject(batch(5), ErrorCode.MESSAGE_TOO_LARGE)
     assert told(refusals, batch(6)) == ErrorCode.NONE
 
 
 def test_other_producers_are_not_held_up() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(5), FULL)
     assert told(refusals, batch(6, producer_id=2)) == ErrorCode.NONE
 
 
 def test_producers_without_an_id_have_no_sequence() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     refusals.reject(batch(-1, producer_id=-1), FULL)
     assert len(refusals) == 0
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    refusals = Refusals()
+    refusals = RejectedProducers()
     for producer_id in range(5000):
         refusals.reject(batch(5, producer_id), FULL)
     assert len(refusals) == 1000

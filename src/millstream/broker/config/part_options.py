@@ -18,9 +18,9 @@ from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
 from millstream.net.gate import Limits
 from millstream.records.compression import CompressionType
-from millstream.replication.exchange import ExchangeOptions, Rates
 from millstream.replication.follower.fetcher import FetcherOptions
-from millstream.replication.follower.source_session import FetchLimits
+from millstream.replication.follower.leader_session import FetchLimits
+from millstream.replication.replicator import ReplicationRates, ReplicatorOptions
 from millstream.transactions.transaction_shards import TransactionOptions
 
 _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
@@ -72,8 +72,8 @@ def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
     )
 
 
-def exchange_options(config: BrokerConfig) -> ExchangeOptions:
-    return ExchangeOptions(
+def replicator_options(config: BrokerConfig) -> ReplicatorOptions:
+    return ReplicatorOptions(
         listener_name=config.network.inter_broker_listener,
         lag_ms_max=config.replication.replica_lag_time_max_ms,
         fetchers_per_source=config.replication.num_replica_fetchers,
@@ -93,8 +93,8 @@ def exchange_options(config: BrokerConfig) -> ExchangeOptions:
     )
 
 
-def _replication_rates(config: BrokerConfig) -> Rates:
-    return Rates(
+def _replication_rates(config: BrokerConfig) -> ReplicationRates:
+    return ReplicationRates(
         leader=config.replication.leader_replication_throttled_rate,
         follower=config.replication.follower_replication_throttled_rate,
         leader_moving=config.replication.leader_reassignment_throttled_rate,

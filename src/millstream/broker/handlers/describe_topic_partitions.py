@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from millstream.broker.context import Context
 from millstream.broker.topic import is_internal
-from millstream.metadata import in_sync
+from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import ErrorCode
 from millstream.model.sentinel import NO_LEADER
@@ -64,7 +64,7 @@ def _describe(topic: TopicRecord, first: int, end: int, context: Context) -> _To
     for number in range(first, end):
         state = topic.partitions[number]
         # A replica without its recorded disk lacks committed records and can't be elected.
-        eligible = [each for each in state.elr if in_sync.has_disk(state, each, directories)]
+        eligible = [each for each in state.elr if replica_set.has_disk(state, each, directories)]
         away = [each for each in state.elr if each not in eligible]
         row.partitions.append(
             _Topic.Partition(

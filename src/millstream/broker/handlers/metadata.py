@@ -130,7 +130,7 @@ def _describe(topic: TopicRecord, context: Context) -> _Topic:
     alive = context.services.catalog.image.brokers
     # A client that was told of a leader which is dead would come back only after its own timers;
     # told that there is none, it asks again at once.
-    not_leading = (NO_LEADER, *context.services.exchange.lost_leaders())
+    not_leading = (NO_LEADER, *context.services.replicator.lost_leaders())
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -10,18 +10,18 @@ from __future__ import annotations
 from millstream.broker.context import Context
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.replication.leader.follower_session import Limits
+from millstream.replication.leader.follower_session import RequestLimits
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[FetchResponse]:
     services = context.services
     try:
-        session = services.exchange.sessions.receive(request, context.client_id or "")
+        session = services.replicator.sessions.receive(request, context.client_id or "")
     except BrokerError as error:
         services.metrics.api("Fetch").errors[error.code] += 1
         return FetchResponse(error_code=error.code)
-    limits = Limits(
+    limits = RequestLimits(
         request.max_wait_ms,
         request.min_bytes,
         min(request.max_bytes, services.config.fetch.fetch_max_bytes),

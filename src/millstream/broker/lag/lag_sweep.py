@@ -27,7 +27,7 @@ from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import NO_TOPIC_ID, TopicId
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 #: Positions that are looked at before leaders are asked about those of other brokers. If all were
 #: in cold logs of one slow disk, its broker could still respond in time.

@@ -27,7 +27,7 @@ from millstream.log.backlog import UnreadBatch
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 _log = logging.getLogger(__name__)
 

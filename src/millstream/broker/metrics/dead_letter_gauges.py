@@ -20,7 +20,7 @@ from millstream.env.clock import Clock
 from millstream.log import backlog
 from millstream.model.error import BrokerError
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 _log = logging.getLogger(__name__)
 

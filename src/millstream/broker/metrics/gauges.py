@@ -15,7 +15,7 @@ from millstream.model.failure import CallbackKind
 from millstream.model.reply import ReplyKind
 from millstream.net.gate import Gate
 from millstream.net.rejection import Rejection
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 #: Shown from the start: a counter that begins with its first failure shows no increase.
 _KINDS: Final = (*ReplyKind, *CallbackKind)

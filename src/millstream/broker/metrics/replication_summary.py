@@ -19,7 +19,7 @@ from millstream.metadata.min_isr import is_at_min_isr
 from millstream.model.sentinel import NO_LEADER
 from millstream.replication.leader.follower_state import NEVER
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 
 _PER_TURN: Final = 500
 

@@ -13,7 +13,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 from millstream.transactions.state import Marker
 
 

@@ -1,8 +1,8 @@
 """Fetching from one leader: a task with one connection and one session, for many partitions there.
 
 Owns the exchange of requests and answers and what to do with each row of an answer. Which
-partitions are fetched from here is `following`'s decision, the session's bookkeeping is
-`source_session`'s, where to cut is `truncation`'s.
+partitions are fetched from here is `fetcher_pool`'s decision, the session's bookkeeping is
+`leader_session`'s, where to cut is `truncation`'s.
 
 There is one request under way, and a second one when partitions came or went meanwhile: a new
 leader's first acknowledgements must not wait for the end of an earlier long poll. Rows are applied
@@ -37,11 +37,16 @@ from millstream.env.network import Network
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.cluster_record import Endpoint
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.replication.follower.source_session import FetchLimits, Followed, Key, SourceSession
+from millstream.replication.follower.leader_session import (
+    FetchLimits,
+    FollowedPartition,
+    Key,
+    LeaderSession,
+)
 from millstream.replication.follower.truncation import EpochEnd, truncation_offset
 from millstream.replication.partition import Partition
 from millstream.replication.peer import Peer, PeerError
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 from millstream.replication.stats import ReplicationStats
 from millstream.replication.throttle import ReplicaLimit
 from millstream.wire.messages.fetch import FetchResponse
@@ -60,7 +65,7 @@ _SESSION_LOST: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
 )
-#: Refusals that end by themselves when the metadata have reached both sides.
+#: RejectedProducers that end by themselves when the metadata have reached both sides.
 _EXPECTED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -83,7 +88,7 @@ class FetcherOptions:
 
 
 @dataclass(slots=True)
-class Follower:
+class FetcherContext:
     """This broker, as its fetchers need it."""
 
     broker_id: int
@@ -114,30 +119,32 @@ class Fetcher:
         "_alarm",
         "_alarm_at",
         "_appended",
+        "_context",
         "_endpoint",
-        "_follower",
         "_is_restarting",
+        "_leader_id",
         "_lost_at",
         "_name",
-        "_nudge",
         "_peer",
         "_session",
-        "_source_id",
         "_task",
+        "_woken",
     )
 
-    def __init__(self, follower: Follower, source_id: int, number: int, endpoint: Endpoint) -> None:
+    def __init__(
+        self, context: FetcherContext, leader_id: int, number: int, endpoint: Endpoint
+    ) -> None:
         """`number` tells the fetchers for one source apart."""
-        self._follower = follower
-        self._source_id = source_id
+        self._context = context
+        self._leader_id = leader_id
         #: By which the leader knows its session from those of this broker's other fetchers.
-        self._name = f"broker-{follower.broker_id}-fetcher-{number}"
+        self._name = f"broker-{context.broker_id}-fetcher-{number}"
         self._endpoint = endpoint
-        self._session = SourceSession(follower.options.limits)
+        self._session = LeaderSession(context.options.limits)
         self._peer: Peer | None = None
         self._task: SupervisedTask | None = None
         #: What the task waits on: an answer came, partitions came or went, or it is time.
-        self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._alarm: asyncio.TimerHandle | None = None
         #: Monotonic time, while there is one.
         self._alarm_at = 0.0
@@ -152,8 +159,8 @@ class Fetcher:
         return len(self._session)
 
     def start(self) -> None:
-        self._task = self._follower.supervisor.start(
-            "replica-fetcher", self._run, about=f"{self._name} from broker {self._source_id}"
+        self._task = self._context.supervisor.start(
+            "replica-fetcher", self._run, about=f"{self._name} from broker {self._leader_id}"
         )
 
     def cancel(self) -> None:
@@ -191,12 +198,12 @@ class Fetcher:
         """Whether the leader has just hung up, and nothing was heard of it since."""
         if self._peer is not None and self._peer.closed and not self._is_restarting:
             return self._session.is_open
-        now = self._follower.clock.monotonic()
+        now = self._context.clock.monotonic()
         return self._lost_at is not None and now - self._lost_at < _LOST_S_MAX
 
     def _wake(self) -> None:
-        if not self._nudge.done():
-            self._nudge.set_result(None)
+        if not self._woken.done():
+            self._woken.set_result(None)
 
     def _close(self) -> None:
         peer, self._peer = self._peer, None
@@ -216,13 +223,13 @@ class Fetcher:
         while True:
             requests = self._session.requests
             try:
-                await self._exchange()
+                await self._fetch_until_failure()
             except PeerError as error:
                 if not self._is_restarting:
-                    self._follower.stats.connection_failures += 1
+                    self._context.stats.connection_failures += 1
                     if self._session.is_open:
-                        self._lost_at = self._follower.clock.monotonic()
-                    _log.warning("fetching from broker %d: %s", self._source_id, error)
+                        self._lost_at = self._context.clock.monotonic()
+                    _log.warning("fetching from broker %d: %s", self._leader_id, error)
             self._close()
             self._session.reset()
             failures = failures + 1 if self._session.requests <= requests + 1 else 1
@@ -232,14 +239,14 @@ class Fetcher:
 
     def _rest_s(self, failures: int) -> float:
         """After so many failures in a row."""
-        longest_s = self._follower.options.backoff_ms / 1000
+        longest_s = self._context.options.backoff_ms / 1000
         return min(_REST_S_MIN * 2.0 ** min(failures, 16), longest_s)
 
-    async def _exchange(self) -> None:
+    async def _fetch_until_failure(self) -> None:
         """Ask and apply until something fails. Raises PeerError."""
-        options, endpoint = self._follower.options, self._endpoint
+        options, endpoint = self._context.options, self._endpoint
         self._peer = peer = await Peer.connect(
-            self._follower.network,
+            self._context.network,
             endpoint.host,
             endpoint.port,
             self._name,
@@ -248,7 +255,7 @@ class Fetcher:
         peer.on_progress = self._wake
         calls: deque[_Call] = deque()
         while True:
-            self._session.wake_delayed(self._follower.clock.monotonic())
+            self._session.wake_delayed(self._context.clock.monotonic())
             if not calls or self._may_send_another(len(calls)):
                 calls.append(self._send(peer))
             call = calls[0]
@@ -263,27 +270,27 @@ class Fetcher:
         return session.has_news and session.is_open and under_way < _REQUESTS_MAX
 
     def _send(self, peer: Peer) -> _Call:
-        follower, options = self._follower, self._follower.options
-        request = self._session.request(follower.broker_id, follower.broker_epoch)
+        context, options = self._context, self._context.options
+        request = self._session.request(context.broker_id, context.broker_epoch)
         timeout_s = (options.limits.wait_ms_max + options.timeout_ms) / 1000
         return _Call(
             self._session.requests,
             peer.send(request, FETCH_VERSION, FetchResponse),
-            follower.clock.monotonic() + timeout_s,
+            context.clock.monotonic() + timeout_s,
         )
 
     async def _wait(self, call: _Call) -> None:
         """Until the answer is there, or there is more to ask for. Raises PeerError at a timeout."""
-        now = self._follower.clock.monotonic()
+        now = self._context.clock.monotonic()
         if now >= call.deadline:
             raise PeerError("there was no answer in time")
         wake_at = call.deadline
         if self._session.is_open:
             wake_at = min(wake_at, now + self._session.delay_left_s(now))
         self._set_alarm(wake_at, now)
-        if self._nudge.done():
-            self._nudge = asyncio.get_running_loop().create_future()
-        await self._nudge
+        if self._woken.done():
+            self._woken = asyncio.get_running_loop().create_future()
+        await self._woken
 
     def _set_alarm(self, wake_at: float, now: float) -> None:
         """Have the task woken by then. Deadlines move on with every request, so that an alarm which
@@ -323,14 +330,14 @@ class Fetcher:
         if self._appended:
             await self._make_durable()
 
-    def _apply_row(self, followed: Followed, row: _Row) -> int:
+    def _apply_row(self, followed: FollowedPartition, row: _Row) -> int:
         """Bring one partition on; returns how much was appended."""
         log = followed.partition.log
         end_before, start_before = log.log_end_offset, log.log_start_offset
         size = 0
         try:
             if row.error_code:
-                self._refused(followed, row)
+                self._apply_error(followed, row)
             elif row.diverging_epoch is not None:
                 self._truncate(followed.partition, row.diverging_epoch)
             else:
@@ -346,28 +353,28 @@ class Fetcher:
             self._session.moved(followed)
         return size
 
-    def _note_failure(self, followed: Followed, error: Exception) -> None:
+    def _note_failure(self, followed: FollowedPartition, error: Exception) -> None:
         """Leave a partition alone for a while."""
-        self._follower.stats.partition_failures += 1
+        self._context.stats.partition_failures += 1
         name = followed.partition.topic_partition
         if isinstance(error, BrokerError):
             level = logging.DEBUG if error.code in _EXPECTED else logging.ERROR
-            _log.log(level, "%s not fetched from broker %d: %s", name, self._source_id, error)
+            _log.log(level, "%s not fetched from broker %d: %s", name, self._leader_id, error)
         else:
-            about = f"{name} from broker {self._source_id}"
-            self._follower.supervisor.report("replica-fetcher", error, about)
+            about = f"{name} from broker {self._leader_id}"
+            self._context.supervisor.report("replica-fetcher", error, about)
         followed.failures += 1
         self._delay(followed, self._rest_s(followed.failures))
 
     def _append(self, partition: Partition, row: _Row) -> int:
         batches = memoryview(cast("Buffer", row.records or b""))
         partition.append_as_follower(batches, row.high_watermark, row.log_start_offset)
-        if batches and self._follower.options.flushes_before_ack:
+        if batches and self._context.options.flushes_before_ack:
             self._appended[partition] = None
-        self._follower.stats.bytes_in += len(batches)
+        self._context.stats.bytes_in += len(batches)
         return len(batches)
 
-    def _refused(self, followed: Followed, row: _Row) -> None:
+    def _apply_error(self, followed: FollowedPartition, row: _Row) -> None:
         partition = followed.partition
         if (
             row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -377,7 +384,7 @@ class Fetcher:
                 "%s starts over at %d: the log of its leader, broker %d, begins after the end, %d",
                 partition.topic_partition,
                 row.log_start_offset,
-                self._source_id,
+                self._leader_id,
                 partition.log.log_end_offset,
             )
             partition.start_over_at(row.log_start_offset)
@@ -393,43 +400,43 @@ class Fetcher:
             partition.topic_partition,
             log.log_end_offset,
             offset,
-            self._source_id,
+            self._leader_id,
             leader.epoch,
             leader.end_offset,
         )
         if offset >= log.log_end_offset:
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "no place to cut the log is known")
-        self._follower.stats.truncations += 1
+        self._context.stats.truncations += 1
         partition.truncate(offset)
 
-    def _hold_back(self, followed: Followed, size: int) -> None:
+    def _hold_back(self, followed: FollowedPartition, size: int) -> None:
         """Let a replica that is throttled wait for its turn."""
-        follower, partition = self._follower, followed.partition
-        throttles = follower.limit.of(
+        context, partition = self._context, followed.partition
+        throttles = context.limit.of(
             partition.state,
             partition.log.config.follower_replication_throttled_replicas,
             partition.topic_partition.partition,
-            follower.broker_id,
-            follower.broker_id,
+            context.broker_id,
+            context.broker_id,
         )
         if not throttles:
             return
-        now = follower.clock.monotonic()
+        now = context.clock.monotonic()
         for throttle in throttles:
             throttle.add(size, now)
         wait_s = max(throttle.wait_s(now) for throttle in throttles)
         if wait_s:
             self._delay(followed, wait_s)
 
-    def _delay(self, followed: Followed, wait_s: float) -> None:
-        self._session.delay(followed, self._follower.clock.monotonic() + wait_s)
+    def _delay(self, followed: FollowedPartition, wait_s: float) -> None:
+        self._session.delay(followed, self._context.clock.monotonic() + wait_s)
 
     async def _make_durable(self) -> None:
         """Before the next request, which tells the leader that this broker has it."""
         failures = 0
         while self._appended:
             try:
-                await self._follower.replicas.make_durable(self._appended)
+                await self._context.replicas.make_durable(self._appended)
             except BrokerError as error:
                 _log.error("what was fetched can't be made durable: %s", error)
             # Logs that failed take no more appends; their rows are refused from now on. For the

@@ -24,7 +24,7 @@ _WINDOW_S: Final = 0.25
 _FADE: Final = 0.5
 
 
-class Pace:
+class CatchUpPace:
     """Of one follower. Times are monotonic seconds."""
 
     __slots__ = ("_produce_rate", "_produced", "_rate_min", "_ready_at", "_since")

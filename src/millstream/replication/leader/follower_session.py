@@ -15,8 +15,8 @@ States of a partition in a session:
 
 Records and a new log start wake a waiting fetch; a high watermark alone goes along with the next
 answer. A request that comes while another one waits makes that one answer at once: that is how a
-follower adds partitions without waiting for the end of a long poll. What a follower gets of
-partitions in which it is not in sync is a matter of its `Pace`; while it rests they are held back.
+follower adds partitions without waiting for the end of a long poll. `CatchUpPace` limits what a
+follower gets of partitions in which it is not in sync.
 
 Nothing here is persistent. Event loop only.
 """
@@ -32,13 +32,13 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
-from millstream.replication.leader import serving
-from millstream.replication.leader.catch_up_pace import Pace
+from millstream.replication.leader import fetch_position
+from millstream.replication.leader.catch_up_pace import CatchUpPace
+from millstream.replication.leader.fetch_position import FetchPosition
 from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr_change import IsrChanges
-from millstream.replication.leader.serving import Position
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 from millstream.replication.stats import ReplicationStats
 from millstream.replication.throttle import ReplicaLimit, Throttle
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -50,7 +50,7 @@ _REST_S_MIN: Final = 0.001
 _ANOTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class Leader(NamedTuple):
+class LeaderContext(NamedTuple):
     """The parts of the leading broker that sessions work with."""
 
     replicas: Replicas
@@ -62,7 +62,7 @@ class Leader(NamedTuple):
     catch_up_rate: int
 
 
-class Limits(NamedTuple):
+class RequestLimits(NamedTuple):
     """Of one fetch."""
 
     wait_ms_max: int
@@ -81,11 +81,11 @@ class _Entry:
         "key",
         "partition",
         "position",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
     )
 
-    def __init__(self, session: FollowerSession, key: _Key, position: Position) -> None:
+    def __init__(self, session: FollowerSession, key: _Key, position: FetchPosition) -> None:
         self._session = session
         self.key = key
         self.position = position
@@ -96,8 +96,8 @@ class _Entry:
         #: Monotonic time, while the follower knows metadata that have not reached this broker: it
         #: gets no error before.
         self.ahead_until: float | None = None
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
 
     def attach(self, partition: Partition | None) -> None:
         """Listen to the partition that now has this name, and to no other."""
@@ -113,10 +113,10 @@ class _Entry:
         if partition is not None:
             partition.readers = tuple(each for each in partition.readers if each is not self)
 
-    def expects_news(self) -> None:
+    def reset_sent(self) -> None:
         """It was named: answers under way may be of no use to the follower any more."""
         self.is_sent = False
-        self.told_high_watermark = self.told_log_start_offset = -1
+        self.sent_high_watermark = self.sent_log_start_offset = -1
 
     @property
     def is_ahead(self) -> bool:
@@ -128,7 +128,7 @@ class _Entry:
     def has_new_start(self) -> bool:
         """Whether the log starts later than the follower knows: somebody may wait for all replicas
         to follow."""
-        known = max(self.told_log_start_offset, self.position.log_start_offset)
+        known = max(self.sent_log_start_offset, self.position.log_start_offset)
         return self.partition is not None and known < self.partition.log.log_start_offset
 
     def is_behind(self) -> bool:
@@ -148,15 +148,15 @@ class FollowerSession:
     """See the module's text."""
 
     __slots__ = (
-        "_answered_at",
+        "_context",
         "_due",
         "_entries",
         "_is_urgent",
         "_is_wake_scheduled",
-        "_leader",
         "_limits",
+        "_pace_timer",
         "_reply",
-        "_rest",
+        "_responded_at",
         "_timer",
         "_unknown",
         "broker_epoch",
@@ -166,8 +166,10 @@ class FollowerSession:
         "session_id",
     )
 
-    def __init__(self, leader: Leader, broker_id: int, broker_epoch: int, session_id: int) -> None:
-        self._leader = leader
+    def __init__(
+        self, context: LeaderContext, broker_id: int, broker_epoch: int, session_id: int
+    ) -> None:
+        self._context = context
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.session_id = session_id
@@ -182,14 +184,14 @@ class FollowerSession:
         self._reply: Reply[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
         #: While a request waits and the follower has to rest.
-        self._rest: asyncio.TimerHandle | None = None
-        self._limits = Limits(0, 0, 0)
+        self._pace_timer: asyncio.TimerHandle | None = None
+        self._limits = RequestLimits(0, 0, 0)
         #: Whether something that must not wait became due since the last `collect` began.
         self._is_urgent = False
         self._is_wake_scheduled = False
         #: When the follower was last known to listen.
-        self._answered_at = leader.clock.monotonic()
-        self.pace = Pace(leader.catch_up_rate, self._answered_at)
+        self._responded_at = context.clock.monotonic()
+        self.pace = CatchUpPace(context.catch_up_rate, self._responded_at)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -198,7 +200,7 @@ class FollowerSession:
         self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
 
     def close(self) -> None:
-        self.answer_waiting()
+        self.respond_now()
         for entry in self._entries.values():
             entry.detach()
         self._entries.clear()
@@ -207,19 +209,19 @@ class FollowerSession:
 
     # What the follower says
 
-    def take(self, request: FetchRequest) -> None:
+    def apply_request(self, request: FetchRequest) -> None:
         """Note which partitions the follower wants, and where it is in those it names."""
-        find = self._leader.replicas.find_by_id
+        find = self._context.replicas.find_by_id
         for topic in request.topics:
             for wanted in topic.partitions:
                 key = (topic.topic_id, wanted.partition)
                 entry = self._entries.get(key)
                 if entry is None:
-                    entry = self._entries[key] = _Entry(self, key, Position(wanted))
+                    entry = self._entries[key] = _Entry(self, key, FetchPosition(wanted))
                 else:
-                    entry.position.take(wanted)
+                    entry.position.update(wanted)
                 entry.attach(find(*key))
-                entry.expects_news()
+                entry.reset_sent()
                 # Behind those that wait already: under a small limit each gets its turn.
                 self._due.pop(entry, None)
                 self._due[entry] = None
@@ -246,10 +248,10 @@ class FollowerSession:
             self._is_urgent = True
             self._wake_soon()
 
-    def find_unknown(self) -> None:
+    def find_new_partitions(self) -> None:
         """The metadata changed: look for the partitions that the follower knew of first."""
         for entry in list(self._unknown):
-            entry.attach(self._leader.replicas.find_by_id(*entry.key))
+            entry.attach(self._context.replicas.find_by_id(*entry.key))
             if entry.partition is not None:
                 del self._unknown[entry]
                 self.touch(entry, has_records=False)
@@ -266,7 +268,7 @@ class FollowerSession:
         follower = leadership.followers.get(self.broker_id) if leadership is not None else None
         if follower is not None and follower.broker_epoch == self.broker_epoch:
             is_listening = self._reply is not None
-            heard_at = self._leader.clock.monotonic() if is_listening else self._answered_at
+            heard_at = self._context.clock.monotonic() if is_listening else self._responded_at
             follower.caught_up_at = max(follower.caught_up_at, heard_at)
 
     def _wake_reply(self) -> None:
@@ -279,11 +281,11 @@ class FollowerSession:
         if response is not None:
             self._respond_waiting(response)
         else:
-            self._wake_after_rest()
+            self._set_pace_timer()
 
     # Answering
 
-    def wait(self, limits: Limits, reply: Reply[FetchResponse]) -> None:
+    def wait(self, limits: RequestLimits, reply: Reply[FetchResponse]) -> None:
         """Respond when there is enough to send, or with what there is after the wait.
 
         `collect` has just found too little. It may have moved a high watermark, and somebody who
@@ -293,27 +295,27 @@ class FollowerSession:
         self._reply = reply
         reply.on_end = self.stop_waiting
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(limits.wait_ms_max / 1000, self.answer_waiting)
-        self._wake_after_rest()
+        self._timer = loop.call_later(limits.wait_ms_max / 1000, self.respond_now)
+        self._set_pace_timer()
         if self._is_urgent:
             self._wake_soon()
 
-    def _wake_after_rest(self) -> None:
+    def _set_pace_timer(self) -> None:
         """Have the request that waits looked at when more may be sent, if something is held."""
-        if self._rest is None and any(entry.is_held for entry in self._due):
-            rest_s = max(self.pace.wait_s(self._leader.clock.monotonic()), _REST_S_MIN)
-            self._rest = asyncio.get_running_loop().call_later(rest_s, self._rested)
+        if self._pace_timer is None and any(entry.is_held for entry in self._due):
+            rest_s = max(self.pace.wait_s(self._context.clock.monotonic()), _REST_S_MIN)
+            self._pace_timer = asyncio.get_running_loop().call_later(rest_s, self._pace_elapsed)
 
-    def _rested(self) -> None:
-        self._rest = None
+    def _pace_elapsed(self) -> None:
+        self._pace_timer = None
         self._wake_reply()
 
-    def answer_waiting(self) -> None:
+    def respond_now(self) -> None:
         """Respond to the request that waits, if one does, with what there is."""
         if self._reply is not None:
-            self._reply.run(self._answer_finally)
+            self._reply.run(self._respond_final)
 
-    def _answer_finally(self) -> None:
+    def _respond_final(self) -> None:
         response = self.collect(self._limits, is_final=True)
         assert response is not None
         self._respond_waiting(response)
@@ -324,19 +326,19 @@ class FollowerSession:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        if self._pace_timer is not None:
+            self._pace_timer.cancel()
+            self._pace_timer = None
 
     def _respond_waiting(self, response: FetchResponse) -> None:
-        self._answered_at = self._leader.clock.monotonic()
+        self._responded_at = self._context.clock.monotonic()
         # While `collect` ran the request may have ended.
         if self._reply is not None:
             self._reply.deliver(response)
 
-    def collect(self, limits: Limits, *, is_final: bool = False) -> FetchResponse | None:
+    def collect(self, limits: RequestLimits, *, is_final: bool = False) -> FetchResponse | None:
         """What there is to tell; None if that is not enough and may wait."""
-        now = self._leader.clock.monotonic()
+        now = self._context.clock.monotonic()
         # Taking note of a position can move a high watermark, and callbacks on that can append.
         # Entries that this touches go into the new `_due`, and are looked at again.
         due, self._due = self._due, {}
@@ -349,7 +351,7 @@ class FollowerSession:
             raise
 
     def _collect_from(
-        self, due: dict[_Entry, None], limits: Limits, now: float, *, is_final: bool
+        self, due: dict[_Entry, None], limits: RequestLimits, now: float, *, is_final: bool
     ) -> FetchResponse | None:
         found: list[tuple[_Entry, _Row, LogSlice]] = []
         remaining, gathered, is_urgent = limits.bytes_max, 0, False
@@ -361,7 +363,7 @@ class FollowerSession:
             catches_up = self._catches_up(entry)
             entry.is_held = catches_up and room == 0 and entry.is_behind()
             size_max = min(remaining, room) if catches_up else remaining
-            records = self._look(entry, row, size_max, gathered == 0, now)
+            records = self._fill_row(entry, row, size_max, gathered == 0, now)
             gathered += len(records)
             remaining = max(remaining - len(records), 0)
             if catches_up and records:
@@ -378,7 +380,7 @@ class FollowerSession:
         self._due = {**awaiting, **self._due}
         return response
 
-    def _awaits_metadata(self, entry: _Entry, limits: Limits, now: float) -> bool:
+    def _awaits_metadata(self, entry: _Entry, limits: RequestLimits, now: float) -> bool:
         """Whether to wait for metadata that the follower has and this broker has not.
 
         A new topic's followers often hear of it first. Told that it is unknown they would rest,
@@ -396,29 +398,29 @@ class FollowerSession:
             self._unknown[entry] = None
         return is_awaiting
 
-    def _look(
+    def _fill_row(
         self, entry: _Entry, row: _Row, remaining: int, at_least_one: bool, now: float
     ) -> LogSlice:
         partition, position = entry.partition, entry.position
         try:
             if partition is None:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-            serving.check_follower(partition, self.broker_id, position)
+            fetch_position.check_follower(partition, self.broker_id, position)
             row.log_start_offset = partition.log.log_start_offset
             if position.is_new:
-                parting = serving.divergence(partition, position)
+                parting = fetch_position.divergence(partition, position)
                 if parting is not None:
                     row.diverging_epoch = _Row.EpochEndOffset(
                         epoch=parting.epoch, end_offset=parting.end_offset
                     )
                     return EMPTY_SLICE
-                self._take_note(partition, position, now)
+                self._note_fetch(partition, position, now)
                 # What this changed here is told below.
                 self._due.pop(entry, None)
             row.high_watermark = row.last_stable_offset = partition.high_watermark
             if entry.is_held or self._is_throttled(partition, now):
                 return EMPTY_SLICE
-            return serving.read(partition, position, remaining, at_least_one)
+            return fetch_position.read(partition, position, remaining, at_least_one)
         except BrokerError as error:
             self._describe_failure(row, error, partition)
             return EMPTY_SLICE
@@ -431,15 +433,15 @@ class FollowerSession:
     def _catches_up(self, entry: _Entry) -> bool:
         return entry.partition is not None and self.broker_id not in entry.partition.state.isr
 
-    def _take_note(self, partition: Partition, position: Position, now: float) -> None:
+    def _note_fetch(self, partition: Partition, position: FetchPosition, now: float) -> None:
         position.is_new = False
         fetch = FollowerFetch(
             self.broker_id, self.broker_epoch, position.offset, position.log_start_offset, now
         )
-        self._leader.isr.fetched(partition, fetch)
+        self._context.isr.fetched(partition, fetch)
 
     def _throttles(self, partition: Partition) -> list[Throttle]:
-        return self._leader.limit.of(
+        return self._context.limit.of(
             partition.state,
             partition.log.config.leader_replication_throttled_replicas,
             partition.topic_partition.partition,
@@ -463,7 +465,7 @@ class FollowerSession:
         topic: FetchResponse.Topic | None = None
         behind: dict[_Entry, None] = {}
         for entry, row, records in found:
-            has_news = self._settle(entry, row, records)
+            has_news = self._record_sent(entry, row, records)
             if entry.is_sent:
                 self._due.pop(entry, None)
             elif entry.is_behind():
@@ -477,7 +479,7 @@ class FollowerSession:
         self._due = {**behind, **self._due}
         return response
 
-    def _settle(self, entry: _Entry, row: _Row, records: LogSlice) -> bool:
+    def _record_sent(self, entry: _Entry, row: _Row, records: LogSlice) -> bool:
         """Read what is to be sent and take the entry's new state; whether there is news."""
         if records:
             try:
@@ -489,20 +491,20 @@ class FollowerSession:
             bool(records)
             or row.error_code != 0
             or row.diverging_epoch is not None
-            or row.high_watermark != entry.told_high_watermark
-            or row.log_start_offset != entry.told_log_start_offset
+            or row.high_watermark != entry.sent_high_watermark
+            or row.log_start_offset != entry.sent_log_start_offset
         )
         entry.is_sent = bool(records) or row.error_code != 0 or row.diverging_epoch is not None
-        entry.told_high_watermark = row.high_watermark
-        entry.told_log_start_offset = row.log_start_offset
+        entry.sent_high_watermark = row.high_watermark
+        entry.sent_log_start_offset = row.log_start_offset
         if entry.partition is None:
             # What is not here takes no room; the follower names it again.
             del self._entries[entry.key]
         return has_news
 
     def _count(self, entry: _Entry, size: int) -> None:
-        self._leader.stats.bytes_out += size
-        now = self._leader.clock.monotonic()
+        self._context.stats.bytes_out += size
+        now = self._context.clock.monotonic()
         if self._catches_up(entry):
             self.pace.sent(size, now)
         if entry.partition is not None:

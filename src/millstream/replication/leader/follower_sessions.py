@@ -13,7 +13,7 @@ from millstream.env.random import Random
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import INT32_MAX
-from millstream.replication.leader.follower_session import FollowerSession, Leader
+from millstream.replication.leader.follower_session import FollowerSession, LeaderContext
 from millstream.wire.messages.fetch import FetchRequest
 
 #: Of one follower. Of more than that, those that were opened first are given up.
@@ -24,10 +24,10 @@ _INITIAL_EPOCH: Final = 0
 class FollowerSessions:
     """Event loop only."""
 
-    __slots__ = ("_leader", "_random", "_sessions")
+    __slots__ = ("_context", "_random", "_sessions")
 
-    def __init__(self, leader: Leader, random: Random) -> None:
-        self._leader = leader
+    def __init__(self, context: LeaderContext, random: Random) -> None:
+        self._context = context
         self._random = random
         #: By broker, then by fetcher.
         self._sessions: dict[int, dict[str, FollowerSession]] = {}
@@ -46,14 +46,14 @@ class FollowerSessions:
         assert request.replica_state is not None
         broker_id = request.replica_state.replica_id
         broker_epoch = request.replica_state.replica_epoch
-        if not self._leader.isr.is_current(broker_id, broker_epoch):
+        if not self._context.isr.is_current(broker_id, broker_epoch):
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
         if request.session_epoch == _INITIAL_EPOCH:
             session = self._open(broker_id, broker_epoch, fetcher)
         else:
             session = self._resume(broker_id, broker_epoch, fetcher, request)
-        session.answer_waiting()
-        session.take(request)
+        session.respond_now()
+        session.apply_request(request)
         return session
 
     def _open(self, broker_id: int, broker_epoch: int, fetcher: str) -> FollowerSession:
@@ -63,7 +63,7 @@ class FollowerSessions:
         elif len(sessions) == FETCHERS_MAX:
             sessions.pop(next(iter(sessions))).close()
         session_id = self._random.randint(1, INT32_MAX)
-        session = FollowerSession(self._leader, broker_id, broker_epoch, session_id)
+        session = FollowerSession(self._context, broker_id, broker_epoch, session_id)
         sessions[fetcher] = session
         return session
 
@@ -82,7 +82,7 @@ class FollowerSessions:
         session.step()
         return session
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
         for broker_id, broker in delta.brokers.items():
             sessions = self._sessions.get(broker_id, {})
@@ -93,7 +93,7 @@ class FollowerSessions:
                 self._sessions.pop(broker_id, None)
         for sessions in self._sessions.values():
             for session in sessions.values():
-                session.find_unknown()
+                session.find_new_partitions()
 
     def close(self) -> None:
         for sessions in self._sessions.values():

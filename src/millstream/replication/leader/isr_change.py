@@ -94,7 +94,7 @@ class IsrChanges:
         self._review_task: SupervisedTask | None = None
 
     def start(self, image: ClusterImage) -> None:
-        self._know(image)
+        self._update_brokers(image)
         self._review_task = self._supervisor.start("isr-review", self._review_forever)
 
     async def stop(self) -> None:
@@ -109,12 +109,12 @@ class IsrChanges:
         for task in tasks:
             await task.ended()
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
         if delta.leaving:
-            self._know(image)
+            self._update_brokers(image)
         if delta.brokers:
-            self._know(image)
+            self._update_brokers(image)
             for partition in list(self._partitions):
                 self._review(partition)
         for old, new in delta.changed:
@@ -127,7 +127,7 @@ class IsrChanges:
             if partition.topic_partition.topic == name and partition.state.elr:
                 self._review(partition)
 
-    def _know(self, image: ClusterImage) -> None:
+    def _update_brokers(self, image: ClusterImage) -> None:
         self._alive = {broker_id: broker.epoch for broker_id, broker in image.brokers.items()}
         self._eligible = {each: self._alive[each] for each in image.eligible}
         self._directories = image.directories
@@ -179,11 +179,11 @@ class IsrChanges:
 
     def _review(self, partition: Partition) -> None:
         try:
-            self._look_at(partition)
+            self._review_leadership(partition)
         except Exception as error:  # noqa: BLE001  # reported; other partitions go on
             self._supervisor.report("isr-review", error, str(partition.topic_partition))
 
-    def _look_at(self, partition: Partition) -> None:
+    def _review_leadership(self, partition: Partition) -> None:
         leadership = partition.leadership
         if leadership is None:
             return

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from millstream.metadata import in_sync
+from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.replication.leader import isr
 from millstream.replication.leader.follower_state import NEVER, FollowerFetch, FollowerState
@@ -159,7 +159,7 @@ class Leadership:
         return self.proposal
 
     def _resignation(self, leader: LeaderView) -> PartitionRecord | None:
-        return in_sync.resign(self._state, leader.min_isr, leader.eligible, leader.directories)
+        return replica_set.resign(self._state, leader.min_isr, leader.eligible, leader.directories)
 
     def _record_with(
         self, wanted: tuple[int, ...], joining: Iterable[int], leader: LeaderView
@@ -171,9 +171,11 @@ class Leadership:
             for replica in self._state.isr
             if replica in self.followers and isr.has_lost_records(self.followers[replica], leader)
         ]
-        record = in_sync.with_isr(self._state, wanted, leader.min_isr, lost)
+        record = replica_set.with_isr(self._state, wanted, leader.min_isr, lost)
         for replica in joining:
-            record = in_sync.with_directory(record, replica, leader.directories.get(replica, ""))
+            record = replica_set.with_directory(
+                record, replica, leader.directories.get(replica, "")
+            )
         return record
 
     def withdraw(self, proposal: IsrProposal) -> None:

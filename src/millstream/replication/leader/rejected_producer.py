@@ -54,7 +54,7 @@ class _Rejected:
         self.retries_left = _IN_FLIGHT_MAX - 1 if code in _RETRIED else 0
 
 
-class Refusals:
+class RejectedProducers:
     """The producers of one partition that have a rejected batch."""
 
     __slots__ = ("_rejected",)

@@ -56,7 +56,7 @@ def test_consumers_see_nothing_that_an_isr_member_lacks(tmp_path: Path) -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
             await brokers.produce("t", b"committed")
-            await brokers[3].exchange.stop()
+            await brokers[3].replicator.stop()
             waiting = await brokers.send("t", b"not yet")
             await until(
                 lambda: brokers[2].partition("t").log.log_end_offset == 2, "one follower to have it"
@@ -64,7 +64,7 @@ def test_consumers_see_nothing_that_an_isr_member_lacks(tmp_path: Path) -> None:
             row = await brokers.fetch("t", 1, at=1)
             assert (row.error_code, row.high_watermark, row.records) == (0, 1, b"")
             assert not waiting.done()
-            brokers[3].exchange.start(brokers[3].catalog.image)
+            brokers[3].replicator.start(brokers[3].catalog.image)
             answer = await waiting
             assert answer.responses[0].partition_responses[0].error_code == 0
             assert (await brokers.fetch("t", 1, at=1)).high_watermark == 2
@@ -85,7 +85,7 @@ def test_a_new_partition_does_not_wait_for_the_end_of_a_long_poll(tmp_path: Path
 def test_several_fetchers_share_a_source(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2, num_replica_fetchers="3") as brokers:
-            sessions = brokers[1].exchange.sessions
+            sessions = brokers[1].replicator.sessions
             names = [f"t{number}" for number in range(12)]
             for name in names:
                 await brokers.create(name, [1, 2])
@@ -103,7 +103,7 @@ def test_several_fetchers_share_a_source(tmp_path: Path) -> None:
                 await brokers.elect(name, 2)
                 assert (await brokers.produce(name, b"c")).error_code == 0
                 await brokers.until_equal(name, [1, 2])
-            assert len(brokers[2].exchange.sessions) == 3
+            assert len(brokers[2].replicator.sessions) == 3
 
     run(scenario())
 
@@ -122,7 +122,7 @@ def test_a_follower_that_was_away_catches_up_and_joins_again(tmp_path: Path) -> 
             await brokers.until_isr("t", {1, 2, 3})
             await brokers.produce("t", b"after")
             await brokers.until_equal("t", [1, 2, 3])
-            assert brokers[1].exchange.stats.isr_expands == 1
+            assert brokers[1].replicator.stats.isr_expands == 1
 
     run(scenario())
 
@@ -165,7 +165,7 @@ def test_a_deposed_leader_commits_nothing_and_is_cut_to_the_new_one(tmp_path: Pa
             await brokers.until_isr("t", {1, 2, 3})
             await brokers.until_equal("t", [1, 2, 3])
             assert brokers.values("t", 1) == [(0, b"kept"), (1, b"new 1")]
-            assert brokers[1].exchange.stats.truncations == 1
+            assert brokers[1].replicator.stats.truncations == 1
 
     run(scenario())
 
@@ -220,7 +220,7 @@ def test_a_new_leader_goes_on_from_the_high_watermark_it_knew(tmp_path: Path) ->
             await brokers.create("t", [1, 2, 3])
             await brokers.produce("t", b"a")
             await brokers.until_equal("t", [1, 2, 3])
-            await brokers[3].exchange.stop()
+            await brokers[3].replicator.stop()
             await brokers.send("t", b"b")
             await until(lambda: brokers[2].partition("t").log.log_end_offset == 2, "b at 2")
             await brokers.elect("t", 2)
@@ -228,7 +228,7 @@ def test_a_new_leader_goes_on_from_the_high_watermark_it_knew(tmp_path: Path) ->
             # The record is in its log and in that of 1; whether 3 has it, only 3 can tell.
             await until(lambda: brokers[1].partition("t").leader_epoch == 1, "1 to follow")
             assert brokers[2].partition("t").high_watermark == 1
-            brokers[3].exchange.start(brokers[3].catalog.image)
+            brokers[3].replicator.start(brokers[3].catalog.image)
             await brokers.until_equal("t", [1, 2, 3])
             assert brokers.values("t", 3) == [(0, b"a"), (1, b"b")]
 
@@ -240,17 +240,17 @@ def test_the_isr_shrinks_by_lag_and_grows_again(tmp_path: Path) -> None:
         async with ReplicaSet(tmp_path, **QUICK_LAG) as brokers:
             await brokers.create("t", [1, 2, 3])
             await brokers.produce("t", b"a")
-            await brokers[3].exchange.stop()
+            await brokers[3].replicator.stop()
             waiting = await brokers.send("t", b"b", timeout_ms=60_000)
             await brokers.until_isr("t", {1, 2})
             # What waited for the one that is gone is committed without it.
             assert (await waiting).responses[0].partition_responses[0].error_code == 0
             assert brokers.record("t").leader_epoch == 0
-            brokers[3].exchange.start(brokers[3].catalog.image)
+            brokers[3].replicator.start(brokers[3].catalog.image)
             await brokers.until_isr("t", {1, 2, 3})
             await brokers.produce("t", b"c")
             await brokers.until_equal("t", [1, 2, 3])
-            stats = brokers[1].exchange.stats
+            stats = brokers[1].replicator.stats
             assert stats.isr_shrinks > 0
             assert stats.isr_expands > 0
 
@@ -262,14 +262,14 @@ def test_too_few_in_sync_replicas_before_and_after_the_append(tmp_path: Path) ->
         async with ReplicaSet(tmp_path, 2, **QUICK_LAG) as brokers:
             await brokers.create("t", [1, 2], min_insync_replicas=2)
             assert (await brokers.produce("t", b"a")).error_code == 0
-            await brokers[2].exchange.stop()
+            await brokers[2].replicator.stop()
             after = await brokers.produce("t", b"b", timeout_ms=60_000)
             assert after.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             before = await brokers.produce("t", b"c")
             assert before.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             leader = brokers[1].partition("t")
             assert (leader.high_watermark, leader.log.log_end_offset) == (1, 2)
-            brokers[2].exchange.start(brokers[2].catalog.image)
+            brokers[2].replicator.start(brokers[2].catalog.image)
             await brokers.until_isr("t", {1, 2})
             assert (await brokers.produce("t", b"d")).error_code == 0
             await brokers.until_equal("t", [1, 2])
@@ -360,7 +360,7 @@ def test_clients_are_not_sent_to_a_leader_that_has_hung_up(
     monkeypatch.setattr(fetcher, "_LOST_S_MAX", 3600.0)
 
     def told_leader(node: Node) -> tuple[int, int]:
-        services = SimpleNamespace(catalog=node.catalog, exchange=node.exchange)
+        services = SimpleNamespace(catalog=node.catalog, replicator=node.replicator)
         context = cast("Context", SimpleNamespace(services=services))
         (row,) = metadata._describe(node.catalog.image.topics["t"], context).partitions
         return row.leader_id, row.error_code
@@ -371,7 +371,9 @@ def test_clients_are_not_sent_to_a_leader_that_has_hung_up(
             assert (await brokers.produce("t", b"v")).error_code == 0
             assert told_leader(brokers[2]) == (1, ErrorCode.NONE)
             await brokers[1].stop(clean=False)
-            await until(lambda: brokers[2].exchange.lost_leaders() == [1], "the loss to be noticed")
+            await until(
+                lambda: brokers[2].replicator.lost_leaders() == [1], "the loss to be noticed"
+            )
             assert brokers[2].partition("t").state.leader == 1, "the metadata say nothing yet"
             assert told_leader(brokers[2]) == (NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE)
             await brokers[1].start()
@@ -391,9 +393,9 @@ def test_a_leader_that_hung_up_and_stays_is_not_lost_for_long(
             await brokers.create("t", [1, 2])
             await brokers.produce("t", b"v")
             await brokers[1].stop(clean=False)
-            stats = brokers[2].exchange.stats
+            stats = brokers[2].replicator.stats
             await until(lambda: stats.connection_failures, "the loss to be noticed")
-            await until(lambda: not brokers[2].exchange.lost_leaders(), "that to be over")
+            await until(lambda: not brokers[2].replicator.lost_leaders(), "that to be over")
             await brokers[1].start()
 
     run(scenario())
@@ -407,11 +409,11 @@ def test_a_leader_that_does_not_answer_is_asked_again_on_another_connection(
         async with ReplicaSet(tmp_path, 2, **settings) as brokers:
             await brokers.create("t", [1, 2])
             await brokers.produce("t", b"before")
-            failures = brokers[2].exchange.stats.connection_failures
+            failures = brokers[2].replicator.stats.connection_failures
             with monkeypatch.context() as patch:
                 patch.setattr(FollowerSession, "wait", lambda *_: None)
                 await until(
-                    lambda: brokers[2].exchange.stats.connection_failures > failures + 1,
+                    lambda: brokers[2].replicator.stats.connection_failures > failures + 1,
                     "the follower to give up, more than once",
                 )
             assert (await brokers.produce("t", b"after")).error_code == 0
@@ -492,7 +494,7 @@ def test_records_are_deleted_when_every_in_sync_replica_has_moved_its_start(tmp_
             row = await brokers.delete_records("t", 3)
             assert (row.error_code, row.low_watermark) == (0, 3)
             assert [brokers[n].partition("t").log.log_start_offset for n in (1, 2, 3)] == [3] * 3
-            await brokers[3].exchange.stop()
+            await brokers[3].replicator.stop()
             row = await brokers.delete_records("t", 4, timeout_ms=200)
             assert (row.error_code, row.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 3)
             # Whoever is not in sync is not waited for.
@@ -548,7 +550,7 @@ def test_one_partition_that_raises_keeps_no_other_from_being_fetched(
             row = (await waiting).responses[0].partition_responses[0]
             assert row.error_code == 0
             assert brokers[2].supervisor.failures["replica-fetcher"] == 3
-            assert brokers[2].exchange.stats.connection_failures == 0
+            assert brokers[2].replicator.stats.connection_failures == 0
             await brokers.until_equal("bad", [1, 2])
 
     run(scenario())

@@ -41,7 +41,7 @@ class FetchLimits(NamedTuple):
     wait_ms_max: int = 500
 
 
-class Followed:
+class FollowedPartition:
     """One partition that this broker follows, and what its leader was last told of it."""
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Followed:
         )
 
 
-class SourceSession:
+class LeaderSession:
     """The session with one leader. A new one of the same object begins with `reset`."""
 
     __slots__ = (
@@ -110,9 +110,9 @@ class SourceSession:
 
     def __init__(self, limits: FetchLimits) -> None:
         self._limits = limits
-        self._followed: dict[Key, Followed] = {}
-        self._to_name: dict[Followed, None] = {}
-        self._delayed: dict[Followed, None] = {}
+        self._followed: dict[Key, FollowedPartition] = {}
+        self._to_name: dict[FollowedPartition, None] = {}
+        self._delayed: dict[FollowedPartition, None] = {}
         self._forgotten: set[Key] = set()
         self._session_id = _NO_SESSION
         #: Of the next request.
@@ -140,7 +140,7 @@ class SourceSession:
         followed = self._followed.get(key)
         if followed is None or followed.partition is not partition:
             self._drop(key)
-            followed = self._followed[key] = Followed(partition)
+            followed = self._followed[key] = FollowedPartition(partition)
             self._forgotten.discard(key)
         followed.delayed_until = 0.0
         followed.failures = 0
@@ -159,19 +159,19 @@ class SourceSession:
         self._delayed.pop(followed, None)
         return True
 
-    def find(self, key: Key, number: int) -> Followed | None:
+    def find(self, key: Key, number: int) -> FollowedPartition | None:
         """The partition that the answer to request `number` tells of, if it counts."""
         followed = self._followed.get(key)
         if followed is None or followed.named_in > number or not followed.is_as_named:
             return None
         return followed
 
-    def moved(self, followed: Followed) -> None:
+    def moved(self, followed: FollowedPartition) -> None:
         """Its log's end or start is another one: tell the leader."""
         if self._followed.get(followed.key) is followed:
             self._to_name[followed] = None
 
-    def delay(self, followed: Followed, until: float) -> None:
+    def delay(self, followed: FollowedPartition, until: float) -> None:
         if self._followed.get(followed.key) is followed:
             self._to_name.pop(followed, None)
             followed.delayed_until = until

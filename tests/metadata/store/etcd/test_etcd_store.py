@@ -40,7 +40,7 @@ from millstream.metadata.store.port import (
 from millstream.model.config import TopicConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
-from store_contract import StoreContract, collect
+from harness.store_contract import StoreContract, collect
 
 _prefixes = (f"test-{n}" for n in itertools.count())
 
@@ -444,8 +444,8 @@ def test_a_nudge_that_raises_is_made_again_when_it_is_needed(
     async def main() -> None:
         supervisor = Supervisor()
         gateway: Any = None
-        store = EtcdStore(gateway, "/root/", supervisor)
-        watch = EtcdWatch(gateway, store, "/root/", "", PROGRESS_KEY, 0)
+        store = EtcdStore(gateway, "/prefix/", supervisor)
+        watch = EtcdWatch(gateway, store, "/prefix/", "", PROGRESS_KEY, 0)
         store._watches.add(watch)
         bugs = [RuntimeError("a bug")]
 

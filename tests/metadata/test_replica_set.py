@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.metadata import in_sync
+from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import PartitionRecord, decode_partition, encode_partition
 from millstream.model.sentinel import NO_LEADER
 
@@ -25,7 +25,7 @@ def test_the_lists_never_share_a_replica_and_nobody_is_forgotten(
     now = record()
     for isr, lost in steps:
         before = {*now.isr, *now.elr, *now.last_known_elr}
-        now = in_sync.with_isr(now, isr, min_isr, lost)
+        now = replica_set.with_isr(now, isr, min_isr, lost)
         lists = (*now.isr, *now.elr, *now.last_known_elr)
         assert len(set(lists)) == len(lists)
         assert set(lost).isdisjoint(now.elr)
@@ -36,46 +36,46 @@ def test_the_lists_never_share_a_replica_and_nobody_is_forgotten(
 
 
 def test_a_replica_that_leaves_below_the_minimum_stays_eligible() -> None:
-    two = in_sync.with_isr(record((1, 2)), (1,), 2)
+    two = replica_set.with_isr(record((1, 2)), (1,), 2)
     assert (two.isr, two.elr, two.last_known_elr) == ((1,), (2,), ())
-    back = in_sync.with_isr(two, (1, 3), 2)
+    back = replica_set.with_isr(two, (1, 3), 2)
     assert (back.elr, back.last_known_elr) == ((), ())
 
 
 def test_who_was_in_the_isr_last_comes_first() -> None:
-    waiting = in_sync.with_isr(record((1,), elr=(2,)), (), 2, lost=(1,))
+    waiting = replica_set.with_isr(record((1,), elr=(2,)), (), 2, lost=(1,))
     assert (waiting.isr, waiting.elr, waiting.last_known_elr) == ((), (2,), (1,))
-    all_unclean = in_sync.with_isr(waiting, (), 2, lost=(2,))
+    all_unclean = replica_set.with_isr(waiting, (), 2, lost=(2,))
     assert (all_unclean.elr, all_unclean.last_known_elr) == ((), (1, 2))
 
 
 def test_a_disk_is_known_by_its_directory() -> None:
-    known = in_sync.with_directory(record(), 1, "a")
-    assert in_sync.has_disk(known, 1, {1: "a"})
-    assert not in_sync.has_disk(known, 1, {1: "b"})
-    assert in_sync.has_disk(known, 2, {2: "b"}), "nothing is recorded of it"
-    lost = in_sync.with_directory(known, 1, in_sync.LOST)
-    assert not in_sync.has_disk(lost, 1, {1: "a"})
-    assert not in_sync.has_disk(lost, 1, {})
+    known = replica_set.with_directory(record(), 1, "a")
+    assert replica_set.has_disk(known, 1, {1: "a"})
+    assert not replica_set.has_disk(known, 1, {1: "b"})
+    assert replica_set.has_disk(known, 2, {2: "b"}), "nothing is recorded of it"
+    lost = replica_set.with_directory(known, 1, replica_set.LOST)
+    assert not replica_set.has_disk(lost, 1, {1: "a"})
+    assert not replica_set.has_disk(lost, 1, {})
 
 
 def test_a_leader_resigns_only_where_another_can_take_over() -> None:
     disks = {1: "a", 2: "b"}
-    resigned = in_sync.resign(record((1, 2)), 1, disks, disks)
+    resigned = replica_set.resign(record((1, 2)), 1, disks, disks)
     assert resigned is not None
     assert (resigned.leader, resigned.leader_epoch, resigned.isr) == (NO_LEADER, 4, (2,))
     last = record((1,), elr=(2,), directories=((2, "b"),))
-    eligible = in_sync.resign(last, 2, disks, disks)
+    eligible = replica_set.resign(last, 2, disks, disks)
     assert eligible is not None
     assert (eligible.isr, eligible.elr, eligible.last_known_elr) == ((), (2,), (1,))
-    assert in_sync.resign(record((1,)), 1, disks, disks) is None
-    assert in_sync.resign(last, 2, {1: "a"}, disks) is None, "it is not alive"
-    assert in_sync.resign(last, 2, disks, {2: "new"}) is None, "its disk is away"
+    assert replica_set.resign(record((1,)), 1, disks, disks) is None
+    assert replica_set.resign(last, 2, {1: "a"}, disks) is None, "it is not alive"
+    assert replica_set.resign(last, 2, disks, {2: "new"}) is None, "its disk is away"
 
 
 def test_records_of_an_earlier_release_are_read() -> None:
     old = decode_partition(b'{"replicas":[1,2],"leader":1,"leader_epoch":0,"isr":[1]}')
     assert (old.elr, old.last_known_elr, old.directories, old.directory(1)) == ((), (), (), "")
-    new = in_sync.with_directory(old, 2, "b")
+    new = replica_set.with_directory(old, 2, "b")
     assert decode_partition(encode_partition(new)) == new
     assert encode_partition(old) == b'{"replicas":[1,2],"leader":1,"leader_epoch":0,"isr":[1]}'

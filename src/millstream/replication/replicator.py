@@ -15,18 +15,18 @@ from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.topic import TopicPartition
-from millstream.replication.follower.fetcher import FetcherOptions, Follower
-from millstream.replication.follower.following import Following
-from millstream.replication.leader.follower_session import Leader
+from millstream.replication.follower.fetcher import FetcherContext, FetcherOptions
+from millstream.replication.follower.fetcher_pool import FetcherPool
+from millstream.replication.leader.follower_session import LeaderContext
 from millstream.replication.leader.follower_sessions import FollowerSessions
 from millstream.replication.leader.isr_change import IsrChanges, Update
 from millstream.replication.partition import Partition
-from millstream.replication.replica import Replicas
+from millstream.replication.replicas import Replicas
 from millstream.replication.stats import ReplicationStats
 from millstream.replication.throttle import UNLIMITED, ReplicaLimit
 
 
-class Rates(NamedTuple):
+class ReplicationRates(NamedTuple):
     """Bytes a second for replicas that are throttled: those that topics name, and those that a
     reassignment adds."""
 
@@ -37,7 +37,7 @@ class Rates(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeOptions:
+class ReplicatorOptions:
     #: The listener through which brokers reach each other.
     listener_name: str
     lag_ms_max: int = 30_000
@@ -46,18 +46,18 @@ class ExchangeOptions:
     #: Bytes a second for a follower that catches up while producers write.
     catch_up_rate: int = 64 * 1024 * 1024
     fetcher: FetcherOptions = field(default_factory=FetcherOptions)
-    rates: Rates = field(default_factory=Rates)
+    rates: ReplicationRates = field(default_factory=ReplicationRates)
 
 
-class ReplicaExchange:
+class Replicator:
     """Runs between `start` and `stop`. Event loop only."""
 
     __slots__ = (
         "_follower_limit",
-        "_following",
         "_is_started",
         "_isr",
         "_leader_limit",
+        "_pool",
         "_replicas",
         "sessions",
         "stats",
@@ -68,7 +68,7 @@ class ReplicaExchange:
         broker_id: int,
         replicas: Replicas,
         update_partition: Update,
-        options: ExchangeOptions,
+        options: ReplicatorOptions,
         *,
         clock: Clock,
         network: Network,
@@ -85,7 +85,7 @@ class ReplicaExchange:
         )
         #: Of the brokers that follow this one.
         self.sessions = FollowerSessions(
-            Leader(
+            LeaderContext(
                 replicas,
                 self._isr,
                 clock,
@@ -95,7 +95,7 @@ class ReplicaExchange:
             ),
             random,
         )
-        follower = Follower(
+        context = FetcherContext(
             broker_id,
             network,
             clock,
@@ -105,7 +105,7 @@ class ReplicaExchange:
             self._follower_limit,
             supervisor,
         )
-        self._following = Following(follower, options.listener_name, options.fetchers_per_source)
+        self._pool = FetcherPool(context, options.listener_name, options.fetchers_per_source)
         self._is_started = False
         replicas.on_retried = self._retried
 
@@ -113,43 +113,43 @@ class ReplicaExchange:
         """To be called when this broker is registered and `image` shows it."""
         self._is_started = True
         self._isr.start(image)
-        self._following.start(image)
+        self._pool.start(image)
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         """To be called after the partitions have followed."""
         if not self._is_started:
             return
-        self._isr.follow(image, delta)
-        self.sessions.follow(image, delta)
-        self._following.follow(image, delta)
+        self._isr.apply_delta(image, delta)
+        self.sessions.apply_delta(image, delta)
+        self._pool.apply_delta(image, delta)
 
     def log_failed(self, topic_partition: TopicPartition) -> None:
         """A log went offline: let another replica lead, and do not follow with it."""
         partition = self._replicas.get(*topic_partition)
         if self._is_started and partition is not None:
             self._isr.review_soon(partition)
-            self._following.reconsider_soon(partition)
+            self._pool.assign_soon(partition)
 
     def _retried(self, partition: Partition) -> None:
         """A partition took its role after all: fetch it from its leader if it follows."""
         if self._is_started:
-            self._following.reconsider_soon(partition)
+            self._pool.assign_soon(partition)
 
     def lost_leaders(self) -> list[int]:
         """Leaders that have just hung up: dead, as likely as not."""
-        return self._following.lost()
+        return self._pool.lost()
 
-    def configure(self, options: ExchangeOptions) -> None:
+    def configure(self, options: ReplicatorOptions) -> None:
         """Apply the rates and the number of fetchers, which may change at run time."""
         self._set_rates(options.rates)
-        self._following.set_fetchers_per_source(options.fetchers_per_source)
+        self._pool.set_fetchers_per_source(options.fetchers_per_source)
 
-    def _set_rates(self, rates: Rates) -> None:
+    def _set_rates(self, rates: ReplicationRates) -> None:
         self._leader_limit.set_rates(rates.leader, rates.leader_moving)
         self._follower_limit.set_rates(rates.follower, rates.follower_moving)
 
     async def stop(self) -> None:
         self._is_started = False
-        await self._following.stop()
+        await self._pool.stop()
         await self._isr.stop()
         self.sessions.close()

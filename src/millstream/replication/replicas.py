@@ -143,7 +143,7 @@ class Replicas:
             topic_partition, topic.topic_id, config, is_only_replica=len(state.replicas) == 1
         )
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Make what is here equal to what `image` says; `delta` is what differs from before.
 
         Raises OSError if a log can't be opened for the first image: the broker does not start."""

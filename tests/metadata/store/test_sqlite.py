@@ -25,7 +25,7 @@ from millstream.metadata.store.sqlite import SqliteStore
 from millstream.metadata.store.sqlite_file import SqliteFile
 
 sys.path.insert(0, str(Path(__file__).parent))
-from store_contract import StoreContract, collect
+from harness.store_contract import StoreContract, collect
 
 HISTORY_MAX = 4000
 

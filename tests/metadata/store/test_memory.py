@@ -21,7 +21,7 @@ from millstream.metadata.store.port import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
-from store_contract import StoreContract, collect
+from harness.store_contract import StoreContract, collect
 
 
 class ManualClock:

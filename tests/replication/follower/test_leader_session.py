@@ -15,7 +15,7 @@ from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.config import TopicConfig
 from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
-from millstream.replication.follower.source_session import FetchLimits, SourceSession
+from millstream.replication.follower.leader_session import FetchLimits, LeaderSession
 from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest
 
@@ -40,8 +40,8 @@ def directory(tmp_path: Path) -> Iterator[LogDirectory]:
 
 
 @pytest.fixture
-def session() -> SourceSession:
-    return SourceSession(FetchLimits())
+def session() -> LeaderSession:
+    return LeaderSession(FetchLimits())
 
 
 def make(directory: LogDirectory, number: int = 0) -> Partition:
@@ -58,12 +58,12 @@ def named(request: FetchRequest) -> dict[int, tuple[int, int, int]]:
     }
 
 
-def ask(session: SourceSession) -> FetchRequest:
+def ask(session: LeaderSession) -> FetchRequest:
     return session.request(2, 77)
 
 
 def test_a_session_begins_with_everything_and_goes_on_with_news(
-    directory: LogDirectory, session: SourceSession
+    directory: LogDirectory, session: LeaderSession
 ) -> None:
     first, second = make(directory, 0), make(directory, 1)
     append(first.log, values_batch(b"a", b"b", timestamp=0), epoch=3)
@@ -85,7 +85,7 @@ def test_a_session_begins_with_everything_and_goes_on_with_news(
 
 
 def test_a_partition_that_goes_is_forgotten_once(
-    directory: LogDirectory, session: SourceSession
+    directory: LogDirectory, session: LeaderSession
 ) -> None:
     session.add(make(directory))
     ask(session)
@@ -98,7 +98,7 @@ def test_a_partition_that_goes_is_forgotten_once(
 
 
 def test_a_new_session_names_everything_but_the_delayed(
-    directory: LogDirectory, session: SourceSession
+    directory: LogDirectory, session: LeaderSession
 ) -> None:
     session.add(make(directory, 0))
     session.add(make(directory, 1))
@@ -120,7 +120,7 @@ def test_a_new_session_names_everything_but_the_delayed(
     assert session.delay_left_s(4.0) == float("inf")
 
 
-def test_new_metadata_end_a_delay(directory: LogDirectory, session: SourceSession) -> None:
+def test_new_metadata_end_a_delay(directory: LogDirectory, session: LeaderSession) -> None:
     partition = make(directory)
     session.add(partition)
     ask(session)
@@ -133,7 +133,7 @@ def test_new_metadata_end_a_delay(directory: LogDirectory, session: SourceSessio
 
 
 def test_an_answer_that_was_overtaken_does_not_count(
-    directory: LogDirectory, session: SourceSession
+    directory: LogDirectory, session: LeaderSession
 ) -> None:
     partition = make(directory)
     session.add(partition)
@@ -153,7 +153,7 @@ def test_an_answer_that_was_overtaken_does_not_count(
 
 
 def test_an_epoch_that_was_begun_here_and_never_used_is_not_claimed(
-    directory: LogDirectory, session: SourceSession
+    directory: LogDirectory, session: LeaderSession
 ) -> None:
     """Records of an earlier epoch may still come: they would not be found under their own."""
     partition = make(directory)

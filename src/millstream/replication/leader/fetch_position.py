@@ -21,7 +21,7 @@ from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest
 
 
-class Position:
+class FetchPosition:
     """Where a follower is in one partition, in its own words."""
 
     __slots__ = (
@@ -34,9 +34,9 @@ class Position:
     )
 
     def __init__(self, wanted: FetchRequest.Topic.Partition) -> None:
-        self.take(wanted)
+        self.update(wanted)
 
-    def take(self, wanted: FetchRequest.Topic.Partition) -> None:
+    def update(self, wanted: FetchRequest.Topic.Partition) -> None:
         self.offset = wanted.fetch_offset
         self.current_leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
@@ -46,7 +46,7 @@ class Position:
         self.is_new = True
 
 
-def check_follower(partition: Partition, broker_id: int, position: Position) -> None:
+def check_follower(partition: Partition, broker_id: int, position: FetchPosition) -> None:
     """Raise unless this broker leads in the follower's epoch and the follower is a replica."""
     if position.current_leader_epoch == NO_EPOCH:
         raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, "a follower must tell its leader epoch")
@@ -57,7 +57,7 @@ def check_follower(partition: Partition, broker_id: int, position: Position) -> 
         raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{broker_id} is no replica here")
 
 
-def divergence(partition: Partition, position: Position) -> EpochEnd | None:
+def divergence(partition: Partition, position: FetchPosition) -> EpochEnd | None:
     """Where the follower's log parts from the leader's before its end; None if it does not.
 
     OFFSET_OUT_OF_RANGE where the leader's log begins after the follower's end."""
@@ -84,7 +84,9 @@ def divergence(partition: Partition, position: Position) -> EpochEnd | None:
     return found
 
 
-def read(partition: Partition, position: Position, bytes_max: int, at_least_one: bool) -> LogSlice:
+def read(
+    partition: Partition, position: FetchPosition, bytes_max: int, at_least_one: bool
+) -> LogSlice:
     if position.offset == partition.log.log_end_offset:
         return EMPTY_SLICE
     return partition.read_for_follower(
