@@ -30,7 +30,7 @@ from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.net.gate import Gate, Limits
 from millstream.records.batch import read_header
-from millstream.replication import replica
+from millstream.replication import replicas as replicas_module
 from millstream.replication.partition import Partition
 from millstream.replication.waiting import OffsetWaiters
 
@@ -120,7 +120,7 @@ async def follower_session(path: Path, patch: Patch) -> CallbackFailures:
 
 
 async def leadership(path: Path, patch: Patch) -> CallbackFailures:
-    patch.setattr(replica, "_RETRY_S", 0.001)
+    patch.setattr(replicas_module, "_RETRY_S", 0.001)
     home = ReplicaHome(path, picture(*TOPICS, leader=2, isr=(1, 2)))
     replicas = home.open_replicas()
     both = [replicas.find(name, 0) for name, _, _ in TOPICS]
