@@ -14,6 +14,7 @@ import pytest
 from millstream.metadata.store.port import (
     CompactedError,
     Compare,
+    Condition,
     Delete,
     Event,
     LeaseExpiredError,
@@ -114,7 +115,7 @@ class StoreContract:
             put = await store.transact([], [Put("a", b"1"), Put("empty", b"")])
             assert (await store.transact([ValueIs("a", b"1"), ValueIs("empty", b"")], [])).succeeded
             for value in (b"", b"2", b"1\0"):
-                wrong = [Compare("a", put.revision), ValueIs("a", value)]
+                wrong: list[Condition] = [Compare("a", put.revision), ValueIs("a", value)]
                 assert not (await store.transact(wrong, [Delete("a")])).succeeded
             swapped = await store.transact([ValueIs("a", b"1")], [Put("a", b"2")])
             assert swapped.succeeded
