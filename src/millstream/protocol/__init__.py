@@ -1,13 +1,19 @@
-"""A blocking client of the protocol, for the processes that Spark starts. No threads, no loop.
+"""The blocking protocol client of the CLI and the Spark connector: connections, leaders, retries.
 
-`setting.py` what `kafka.*` options say of connections · `link.py` one connection, on which requests
-may be pipelined · `sasl.py` logging in · `cluster.py` brokers, leaders, coordinators and retries.
+It owns sockets, TLS, SASL, version negotiation and the retry of requests, without threads or an
+event loop. It leaves records, consumer groups and the public client API to `client` and `spark`.
 """
 
 from __future__ import annotations
 
-from millstream.protocol.broker_connection import Link
-from millstream.protocol.cluster_client import Cluster, Retry
+from millstream.protocol.broker_connection import BrokerConnection
+from millstream.protocol.cluster_client import ClusterClient, RetryBackoff
 from millstream.protocol.connection_setting import ConnectionSettings, connection_settings
 
-__all__ = ["Cluster", "ConnectionSettings", "Link", "Retry", "connection_settings"]
+__all__ = [
+    "BrokerConnection",
+    "ClusterClient",
+    "ConnectionSettings",
+    "RetryBackoff",
+    "connection_settings",
+]

@@ -1,7 +1,7 @@
-"""One connection to one broker: requests out, answers back in order.
+"""A connection to one broker, on which requests may be pipelined.
 
-Several requests may be on their way (`send`, then `receive` for each in the same order). Not for
-several threads. After any ConnectionLost the link is of no more use.
+A caller may `send` several requests and then `receive` their responses in the same order. A
+connection belongs to one thread. After a ConnectionLost it is closed for good.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.protocol.connection_setting import Address, ConnectionSettings, Tls
-from millstream.protocol.error import ConnectionLost, OptionError
+from millstream.protocol.error import ConnectionLost, SettingError
 from millstream.protocol.sasl import log_in
 from millstream.wire.framing import frame_request, parse_response_header
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -25,23 +25,23 @@ from millstream.wire.schema import Message, codec
 M = TypeVar("M", bound=Message)
 
 _LENGTH: Final = struct.Struct(">i")
-#: Every broker that can be talked to at all knows this one.
+#: Every broker supports this version, so the first request can use it.
 _API_VERSIONS_VERSION: Final = 0
-#: No answer is as large; whatever claims to be does not speak the protocol.
+#: A larger frame means that the server does not speak the protocol.
 _FRAME_BYTES_MAX: Final = 1 << 30
 
 
-class Link:
-    """Connected, and logged in, when it is made. Raises ConnectionLost."""
+class BrokerConnection:
+    """A connected and authenticated socket. Opening it raises ConnectionLost or BrokerError."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         self.address = address
         self._settings = settings
         self._correlation_id = 0
-        #: Correlation id and version of each request that was not answered yet.
-        self._waiting: deque[tuple[int, int]] = deque()
+        #: Correlation id and version of each request whose response is pending.
+        self._pending: deque[tuple[int, int]] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
-        #: Where frames go that are not kept: new memory costs as much as what is received into it.
+        #: Holds frames that the caller does not keep: to allocate costs as much as to receive.
         self._scratch = bytearray()
         self._socket = self._connect()
         try:
@@ -54,8 +54,8 @@ class Link:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request was answered."""
-        return not self._waiting
+        """Whether no response is pending."""
+        return not self._pending
 
     @property
     def is_closed(self) -> bool:
@@ -65,42 +65,44 @@ class Link:
         self._socket.close()
 
     def version(self, shape: type[Message], version_max: int | None = None) -> int:
-        """The highest version of a request that both sides know, up to `version_max`.
+        """Return the highest version of a request that both sides support, up to `version_max`.
 
-        Raises BrokerError, UNSUPPORTED_VERSION, if there is none."""
+        Raises BrokerError UNSUPPORTED_VERSION if there is none."""
         first, last = shape.versions
         low, high = self._versions.get(shape.api_key, (0, -1))
         chosen = min(last, high, last if version_max is None else version_max)
         if chosen < max(first, low):
             raise BrokerError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the broker at {self.address} has versions {low} to {high} of"
-                f" {shape.api_key.name}, and {first} to {last} are spoken here",
+                f"the broker at {self.address} supports versions {low} to {high} of"
+                f" {shape.api_key.name}, this client {first} to {last}",
             )
         return chosen
 
     def call(self, request: Message, response: type[M], version_max: int | None = None) -> M:
-        """Send a request and wait for its answer; nothing else may be on its way."""
+        """Send a request and return its response. No other response may be pending."""
         self.send(request, version_max)
         return self.receive(response)
 
     def send(self, request: Message, version_max: int | None = None) -> None:
-        """Send a request whose answer `receive` will give."""
+        """Send a request; `receive` returns its response."""
         self._send(request, self.version(type(request), version_max))
 
     def receive(self, response: type[M], *, is_kept: bool = True) -> M:
-        """The answer to the oldest request. Record batches in it are views of its frame; unless
-        that `is_kept`, they are good until the next one is received: its memory is used again."""
-        correlation_id, version = self._waiting.popleft()
+        """Return the response to the oldest request.
+
+        Record batches in it are views of the frame. Unless `is_kept`, the next `receive` overwrites
+        the frame."""
+        correlation_id, version = self._pending.popleft()
         frame = self._frame(is_kept)
         try:
             found, position = parse_response_header(frame, response.api_key, version)
             if found != correlation_id:
-                raise DecodeError(f"answer {found} came in place of {correlation_id}")
+                raise DecodeError(f"expected response {correlation_id}, received {found}")
             return codec(response, version).decode(frame, position)
         except DecodeError as error:
             self.close()
-            raise self._lost(f"its answer cannot be read: {error}") from error
+            raise self._lost(f"its response cannot be decoded: {error}") from error
 
     def _send(self, request: Message, version: int) -> None:
         self._correlation_id += 1
@@ -113,13 +115,13 @@ class Link:
         except OSError as error:
             self.close()
             raise self._lost(str(error)) from error
-        self._waiting.append((self._correlation_id, version))
+        self._pending.append((self._correlation_id, version))
 
     def _frame(self, is_kept: bool) -> Buffer:
         (length,) = _LENGTH.unpack(self._receive_exactly(memoryview(bytearray(_LENGTH.size))))
         if not _LENGTH.size <= length <= _FRAME_BYTES_MAX:
             self.close()
-            raise self._lost(f"it answered with a frame of {length} bytes: is it a Kafka broker?")
+            raise self._lost(f"it sent a frame of {length} bytes: is it a Kafka broker?")
         if is_kept:
             return self._receive_exactly(memoryview(bytearray(length)))
         if len(self._scratch) < length:
@@ -147,22 +149,22 @@ class Link:
             raise self._lost(_reason(error, settings.connect_timeout_ms)) from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made = plain
+            stream = plain
             if settings.tls is not None:
-                made = tls_context(settings.tls).wrap_socket(
+                stream = tls_context(settings.tls).wrap_socket(
                     plain, server_hostname=self.address.host
                 )
-            made.settimeout(settings.request_timeout_ms / 1000)
+            stream.settimeout(settings.request_timeout_ms / 1000)
         except OSError as error:
             plain.close()
             raise self._lost(str(error)) from error
-        return made
+        return stream
 
     def _negotiate(self) -> None:
         self._send(ApiVersionsRequest(), _API_VERSIONS_VERSION)
-        answer = self.receive(ApiVersionsResponse)
+        response = self.receive(ApiVersionsResponse)
         self._versions = {
-            api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
+            api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
 
     def _lost(self, reason: str) -> ConnectionLost:
@@ -170,15 +172,16 @@ class Link:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """The context of encrypted connections. Raises OptionError where a file is missing, OSError
-    where one cannot be used."""
+    """Return the TLS context of a connection.
+
+    Raises SettingError if a file does not exist, OSError if one cannot be used."""
     for name, path in (
         ("ca", tls.ca_path),
         ("certificate", tls.certificate_path),
         ("key", tls.key_path),
     ):
         if path is not None and not os.path.isfile(path):
-            raise OptionError(f"kafka.ssl.{name}.location is {path}, which is not a file here")
+            raise SettingError(f"ssl.{name}.location is {path}, which is not a file on this host")
     context = ssl.create_default_context(cafile=tls.ca_path)
     context.check_hostname = tls.is_host_checked
     if tls.certificate_path is not None:
@@ -188,5 +191,5 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 def _reason(error: OSError, timeout_ms: int) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {timeout_ms} ms"
+        return f"no response within {timeout_ms} ms"
     return error.strerror or str(error)

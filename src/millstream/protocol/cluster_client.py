@@ -1,8 +1,8 @@
-"""All brokers of a cluster: metadata, leaders, coordinators, offsets, and trying again.
+"""A client of a whole cluster: metadata, leaders, coordinators, offsets and retries.
 
-Connections are made when they are first needed and kept, one a broker. Whatever may pass (a broker
-that is down, a leader that moved) is tried again until the settings' deadline, and then raised as
-Unavailable with the last thing that went wrong. Not for several threads.
+It opens one connection per broker on first use and keeps it. It retries errors that may pass (a
+broker that is down, a leader that moved) until the settings' deadline, and then raises Unavailable
+with the last error. A client belongs to one thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.broker_connection import Link
+from millstream.protocol.broker_connection import BrokerConnection
 from millstream.protocol.connection_setting import Address, ConnectionSettings
 from millstream.protocol.error import ConnectionLost, Unavailable
 from millstream.wire.messages.find_coordinator import (
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
-#: The last version that asks for one coordinator.
+#: The last version whose request names a single coordinator.
 _FIND_ONE_VERSION: Final = 3
 
-#: What passes once metadata are fresh or a broker has caught up.
+#: Errors that pass once the client has fresh metadata or a broker has caught up.
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -66,7 +66,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What metadata say of a topic. Leaders are node ids by partition, -1 where there is none."""
+    """The metadata of a topic. Leaders are node ids by partition; -1 means no leader."""
 
     name: str
     topic_id: bytes
@@ -74,8 +74,8 @@ class Topic:
     leaders: Mapping[int, int]
 
 
-class Retry:
-    """Attempts at one thing until a deadline, with growing pauses between them."""
+class RetryBackoff:
+    """The growing pauses between the attempts at one operation, up to a deadline."""
 
     def __init__(self, settings: ConnectionSettings, what: str) -> None:
         self._settings = settings
@@ -84,23 +84,23 @@ class Retry:
         self._backoff_ms = float(settings.backoff_ms)
 
     def pause(self, problem: Exception) -> None:
-        """Wait before the next attempt, or raise Unavailable if there is no time for one."""
+        """Sleep until the next attempt, or raise Unavailable if the deadline comes first."""
         passed_ms = (time.monotonic() - self._started) * 1000
         if passed_ms + self._backoff_ms > self._settings.deadline_ms:
             raise Unavailable(
                 f"could not {self._what} within {self._settings.deadline_ms} ms"
-                f" (kafka.default.api.timeout.ms): {problem}"
+                f" (default.api.timeout.ms): {problem}"
             ) from problem
         time.sleep(self._backoff_ms / 1000 * random.uniform(0.8, 1.2))
         self._backoff_ms = min(self._backoff_ms * 2, self._settings.backoff_ms_max)
 
 
-class Cluster:
-    """See the module's text."""
+class ClusterClient:
+    """Sends requests to the right broker of a cluster, and retries them."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
-        self._links: dict[Address, Link] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
@@ -112,59 +112,63 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
-    # Trying again
+    # Retries
 
-    def retry(self, what: str) -> Retry:
-        """A new series of attempts; `what` follows "could not" in the error."""
-        return Retry(self.settings, what)
+    def backoff(self, what: str) -> RetryBackoff:
+        """Start a series of attempts; `what` follows "could not" in the error."""
+        return RetryBackoff(self.settings, what)
 
     def attempt(self, what: str, action: Callable[[], T]) -> T:
-        """The result of `action`, which is tried again where it may pass; it finds the link it
-        needs itself each time. Raises Unavailable, or BrokerError where it will not pass."""
-        retry = self.retry(what)
+        """Return the result of `action`, which is retried after retriable errors.
+
+        `action` looks up its connection on each call, because the leader may have changed. Raises
+        Unavailable, or BrokerError for an error that is not retriable."""
+        backoff = self.backoff(what)
         while True:
             try:
                 return action()
             except ConnectionLost as lost:
                 self.forget_leaders()
-                retry.pause(lost)
+                backoff.pause(lost)
             except BrokerError as error:
                 if error.code not in RETRIABLE:
                     raise
                 self.forget_leaders()
-                retry.pause(error)
+                backoff.pause(error)
 
     # Connections
 
-    def link(self, address: Address) -> Link:
-        """The connection to an address; raises ConnectionLost if there can be none now."""
-        link = self._links.get(address)
-        if link is None or link.is_closed or not link.is_idle:
-            if link is not None:
-                link.close()
-            link = self._links[address] = Link(address, self.settings)
-        return link
+    def connection(self, address: Address) -> BrokerConnection:
+        """Return an idle connection to an address. Raises ConnectionLost."""
+        found = self._connections.get(address)
+        if found is None or found.is_closed or not found.is_idle:
+            if found is not None:
+                found.close()
+            found = self._connections[address] = BrokerConnection(address, self.settings)
+        return found
 
-    def any_link(self) -> Link:
-        """A connection to any broker; raises ConnectionLost if none can be reached now."""
-        known = dict.fromkeys([*self._links, *self._brokers.values(), *self.settings.bootstrap])
+    def any_connection(self) -> BrokerConnection:
+        """Return a connection to any broker. Raises ConnectionLost if none can be reached."""
+        candidates = dict.fromkeys(
+            [*self._connections, *self._brokers.values(), *self.settings.bootstrap]
+        )
         problem: ConnectionLost | None = None
-        for address in known:
+        for address in candidates:
             try:
-                return self.link(address)
+                return self.connection(address)
             except ConnectionLost as lost:
                 problem = problem or lost
         assert problem is not None
         raise problem
 
-    def leader_link(self, topic: str, partition: int) -> Link:
-        """The connection to a partition's leader.
+    def leader_connection(self, topic: str, partition: int) -> BrokerConnection:
+        """Return the connection to a partition's leader.
 
-        Raises ConnectionLost, or BrokerError: LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION."""
+        Raises ConnectionLost, or BrokerError LEADER_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION."""
         found = self._topics.get(topic)
         if found is None:
             (found,) = self._fetch_topics([topic])
@@ -180,61 +184,61 @@ class Cluster:
             raise BrokerError(
                 ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader now"
             )
-        return self.broker_link(node_id)
+        return self.broker_connection(node_id)
 
-    def broker_link(self, node_id: int) -> Link:
-        """The connection to a broker. Raises ConnectionLost, or BrokerError if it is not there."""
+    def broker_connection(self, node_id: int) -> BrokerConnection:
+        """Return the connection to a broker. Raises ConnectionLost or BROKER_NOT_AVAILABLE."""
         address = self._brokers.get(node_id)
         if address is None:
-            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id} now")
-        return self.link(address)
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not alive")
+        return self.connection(address)
 
-    def coordinator_link(self, key: str, kind: int) -> Link:
-        """The connection to the coordinator of a group (`GROUP`) or a transactional id
-        (`TRANSACTION`). Raises ConnectionLost, or BrokerError."""
+    def coordinator_connection(self, key: str, kind: int) -> BrokerConnection:
+        """Return the connection to the coordinator of a group (`GROUP`) or a transactional id
+        (`TRANSACTION`). Raises ConnectionLost or BrokerError."""
         address = self._coordinators.get((kind, key))
         if address is None:
-            answer = self.any_link().call(
+            response = self.any_connection().call(
                 FindCoordinatorRequest(key=key, key_type=kind),
                 FindCoordinatorResponse,
                 _FIND_ONE_VERSION,
             )
-            _check(answer.error_code, f"finding the coordinator of {key!r}")
-            address = Address(answer.host, answer.port)
+            _check(response.error_code, f"finding the coordinator of {key!r}")
+            address = Address(response.host, response.port)
             self._coordinators[kind, key] = address
-        return self.link(address)
+        return self.connection(address)
 
     def forget_leaders(self) -> None:
-        """Ask again who leads and coordinates before the next request."""
+        """Drop the cached leaders and coordinators, so that the next request looks them up."""
         self._topics.clear()
         self._coordinators.clear()
 
     # Metadata
 
     def topic(self, name: str) -> Topic:
-        """What is known of a topic, asked for if nothing is. See `topics` for what it raises."""
+        """Return the cached metadata of a topic, or fetch them. Raises what `topics` raises."""
         return self._topics.get(name) or self.topics([name])[0]
 
     def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
-        """Fresh metadata of topics; None is all there are.
+        """Fetch the metadata of the named topics, or of all topics.
 
-        Raises BrokerError for a topic that does not exist, Unavailable if no broker answers."""
+        Raises BrokerError for a topic that does not exist, Unavailable if no broker responds."""
         wanted = None if names is None else list(names)
         return self.attempt("get metadata", lambda: self._fetch_topics(wanted))
 
     def existing_topics(self, names: Iterable[str]) -> list[Topic]:
-        """Fresh metadata of those of the topics that exist. Raises Unavailable."""
+        """Fetch the metadata of the named topics, without those that do not exist."""
         wanted = list(names)
         return self.attempt("get metadata", lambda: self._fetch_topics(wanted, is_lenient=True))
 
     def _fetch_topics(self, names: list[str] | None, is_lenient: bool = False) -> list[Topic]:
         asked = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
-        answer = self.any_link().call(
+        response = self.any_connection().call(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
         )
-        self._brokers = {row.node_id: Address(row.host, row.port) for row in answer.brokers}
+        self._brokers = {row.node_id: Address(row.host, row.port) for row in response.brokers}
         found = []
-        for row in answer.topics:
+        for row in response.topics:
             if is_lenient and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             _check(row.error_code, f"asking for topic {row.name}")
@@ -248,26 +252,27 @@ class Cluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], is_committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """The offset at each partition's timestamp, -1 where no record is as late; or at a named
-        end of `wire.messages.list_offsets`. `is_committed` ends at the last stable offset.
+        """Return the offset of the first record at or after each partition's timestamp, or -1.
 
-        Raises BrokerError for a partition that does not exist; Unavailable."""
+        A timestamp may also be one of the negative constants of `wire.messages.list_offsets`. If
+        `is_committed`, the latest offset is the last stable offset. Raises BrokerError for a
+        partition that does not exist, or Unavailable."""
         found: dict[TopicPartition, int] = {}
 
         def ask() -> None:
             left = {key: value for key, value in wanted.items() if key not in found}
             by_leader: dict[Address, dict[TopicPartition, int]] = {}
             for key, value in left.items():
-                address = self.leader_link(*key).address
+                address = self.leader_connection(*key).address
                 by_leader.setdefault(address, {})[key] = value
             for address, share in by_leader.items():
-                found.update(self._list_offsets(self.link(address), share, is_committed))
+                found.update(self._list_offsets(self.connection(address), share, is_committed))
 
         self.attempt("list offsets", ask)
         return found
 
     def _list_offsets(
-        self, link: Link, wanted: Mapping[TopicPartition, int], is_committed: bool
+        self, connection: BrokerConnection, wanted: Mapping[TopicPartition, int], is_committed: bool
     ) -> dict[TopicPartition, int]:
         shape = ListOffsetsRequest.Topic
         rows: dict[str, ListOffsetsRequest.Topic] = {}
@@ -279,9 +284,9 @@ class Cluster:
             topics=list(rows.values()),
             timeout_ms=self.settings.request_timeout_ms,
         )
-        answer = link.call(request, ListOffsetsResponse)
+        response = connection.call(request, ListOffsetsResponse)
         found = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             for part in topic.partitions:
                 key = TopicPartition(topic.name, part.partition_index)
                 _check(part.error_code, f"listing offsets of {key}")
@@ -300,4 +305,4 @@ def _topic(row: MetadataResponse.Topic) -> Topic:
 
 def _check(code: int, doing: str) -> None:
     if code != ErrorCode.NONE:
-        raise BrokerError(ErrorCode(code), f"the broker's answer to {doing}")
+        raise BrokerError(ErrorCode(code), f"the broker's response to {doing}")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """Base of the errors that the protocol client, and what is built on it, raise on purpose."""
+    """Base of the errors that the protocol client and its users raise on purpose."""
 
 
-class OptionError(ProtocolError, ValueError):
-    """An option is unknown, malformed, or contradicts another; the message names it."""
+class SettingError(ProtocolError, ValueError):
+    """A setting is unknown, malformed, or contradicts another; the message names it."""
 
 
 class Unavailable(ProtocolError):  # noqa: N818 - names a state of the cluster
-    """The brokers did not complete an operation within the time allowed."""
+    """The brokers did not complete an operation before its deadline."""
 
 
-class ConnectionLost(ProtocolError):  # noqa: N818 - what happened to the connection
-    """One connection broke, or could not be made. The caller may try another broker."""
+class ConnectionLost(ProtocolError):  # noqa: N818 - names what happened to the connection
+    """A connection broke or could not be established. The caller may try another broker."""

@@ -1,4 +1,4 @@
-"""Logging in: PLAIN (RFC 4616) and SCRAM (RFC 5802), by SaslHandshake and SaslAuthenticate."""
+"""SASL authentication: PLAIN (RFC 4616) and SCRAM (RFC 5802)."""
 
 from __future__ import annotations
 
@@ -17,40 +17,44 @@ from millstream.wire.messages.sasl_authenticate import (
 from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from millstream.protocol.broker_connection import Link
+    from millstream.protocol.broker_connection import BrokerConnection
 
 _ITERATIONS_MAX: Final = 1_000_000
 
 
-def log_in(link: Link, login: Login) -> None:
-    """Raises BrokerError: UNSUPPORTED_SASL_MECHANISM or SASL_AUTHENTICATION_FAILED."""
-    answer = link.call(SaslHandshakeRequest(mechanism=login.mechanism), SaslHandshakeResponse)
-    if answer.error_code != ErrorCode.NONE:
+def log_in(connection: BrokerConnection, login: Login) -> None:
+    """Authenticate a connection by SaslHandshake and SaslAuthenticate.
+
+    Raises BrokerError UNSUPPORTED_SASL_MECHANISM or SASL_AUTHENTICATION_FAILED."""
+    response = connection.call(
+        SaslHandshakeRequest(mechanism=login.mechanism), SaslHandshakeResponse
+    )
+    if response.error_code != ErrorCode.NONE:
         raise BrokerError(
-            ErrorCode(answer.error_code),
-            f"the broker at {link.address} has {', '.join(answer.mechanisms)}, not"
-            f" kafka.sasl.mechanism {login.mechanism}",
+            ErrorCode(response.error_code),
+            f"the broker at {connection.address} supports {', '.join(response.mechanisms)}, not"
+            f" sasl.mechanism {login.mechanism}",
         )
     if login.mechanism == "PLAIN":
-        _step(link, b"\0".join([b"", login.user.encode(), login.password.encode()]))
+        _step(connection, b"\0".join([b"", login.user.encode(), login.password.encode()]))
     else:
-        _log_in_by_scram(link, Scram(login, secrets.token_hex(16)))
+        _log_in_by_scram(connection, Scram(login, secrets.token_hex(16)))
 
 
-def _log_in_by_scram(link: Link, scram: Scram) -> None:
-    challenge = _step(link, scram.first())
-    scram.check(_step(link, scram.final(challenge)))
+def _log_in_by_scram(connection: BrokerConnection, scram: Scram) -> None:
+    challenge = _step(connection, scram.first())
+    scram.check(_step(connection, scram.final(challenge)))
 
 
-def _step(link: Link, data: bytes) -> bytes:
-    answer = link.call(SaslAuthenticateRequest(auth_bytes=data), SaslAuthenticateResponse)
-    if answer.error_code != ErrorCode.NONE:
-        raise BrokerError(ErrorCode(answer.error_code), answer.error_message)
-    return answer.auth_bytes
+def _step(connection: BrokerConnection, data: bytes) -> bytes:
+    response = connection.call(SaslAuthenticateRequest(auth_bytes=data), SaslAuthenticateResponse)
+    if response.error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(response.error_code), response.error_message)
+    return response.auth_bytes
 
 
 class Scram:
-    """The client's half of one exchange. Pure."""
+    """The client's half of one SCRAM exchange. Pure."""
 
     def __init__(self, login: Login, nonce: str) -> None:
         self._hash = "sha256" if login.mechanism.endswith("256") else "sha512"
@@ -64,7 +68,7 @@ class Scram:
         return f"n,,{self._bare}".encode()
 
     def final(self, challenge: bytes) -> bytes:
-        """The proof for the server's challenge. Raises BrokerError if that is none."""
+        """Return the proof for the server's challenge. Raises BrokerError if it is malformed."""
         fields = _fields(challenge)
         nonce, salt, count = fields.get("r", ""), fields.get("s", ""), fields.get("i", "")
         is_sound = nonce.startswith(self._nonce) and count.isdigit()
@@ -80,9 +84,9 @@ class Scram:
         self._signature = self._mac(self._mac(salted, b"Server Key"), message)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
-    def check(self, answer: bytes) -> None:
-        """Raise BrokerError unless the server knows the password too."""
-        given = base64.b64decode(_fields(answer).get("v", ""))
+    def check(self, response: bytes) -> None:
+        """Raise BrokerError unless the server's signature proves that it knows the password."""
+        given = base64.b64decode(_fields(response).get("v", ""))
         if not hmac.compare_digest(given, self._signature):
             raise _failed("the broker did not prove that it knows the password")
 

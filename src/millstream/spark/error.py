@@ -8,11 +8,15 @@ from types import TracebackType
 from typing import Final
 
 from millstream.protocol.error import ConnectionLost as ConnectionLost
-from millstream.protocol.error import OptionError as OptionError
 from millstream.protocol.error import ProtocolError as ProtocolError
+from millstream.protocol.error import SettingError as SettingError
 from millstream.protocol.error import Unavailable as Unavailable
 
 logger: Final = logging.getLogger("millstream.spark")
+
+
+class OptionError(SettingError):
+    """An option of the source or the sink is unknown, malformed, or contradicts another."""
 
 
 class UnknownTopic(OptionError):  # noqa: N818 - what the option names

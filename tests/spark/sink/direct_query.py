@@ -9,7 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.spark.sink.batch_committer import BatchCommitter, open_transactions
 from millstream.spark.sink.input_column import plan_columns
 from millstream.spark.sink.sink_options import sink_options
@@ -44,7 +44,7 @@ class DirectQuery:
         return found
 
     def commit(self, batch: int, *prepared: PreparedTransaction) -> None:
-        with Cluster(self.options.connection) as cluster:
+        with ClusterClient(self.options.connection) as cluster:
             BatchCommitter(cluster, self.options, self.query).commit(batch, prepared)
 
     def replay(self, batch: int, *parts: Iterable[str]) -> None:
@@ -53,11 +53,11 @@ class DirectQuery:
         self.commit(batch, *(each.prepared for each in messages if each.prepared is not None))
 
     def abort(self, batch: int, *prepared: PreparedTransaction) -> None:
-        with Cluster(self.options.connection) as cluster:
+        with ClusterClient(self.options.connection) as cluster:
             BatchCommitter(cluster, self.options, self.query).abort(batch, prepared)
 
     def open_ids(self) -> list[str]:
-        with Cluster(self.options.connection) as cluster:
+        with ClusterClient(self.options.connection) as cluster:
             found = open_transactions(cluster, self.query)
         return sorted(each.transactional_id for each in found)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millstream.model.error import ErrorCode
-from millstream.protocol.broker_connection import Link
+from millstream.protocol.broker_connection import BrokerConnection
 from millstream.spark.error import ConnectionLost, ProtocolError
 from millstream.spark.sink.decision_log import DecisionLog
 from millstream.testing.broker import LocalBroker
@@ -234,9 +234,9 @@ def test_batches_that_were_not_acknowledged_are_sent_again(
     world: DirectQuery, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """The connection is lost, or the broker could not write, while several are on their way."""
-    receive, failed = Link.receive, []
+    receive, failed = BrokerConnection.receive, []
 
-    def answer(link: Link, response: type[Any], **options: Any) -> Any:
+    def answer(link: BrokerConnection, response: type[Any], **options: Any) -> Any:
         found = receive(link, response, **options)
         if response is ProduceResponse and not failed:
             failed.append(link)
@@ -248,7 +248,7 @@ def test_batches_that_were_not_acknowledged_are_sent_again(
                     row.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
         return found
 
-    monkeypatch.setattr(Link, "receive", answer)
+    monkeypatch.setattr(BrokerConnection, "receive", answer)
     world.commit(0, world.prepared(values("a", 700)))
     assert failed
     assert world.output() == Counter(values("a", 700))

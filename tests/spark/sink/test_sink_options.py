@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from millstream.records.compression import CompressionType
-from millstream.spark.error import OptionError
+from millstream.spark.error import OptionError, SettingError
 from millstream.spark.sink.input_column import plan_columns
 from millstream.spark.sink.sink_options import DeliveryGuarantee, sink_options
 
@@ -65,7 +65,7 @@ def test_columns_of_other_names_are_left_out() -> None:
     ],
 )
 def test_options_that_mean_nothing(options: dict[str, str], text: str) -> None:
-    with pytest.raises(OptionError, match=text):
+    with pytest.raises(SettingError, match=text):
         sink_options(SERVERS | options)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from millstream.protocol.cluster_client import TopicPartition
-from millstream.protocol.connection_setting import Address, Login, connection_settings
-from millstream.spark.error import OptionError
+from millstream.protocol.connection_setting import Address, Login
+from millstream.spark.error import OptionError, SettingError
+from millstream.spark.kafka_option import kafka_properties, pop_connection
 from millstream.spark.source.offset_position import PositionKind
 from millstream.spark.source.source_options import batch_options, column_names, stream_options
 
@@ -75,13 +76,14 @@ def test_login_by_jaas_or_by_name() -> None:
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
     }
-    by_jaas, left = connection_settings(common | {"kafka.sasl.jaas.config": jaas})
-    by_name, _ = connection_settings(
-        common | {"kafka.sasl.username": "ann", "kafka.sasl.password": "secret"}
+    properties = kafka_properties(common | {"kafka.sasl.jaas.config": jaas})
+    by_jaas = pop_connection(properties)
+    by_name = pop_connection(
+        kafka_properties(common | {"kafka.sasl.username": "ann", "kafka.sasl.password": "secret"})
     )
     assert by_jaas.login == by_name.login == Login("SCRAM-SHA-512", "ann", "secret")
     assert by_jaas.tls is not None
-    assert left == {}
+    assert properties.remaining == {}
     assert "secret" not in repr(by_jaas)
 
 
@@ -118,7 +120,7 @@ _WRONG = [
 
 @pytest.mark.parametrize(("wrong", "message"), _WRONG)
 def test_errors_name_the_option(wrong: dict[str, str], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(SettingError, match=message):
         stream_options(_BASE | wrong)
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import Cluster, TopicPartition
-from millstream.protocol.connection_setting import connection_settings
+from millstream.protocol.cluster_client import ClusterClient, TopicPartition
 from millstream.spark.error import Unavailable
 from millstream.spark.job.job_error import Failure, JobError
 from millstream.spark.job.offset_coverage import (
@@ -23,6 +22,7 @@ from millstream.spark.job.offset_coverage import (
     PartitionSpans,
     offsets_json,
 )
+from millstream.spark.kafka_option import kafka_properties, pop_connection
 from millstream.wire.messages.list_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ def read_ranges(run: Run, ranges: PartitionSpans) -> DataFrame:
 
 
 @contextmanager
-def open_cluster(run: Run) -> Iterator[Cluster]:
+def open_cluster(run: Run) -> Iterator[ClusterClient]:
     """Connections to the brokers of a run; their silence becomes a JobError."""
-    settings, _ = connection_settings(run.source_options())
+    settings = pop_connection(kafka_properties(run.source_options()))
     try:
-        with Cluster(settings) as cluster:
+        with ClusterClient(settings) as cluster:
             yield cluster
     except Unavailable as error:
         raise JobError(
@@ -107,7 +107,7 @@ def open_cluster(run: Run) -> Iterator[Cluster]:
         ) from error
 
 
-def _topic(cluster: Cluster, name: str) -> tuple[str, list[int]]:
+def _topic(cluster: ClusterClient, name: str) -> tuple[str, list[int]]:
     """A topic's id and partitions."""
     try:
         (found,) = cluster.topics([name])

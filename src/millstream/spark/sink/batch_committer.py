@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.protocol.connection_setting import Address
 from millstream.spark.error import ProtocolError
 from millstream.spark.sink import transaction_request
@@ -50,7 +50,7 @@ _GONE: Final = (
 class BatchCommitter:
     """Ends the transactions of one query."""
 
-    def __init__(self, cluster: Cluster, options: SinkOptions, owner: str) -> None:
+    def __init__(self, cluster: ClusterClient, options: SinkOptions, owner: str) -> None:
         self._cluster = cluster
         self._owner = owner
         self._ledger = DecisionLog(cluster, options.commit_topic, owner)
@@ -96,7 +96,7 @@ class BatchCommitter:
             TransactionEnder(self._cluster, is_commit=False).end(found)
 
 
-def roll_forward(cluster: Cluster, decision: Decision, what: str) -> None:
+def roll_forward(cluster: ClusterClient, decision: Decision, what: str) -> None:
     """Commit every transaction of a decision. Raises ProtocolError if one can't be."""
     ender = TransactionEnder(cluster, is_commit=True)
     ender.end(decision.transactions)
@@ -118,14 +118,14 @@ def roll_forward(cluster: Cluster, decision: Decision, what: str) -> None:
 
 
 def adopt(
-    cluster: Cluster, prepared: Sequence[PreparedTransaction]
+    cluster: ClusterClient, prepared: Sequence[PreparedTransaction]
 ) -> tuple[ProducerIdentity, ...]:
     """Become the only one who may end these transactions. Raises ProtocolError unless every one
     is still there: nothing is decided yet, so the batch can be tried again."""
     return tuple(_adopt(cluster, each) for each in prepared)
 
 
-def _adopt(cluster: Cluster, prepared: PreparedTransaction) -> ProducerIdentity:
+def _adopt(cluster: ClusterClient, prepared: PreparedTransaction) -> ProducerIdentity:
     holder = prepared.holder
     try:
         adopted = transaction_request.prepare(cluster, holder)
@@ -144,13 +144,13 @@ def _adopt(cluster: Cluster, prepared: PreparedTransaction) -> ProducerIdentity:
     )
 
 
-def open_transactions(cluster: Cluster, owner: str) -> list[ProducerIdentity]:
+def open_transactions(cluster: ClusterClient, owner: str) -> list[ProducerIdentity]:
     """All open transactions of a query or job, and who may end them."""
     described = (transaction_request.describe(cluster, each) for each in _open_ids(cluster, owner))
     return [each.identity for each in described if each is not None and each.is_open]
 
 
-def _open_ids(cluster: Cluster, owner: str) -> list[str]:
+def _open_ids(cluster: ClusterClient, owner: str) -> list[str]:
     # Owners may begin with each other's names; what follows a name is the task's and the slot's.
     pattern = re.compile(re.escape(transactional_id_prefix(owner)) + r"-[0-9]+-[0-9]+")
     request = ListTransactionsRequest(
@@ -159,7 +159,7 @@ def _open_ids(cluster: Cluster, owner: str) -> list[str]:
     found: list[str] = []
 
     def ask(address: Address) -> ListTransactionsResponse:
-        answer = cluster.link(address).call(request, ListTransactionsResponse)
+        answer = cluster.connection(address).call(request, ListTransactionsResponse)
         if answer.error_code:
             raise BrokerError(ErrorCode(answer.error_code), "listing transactions")
         return answer
@@ -174,11 +174,11 @@ def _open_ids(cluster: Cluster, owner: str) -> list[str]:
     return found
 
 
-def _addresses(cluster: Cluster) -> list[Address]:
+def _addresses(cluster: ClusterClient) -> list[Address]:
     """Of all brokers."""
 
     def ask() -> list[Address]:
-        answer = cluster.any_link().call(MetadataRequest(topics=[]), MetadataResponse)
+        answer = cluster.any_connection().call(MetadataRequest(topics=[]), MetadataResponse)
         return [Address(row.host, row.port) for row in answer.brokers]
 
     return cluster.attempt("find the brokers", ask)

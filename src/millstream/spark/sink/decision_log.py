@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import GROUP, TRANSACTION, Cluster, TopicPartition
+from millstream.protocol.cluster_client import GROUP, TRANSACTION, ClusterClient, TopicPartition
 from millstream.records.batch import iterate_batches
 from millstream.records.builder import build_batch
 from millstream.records.crc import Buffer
@@ -63,7 +63,7 @@ _CONFIG: Final = {
 class DecisionLog:
     """See the module's text. Not for several threads."""
 
-    def __init__(self, cluster: Cluster, topic: str, query: str) -> None:
+    def __init__(self, cluster: ClusterClient, topic: str, query: str) -> None:
         self._cluster = cluster
         self._place = TopicPartition(topic, _PARTITION)
         self._query = query
@@ -107,7 +107,7 @@ class DecisionLog:
         request = OffsetFetchRequest(group_id=self._name, topics=[wanted])
 
         def ask() -> int:
-            link = self._cluster.coordinator_link(self._name, GROUP)
+            link = self._cluster.coordinator_connection(self._name, GROUP)
             answer = link.call(request, OffsetFetchResponse, _OFFSET_FETCH_VERSION)
             _check(answer.error_code, "asking for the last decision")
             row = answer.topics[0].partitions[0]
@@ -138,7 +138,7 @@ class DecisionLog:
     def _stable_end(self) -> int:
         """The end of the topic, once everything before it is committed or aborted."""
         end = self._cluster.list_offsets({self._place: LATEST})[self._place]
-        retry = self._cluster.retry(f"read {self._place} up to offset {end}")
+        retry = self._cluster.backoff(f"read {self._place} up to offset {end}")
         while self._cluster.list_offsets({self._place: LATEST}, True)[self._place] < end:
             retry.pause(ProtocolError("a decision of another query is under way"))
         return end
@@ -159,7 +159,7 @@ class DecisionLog:
         )
 
         def ask() -> FetchResponse.Topic.Partition:
-            link = self._cluster.leader_link(*self._place)
+            link = self._cluster.leader_connection(*self._place)
             answer = link.call(request, FetchResponse, _FETCH_VERSION)
             row: FetchResponse.Topic.Partition = answer.responses[0].partitions[0]
             _check(row.error_code, f"reading {self._place}")
@@ -211,7 +211,7 @@ class DecisionLog:
         )
 
         def announce() -> None:
-            link = self._cluster.coordinator_link(transactional_id, TRANSACTION)
+            link = self._cluster.coordinator_connection(transactional_id, TRANSACTION)
             _check(link.call(announced, AddOffsetsToTxnResponse).error_code, "announcing a group")
 
         self._cluster.attempt("add a decision's offset", announce)
@@ -228,7 +228,7 @@ class DecisionLog:
         )
 
         def commit() -> None:
-            link = self._cluster.coordinator_link(self._name, GROUP)
+            link = self._cluster.coordinator_connection(self._name, GROUP)
             answer = link.call(request, TxnOffsetCommitResponse, _TXN_OFFSET_COMMIT_VERSION)
             _check(answer.topics[0].partitions[0].error_code, "keeping a decision's offset")
 
@@ -251,12 +251,12 @@ class DecisionLog:
         )
 
         def make() -> None:
-            link = self._cluster.any_link()
+            link = self._cluster.any_connection()
             (row,) = link.call(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse).topics
             if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 _check(row.error_code, f"creating the commit topic {topic.name}")
             self._cluster.forget_leaders()
-            self._cluster.leader_link(*self._place)
+            self._cluster.leader_connection(*self._place)
 
         self._cluster.attempt("create the commit topic", make)
 

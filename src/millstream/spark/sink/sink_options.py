@@ -18,15 +18,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from millstream.protocol.connection_setting import (
-    PREFIX,
-    ConnectionSettings,
-    connection_settings,
-    take_choice,
-    take_number,
-)
+from millstream.protocol.connection_setting import ConnectionSettings
 from millstream.records.compression import CompressionType
 from millstream.spark.error import OptionError
+from millstream.spark.kafka_option import PREFIX, kafka_properties, pop_connection
 
 COMMIT_TOPIC_DEFAULT: Final = "__millstream_spark_commits"
 _NAMES: Final = ("topic", "delivery", "commitTopic", "txnAppId", "txnVersion")
@@ -100,9 +95,10 @@ class SinkOptions:
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Raises OptionError, which names the option."""
     given = {name.lower(): value for name, value in options.items()}
-    connection, left = connection_settings(given)
-    codec = take_choice(left, "none", tuple(_CODECS), "compression.type")
-    take_choice(left, "all", ("all", "-1"), "acks")
+    kafka = kafka_properties(given)
+    connection = pop_connection(kafka)
+    codec = kafka.pop_choice("compression.type", "none", tuple(_CODECS))
+    kafka.pop_choice("acks", "all", ("all", "-1"))
     made = SinkOptions(
         connection=connection,
         topic=given.get("topic"),
@@ -110,10 +106,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         commit_topic=given.get("committopic", COMMIT_TOPIC_DEFAULT),
         application=_application(given),
         codec=_CODECS[codec],
-        batch_bytes=take_number(left, _BATCH_BYTES, _BATCH_BYTES_MIN, "batch.size"),
-        transaction_timeout_ms=take_number(left, _TIMEOUT_MS, 1, "transaction.timeout.ms"),
+        batch_bytes=kafka.pop_number("batch.size", _BATCH_BYTES, _BATCH_BYTES_MIN),
+        transaction_timeout_ms=kafka.pop_number("transaction.timeout.ms", _TIMEOUT_MS, 1),
     )
-    _check_known(given, left)
+    _check_known(given, kafka.remaining)
     return made
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.broker_connection import Link
-from millstream.protocol.cluster_client import RETRIABLE, Cluster, TopicPartition
+from millstream.protocol.broker_connection import BrokerConnection
+from millstream.protocol.cluster_client import RETRIABLE, ClusterClient, TopicPartition
 from millstream.protocol.connection_setting import Address
 from millstream.records.crc import Buffer
 from millstream.spark.error import ConnectionLost, OptionError
@@ -42,14 +42,14 @@ RequestBatches: TypeAlias = dict[TopicPartition, Buffer]
 class _LeaderConnection:
     """A leader's connection, and what it has not answered yet, in order."""
 
-    link: Link
+    link: BrokerConnection
     waiting: deque[tuple[int, RequestBatches]] = field(default_factory=deque)
 
 
 class TaskProducer:
     """See the module's text."""
 
-    def __init__(self, cluster: Cluster, producer: ProducerIdentity) -> None:
+    def __init__(self, cluster: ClusterClient, producer: ProducerIdentity) -> None:
         self._cluster = cluster
         self._producer = producer
         self._lanes: dict[Address, _LeaderConnection] = {}
@@ -100,7 +100,7 @@ class TaskProducer:
 
     def _leader(self, place: TopicPartition) -> Address:
         return self._cluster.attempt(
-            f"find the leader of {place}", lambda: self._cluster.leader_link(*place).address
+            f"find the leader of {place}", lambda: self._cluster.leader_connection(*place).address
         )
 
     def _dispatch(self, leader: Address, share: RequestBatches) -> None:
@@ -109,7 +109,9 @@ class TaskProducer:
         try:
             lane = self._lanes.get(leader)
             if lane is None:
-                lane = self._lanes[leader] = _LeaderConnection(Link(leader, self._cluster.settings))
+                lane = self._lanes[leader] = _LeaderConnection(
+                    BrokerConnection(leader, self._cluster.settings)
+                )
             while len(lane.waiting) >= _WINDOW:
                 self._receive(lane)
             lane.waiting.append(entry)
@@ -174,11 +176,11 @@ class TaskProducer:
 
     def _repeat_some(self, share: RequestBatches) -> None:
         """Send to one leader what is its own, and take that out of `share`."""
-        link = self._cluster.leader_link(*next(iter(share)))
+        link = self._cluster.leader_connection(*next(iter(share)))
         mine = {
             place: batch
             for place, batch in share.items()
-            if self._cluster.leader_link(*place) is link
+            if self._cluster.leader_connection(*place) is link
         }
         refused = self._read(link.call(self._request(mine), ProduceResponse, _CLASSIC_VERSION))
         for place in mine.keys() - refused.keys():

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.spark.error import OptionError, ProtocolError
 from millstream.spark.sink.batch_committer import BatchCommitter, adopt, roll_forward
 from millstream.spark.sink.decision import Decision
@@ -53,13 +53,13 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         found, prepared = _collect(messages)
         if prepared or any(each.is_decided for each in found):
-            with Cluster(self._options.connection) as cluster:
+            with ClusterClient(self._options.connection) as cluster:
                 BatchCommitter(cluster, self._options, found[0].owner).commit(batchId, prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         found, prepared = _collect(messages)
         if prepared:
-            with Cluster(self._options.connection) as cluster:
+            with ClusterClient(self._options.connection) as cluster:
                 BatchCommitter(cluster, self._options, found[0].owner).abort(batchId, prepared)
 
 
@@ -84,7 +84,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         found, prepared = _collect(messages)
         if not prepared and not any(each.is_decided for each in found):
             return
-        with Cluster(self._options.connection) as cluster:
+        with ClusterClient(self._options.connection) as cluster:
             application = self._options.application
             if application is not None:
                 BatchCommitter(cluster, self._options, self._owner).commit(application[1], prepared)
@@ -96,7 +96,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         _, prepared = _collect(messages)
         if not prepared:
             return
-        with Cluster(self._options.connection) as cluster:
+        with ClusterClient(self._options.connection) as cluster:
             application = self._options.application
             if application is not None:
                 BatchCommitter(cluster, self._options, self._owner).abort(application[1], prepared)

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_PRODUCER_ID
-from millstream.protocol.broker_connection import Link
-from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, Cluster, TopicPartition
+from millstream.protocol.broker_connection import BrokerConnection
+from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, ClusterClient, TopicPartition
 from millstream.spark.error import ConnectionLost
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -61,7 +61,7 @@ class TransactionStatus(NamedTuple):
 
 
 def init_producer(
-    cluster: Cluster,
+    cluster: ClusterClient,
     transactional_id: str,
     timeout_ms: int,
     expected: ProducerIdentity | None = None,
@@ -75,7 +75,7 @@ def init_producer(
     if expected is not None:
         _, request.producer_id, request.producer_epoch = expected
 
-    def ask(link: Link) -> ProducerIdentity:
+    def ask(link: BrokerConnection) -> ProducerIdentity:
         answer = link.call(request, InitProducerIdResponse)
         _check(answer.error_code, transactional_id)
         return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
@@ -83,19 +83,19 @@ def init_producer(
     return _ask(cluster, transactional_id, "start a transaction", ask)
 
 
-def init_idempotent(cluster: Cluster) -> ProducerIdentity:
+def init_idempotent(cluster: ClusterClient) -> ProducerIdentity:
     """A producer without transactions."""
 
     def ask() -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
-        answer = cluster.any_link().call(request, InitProducerIdResponse)
+        answer = cluster.any_connection().call(request, InitProducerIdResponse)
         _check(answer.error_code, "")
         return ProducerIdentity("", answer.producer_id, answer.producer_epoch)
 
     return cluster.attempt("get a producer id", ask)
 
 
-def prepare(cluster: Cluster, producer: ProducerIdentity) -> ProducerIdentity | None:
+def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdentity | None:
     """Have the producer's open transaction stay until it is ended, and fence the producer; who may
     end it. None if the brokers don't have this: the transaction keeps its timeout."""
     transactional_id = producer.transactional_id
@@ -108,7 +108,7 @@ def prepare(cluster: Cluster, producer: ProducerIdentity) -> ProducerIdentity | 
         keep_prepared_txn=True,
     )
 
-    def ask(link: Link) -> ProducerIdentity | None:
+    def ask(link: BrokerConnection) -> ProducerIdentity | None:
         if link.version(InitProducerIdRequest) < _TWO_PHASE_VERSION:
             return None
         answer = link.call(request, InitProducerIdResponse)
@@ -122,10 +122,10 @@ def prepare(cluster: Cluster, producer: ProducerIdentity) -> ProducerIdentity | 
     return _ask(cluster, transactional_id, "prepare a transaction", ask)
 
 
-def describe(cluster: Cluster, transactional_id: str) -> TransactionStatus | None:
+def describe(cluster: ClusterClient, transactional_id: str) -> TransactionStatus | None:
     """None if nobody used the id yet."""
 
-    def ask(link: Link) -> TransactionStatus | None:
+    def ask(link: BrokerConnection) -> TransactionStatus | None:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (row,) = link.call(request, DescribeTransactionsResponse).transaction_states
         if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -140,7 +140,7 @@ def describe(cluster: Cluster, transactional_id: str) -> TransactionStatus | Non
 
 
 def add_partitions(
-    cluster: Cluster, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
+    cluster: ClusterClient, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> None:
     """Make partitions part of the producer's transaction."""
     topics: dict[str, list[int]] = {}
@@ -156,7 +156,7 @@ def add_partitions(
         ],
     )
 
-    def ask(link: Link) -> None:
+    def ask(link: BrokerConnection) -> None:
         answer = link.call(request, AddPartitionsToTxnResponse, _CLASSIC_ADD_VERSION)
         for topic in answer.results_by_topic_v3_and_below:
             for row in topic.results_by_partition:
@@ -168,7 +168,7 @@ def add_partitions(
 class TransactionEnder:
     """Commits or aborts many transactions, with the requests to each coordinator in one go."""
 
-    def __init__(self, cluster: Cluster, *, is_commit: bool) -> None:
+    def __init__(self, cluster: ClusterClient, *, is_commit: bool) -> None:
         self._cluster = cluster
         self._is_commit = is_commit
         #: Transactions that cannot be ended this way, and why.
@@ -177,7 +177,7 @@ class TransactionEnder:
     def end(self, transactions: Sequence[ProducerIdentity]) -> None:
         """Until each is ended or refused. Raises Unavailable."""
         left = list(transactions)
-        retry = self._cluster.retry(f"end {len(left)} transactions")
+        retry = self._cluster.backoff(f"end {len(left)} transactions")
         while left:
             try:
                 left = self._round(left)
@@ -194,9 +194,9 @@ class TransactionEnder:
 
     def _round(self, transactions: list[ProducerIdentity]) -> list[ProducerIdentity]:
         """Ask for the end of each once; which are to be asked for again."""
-        by_link: dict[Link, list[ProducerIdentity]] = {}
+        by_link: dict[BrokerConnection, list[ProducerIdentity]] = {}
         for each in transactions:
-            link = self._cluster.coordinator_link(each.transactional_id, TRANSACTION)
+            link = self._cluster.coordinator_connection(each.transactional_id, TRANSACTION)
             by_link.setdefault(link, []).append(each)
         again: list[ProducerIdentity] = []
         for link, share in by_link.items():
@@ -219,14 +219,19 @@ class TransactionEnder:
         )
 
 
-def _ask(cluster: Cluster, transactional_id: str, what: str, action: Callable[[Link], T]) -> T:
+def _ask(
+    cluster: ClusterClient,
+    transactional_id: str,
+    what: str,
+    action: Callable[[BrokerConnection], T],
+) -> T:
     """The answer of the id's coordinator. While a transaction of the id is ending, ask again."""
-    retry = cluster.retry(f"{what} of {transactional_id}")
+    retry = cluster.backoff(f"{what} of {transactional_id}")
     is_first = True
     while True:
         try:
             return cluster.attempt(
-                what, lambda: action(cluster.coordinator_link(transactional_id, TRANSACTION))
+                what, lambda: action(cluster.coordinator_connection(transactional_id, TRANSACTION))
             )
         except BrokerError as error:
             if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.spark.error import ProtocolError, UnknownTopic
 from millstream.spark.sink import transaction_request
 from millstream.spark.sink.batch_encoder import BatchEncoder
@@ -88,7 +88,7 @@ class WriteTask:
         if first is None:
             return TaskMessage(self._owner, 0)
         rows = itertools.chain([first], filled)
-        with Cluster(self._options.connection) as cluster:
+        with ClusterClient(self._options.connection) as cluster:
             if self._options.delivery is DeliveryGuarantee.AT_LEAST_ONCE:
                 count = self._send(cluster, transaction_request.init_idempotent(cluster), rows)
                 return TaskMessage(self._owner, count)
@@ -105,7 +105,7 @@ class WriteTask:
         prepared = PreparedTransaction(holder or writer, never_expires=holder is not None)
         return TaskMessage(self._owner, count, prepared)
 
-    def _is_decided(self, cluster: Cluster) -> bool:
+    def _is_decided(self, cluster: ClusterClient) -> bool:
         """Whether the batch was decided before: then it is for the driver to finish it. Not
         certain if the answer is no, as another driver may be about to decide."""
         if self._batch is None:
@@ -114,7 +114,7 @@ class WriteTask:
         return decision is not None and decision.batch >= self._batch
 
     def _send(
-        self, cluster: Cluster, writer: ProducerIdentity, batches: Iterator[pa.RecordBatch]
+        self, cluster: ClusterClient, writer: ProducerIdentity, batches: Iterator[pa.RecordBatch]
     ) -> int:
         options = self._options
         encoder = BatchEncoder(
@@ -136,7 +136,7 @@ class WriteTask:
         return rows
 
 
-def acquire_slot(cluster: Cluster, prefix: str, timeout_ms: int) -> ProducerIdentity:
+def acquire_slot(cluster: ClusterClient, prefix: str, timeout_ms: int) -> ProducerIdentity:
     """A producer whose transaction nobody else has open."""
     for slot in range(_SLOTS_MAX):
         transactional_id = f"{prefix}-{slot}"
@@ -157,7 +157,7 @@ def acquire_slot(cluster: Cluster, prefix: str, timeout_ms: int) -> ProducerIden
     )
 
 
-def partition_count(cluster: Cluster, topic: str) -> int:
+def partition_count(cluster: ClusterClient, topic: str) -> int:
     """Of a topic, which brokers make if they are allowed to."""
     try:
         return len(cluster.topic(topic).leaders)
@@ -173,14 +173,14 @@ def partition_count(cluster: Cluster, topic: str) -> int:
     return _made(cluster, topic)
 
 
-def _made(cluster: Cluster, topic: str) -> int:
+def _made(cluster: ClusterClient, topic: str) -> int:
     """The partitions of a topic that brokers may make. Raises UnknownTopic."""
     asked = MetadataRequest(
         topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=True
     )
 
     def ask() -> int:
-        (row,) = cluster.any_link().call(asked, MetadataResponse).topics
+        (row,) = cluster.any_connection().call(asked, MetadataResponse).topics
         if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopic(
                 f"topic {topic} does not exist, and brokers do not make it: create it first"
@@ -192,7 +192,7 @@ def _made(cluster: Cluster, topic: str) -> int:
     return cluster.attempt(f"find topic {topic}", ask)
 
 
-def _abort(cluster: Cluster, writer: ProducerIdentity) -> None:
+def _abort(cluster: ClusterClient, writer: ProducerIdentity) -> None:
     """Abort, so that readers need not wait for a timeout. What happened is raised already, and if
     this fails as well, the timeout will do it."""
     with contextlib.suppress(ProtocolError, BrokerError):

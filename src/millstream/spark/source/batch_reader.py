@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.spark.error import ConciseErrors
 from millstream.spark.source.offset_range import OffsetRange, ranges_between, split_ranges
 from millstream.spark.source.pushed_filter import RangeFilter, push_filters
@@ -50,7 +50,7 @@ class BatchReader(DataSourceReader):
     @ConciseErrors()
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with Cluster(options.connection) as cluster:
+        with ClusterClient(options.connection) as cluster:
             planner = SourcePlanner(cluster, options)
             topics = planner.topics()
             partitions = planner.partitions(topics)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import GROUP, Cluster, TopicPartition
+from millstream.protocol.cluster_client import GROUP, ClusterClient, TopicPartition
 from millstream.protocol.connection_setting import ConnectionSettings
 from millstream.spark.error import ProtocolError
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -28,7 +28,7 @@ class GroupProgress:
 
     def __init__(self, settings: ConnectionSettings, group_id: str) -> None:
         deadline_ms = min(settings.deadline_ms, _DEADLINE_MS_MAX)
-        self._cluster = Cluster(replace(settings, deadline_ms=deadline_ms))
+        self._cluster = ClusterClient(replace(settings, deadline_ms=deadline_ms))
         self._group_id = group_id
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -52,7 +52,7 @@ class GroupProgress:
                 )
             )
         request = OffsetCommitRequest(group_id=self._group_id, topics=list(rows.values()))
-        link = self._cluster.coordinator_link(self._group_id, GROUP)
+        link = self._cluster.coordinator_connection(self._group_id, GROUP)
         answer = link.call(request, OffsetCommitResponse, _BY_NAME_VERSION)
         for topic_row in answer.topics:
             for part in topic_row.partitions:

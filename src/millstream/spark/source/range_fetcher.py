@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_REPLICA
 from millstream.model.topic import NO_TOPIC_ID
-from millstream.protocol.broker_connection import Link
-from millstream.protocol.cluster_client import RETRIABLE, Cluster, Retry
+from millstream.protocol.broker_connection import BrokerConnection
+from millstream.protocol.cluster_client import RETRIABLE, ClusterClient, RetryBackoff
 from millstream.records.batch import iterate_batches
 from millstream.records.crc import Buffer
 from millstream.spark.error import ConnectionLost, ProtocolError
@@ -63,12 +63,12 @@ class RangeFetcher:
     """Iterates over the record sets that cover the range of `plan`, in order; they may begin
     before it and end behind it. Its cluster is its own."""
 
-    def __init__(self, cluster: Cluster, plan: FetchPlan) -> None:
+    def __init__(self, cluster: ClusterClient, plan: FetchPlan) -> None:
         self._cluster = cluster
         self._plan = plan
         self._position = plan.wanted.start
         #: The link that a request is on its way on.
-        self._asked: Link | None = None
+        self._asked: BrokerConnection | None = None
         self._replica_id = NO_REPLICA
         self._record_bytes: float = _RECORD_BYTES_GUESS
         self._retry = self._new_retry()
@@ -124,9 +124,9 @@ class RangeFetcher:
     def _ask(self) -> None:
         wanted = self._plan.wanted
         if self._replica_id == NO_REPLICA:
-            link = self._cluster.leader_link(wanted.topic, wanted.partition)
+            link = self._cluster.leader_connection(wanted.topic, wanted.partition)
         else:
-            link = self._cluster.broker_link(self._replica_id)
+            link = self._cluster.broker_connection(self._replica_id)
         by_id = self._plan.topic_id != NO_TOPIC_ID
         link.send(self._request(), None if by_id else _BY_NAME_VERSION)
         self._asked = link
@@ -236,9 +236,9 @@ class RangeFetcher:
         self._replica_id = NO_REPLICA
         self._retry.pause(problem)
 
-    def _new_retry(self) -> Retry:
+    def _new_retry(self) -> RetryBackoff:
         wanted = self._plan.wanted
-        return self._cluster.retry(f"read {wanted.key} at offset {self._position}")
+        return self._cluster.backoff(f"read {wanted.key} at offset {self._position}")
 
 
 def _aborted(row: FetchResponse.Topic.Partition) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from millstream.protocol.cluster_client import Cluster
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.records.batch import CorruptBatch
 from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch
@@ -51,7 +51,7 @@ class RangeReader:
         options, wanted = self._options, partition.wanted
         loss = DataLossPolicy(options.fail_on_data_loss)
         plan = FetchPlan(wanted, partition.topic_id, options.fetch, loss)
-        with ConciseErrors(), Cluster(options.connection) as cluster:
+        with ConciseErrors(), ClusterClient(options.connection) as cluster:
             try:
                 yield from self._decode(RangeFetcher(cluster, plan), wanted)
             except CorruptBatch as error:

@@ -13,14 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.cluster_client import TopicPartition
-from millstream.protocol.connection_setting import (
-    ConnectionSettings,
-    connection_settings,
-    take_choice,
-    take_number,
-)
+from millstream.protocol.connection_setting import ConnectionSettings
 from millstream.spark.error import OptionError
+from millstream.spark.kafka_option import kafka_properties, pop_connection
 from millstream.spark.source.offset_position import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -220,10 +217,11 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
 
 def _parse(left: dict[str, str], start: str) -> SourceOptions:
     _check_names(left)
-    connection, kafka = connection_settings(left)
+    kafka = kafka_properties(left)
+    connection = pop_connection(kafka)
     fetch = _fetch(kafka)
-    group_id = kafka.pop("group.id", None)
-    _check_kafka(kafka)
+    group_id = kafka.pop("group.id")
+    _check_kafka(kafka.remaining)
     return SourceOptions(
         connection=connection,
         subscription=_subscription(left),
@@ -241,16 +239,16 @@ def _parse(left: dict[str, str], start: str) -> SourceOptions:
     )
 
 
-def _fetch(kafka: dict[str, str]) -> FetchSettings:
+def _fetch(kafka: ClientProperties) -> FetchSettings:
     isolations = ("read_uncommitted", "read_committed")
-    isolation = take_choice(kafka, isolations[0], isolations, "isolation.level")
+    isolation = kafka.pop_choice("isolation.level", isolations[0], isolations)
     sizes = ("fetch.max.bytes", "max.partition.fetch.bytes")
     return FetchSettings(
         is_committed=isolation == "read_committed",
-        wait_ms_max=take_number(kafka, 500, 0, "fetch.max.wait.ms"),
-        bytes_min=take_number(kafka, 1, 0, "fetch.min.bytes"),
+        wait_ms_max=kafka.pop_number("fetch.max.wait.ms", 500, 0),
+        bytes_min=kafka.pop_number("fetch.min.bytes", 1, 0),
         bytes_max=min(
-            (take_number(kafka, 1, 1, name) for name in sizes if name in kafka),
+            (kafka.pop_number(name, 1, 1) for name in sizes if name in kafka.remaining),
             default=_FETCH_BYTES,
         ),
     )

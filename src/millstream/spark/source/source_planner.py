@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from millstream.protocol.cluster_client import Cluster, Topic, TopicPartition
+from millstream.protocol.cluster_client import ClusterClient, Topic, TopicPartition
 from millstream.spark.error import OptionError, UnknownTopic
 from millstream.spark.source.data_loss import DataLossPolicy
 from millstream.spark.source.offset_position import (
@@ -29,7 +29,7 @@ Offsets = dict[TopicPartition, int]
 class SourcePlanner:
     """Finds partitions and offsets for one reader. Remembers nothing."""
 
-    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
+    def __init__(self, cluster: ClusterClient, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
         self._loss = DataLossPolicy(options.fail_on_data_loss)

@@ -28,8 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.protocol.cluster_client import Cluster, Topic, TopicPartition
-from millstream.spark.error import ConciseErrors, OptionError
+from millstream.protocol.cluster_client import ClusterClient, Topic, TopicPartition
+from millstream.spark.error import ConciseErrors, SettingError
 from millstream.spark.source.data_loss import DataLossPolicy
 from millstream.spark.source.group_progress import GroupProgress
 from millstream.spark.source.offset_position import offsets_from_json, offsets_to_json
@@ -51,14 +51,14 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
     """What `spark.readStream` reads with."""
     try:
         return StreamReader(options, schema)
-    except OptionError as error:
+    except SettingError as error:
         return RefusedReader(error)
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says what is wrong with the options of a query, new or going on."""
 
-    def __init__(self, error: OptionError) -> None:
+    def __init__(self, error: SettingError) -> None:
         self._error = error
 
     @ConciseErrors()
@@ -82,14 +82,14 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of one query. Raises OptionError."""
+    """Plans the batches of one query. Raises SettingError."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = stream_options(options)
         self._ranges = RangeReader(self._options, requested_columns(schema))
         self._loss = DataLossPolicy(self._options.fail_on_data_loss)
         #: Made when first needed, and never pickled.
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
         self._progress: GroupProgress | None = None
         #: Ids of topics by name, as they were when last seen.
         self._topic_ids: dict[str, bytes] = {}
@@ -193,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> SourcePlanner:
         if self._cluster is None:
-            self._cluster = Cluster(self._options.connection)
+            self._cluster = ClusterClient(self._options.connection)
         return SourcePlanner(self._cluster, self._options)
 
     def _partitions(self, planner: SourcePlanner) -> set[TopicPartition]:
