@@ -74,6 +74,13 @@ class Topic:
     leaders: Mapping[int, int]
 
 
+class Coordinator(NamedTuple):
+    """The broker that coordinates a group or a transactional id."""
+
+    node_id: int
+    address: Address
+
+
 class RetryBackoff:
     """The growing pauses between the attempts at one operation, up to a deadline."""
 
@@ -103,7 +110,7 @@ class ClusterClient:
         self._connections: dict[Address, BrokerConnection] = {}
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
-        self._coordinators: dict[tuple[int, str], Address] = {}
+        self._coordinators: dict[tuple[int, str], Coordinator] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -196,17 +203,22 @@ class ClusterClient:
     def coordinator_connection(self, key: str, kind: int) -> BrokerConnection:
         """Return the connection to the coordinator of a group (`GROUP`) or a transactional id
         (`TRANSACTION`). Raises ConnectionLost or BrokerError."""
-        address = self._coordinators.get((kind, key))
-        if address is None:
+        return self.connection(self.coordinator(key, kind).address)
+
+    def coordinator(self, key: str, kind: int) -> Coordinator:
+        """Return the cached coordinator of a key, or look it up. Raises what
+        `coordinator_connection` raises."""
+        found = self._coordinators.get((kind, key))
+        if found is None:
             response = self.any_connection().call(
                 FindCoordinatorRequest(key=key, key_type=kind),
                 FindCoordinatorResponse,
                 _FIND_ONE_VERSION,
             )
             _check(response.error_code, f"finding the coordinator of {key!r}")
-            address = Address(response.host, response.port)
-            self._coordinators[kind, key] = address
-        return self.connection(address)
+            found = Coordinator(response.node_id, Address(response.host, response.port))
+            self._coordinators[kind, key] = found
+        return found
 
     def forget_leaders(self) -> None:
         """Drop the cached leaders and coordinators, so that the next request looks them up."""
@@ -231,14 +243,25 @@ class ClusterClient:
         wanted = list(names)
         return self.attempt("get metadata", lambda: self._fetch_topics(wanted, is_lenient=True))
 
-    def _fetch_topics(self, names: list[str] | None, is_lenient: bool = False) -> list[Topic]:
+    @property
+    def broker_ids(self) -> list[int]:
+        """The brokers that the last metadata response named, in ascending order."""
+        return sorted(self._brokers)
+
+    def fetch_metadata(self, names: Iterable[str] | None = None) -> MetadataResponse:
+        """Fetch the metadata of the named topics, or of all topics, without retries.
+
+        The caller checks the errors of topics. Raises ConnectionLost."""
         asked = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
         response = self.any_connection().call(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
         )
         self._brokers = {row.node_id: Address(row.host, row.port) for row in response.brokers}
+        return response
+
+    def _fetch_topics(self, names: list[str] | None, is_lenient: bool = False) -> list[Topic]:
         found = []
-        for row in response.topics:
+        for row in self.fetch_metadata(names).topics:
             if is_lenient and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             _check(row.error_code, f"asking for topic {row.name}")

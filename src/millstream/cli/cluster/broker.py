@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from millstream.cli.cluster.broker_admin import BrokerAdmin, BrokerRow
+from millstream.cli.support.cluster_connection import connected_cluster
 from millstream.cli.support.connection import (
     SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     PropertiesOption,
     ServersOption,
     TimeoutOption,
-    parse_pairs,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
-from millstream.cli.support.protocol import Cluster
 from millstream.cli.support.terminal import (
     JsonOption,
     counted,
@@ -46,11 +45,11 @@ class _Asker:
 
     def __init__(self, servers: str, properties: list[str] | None, timeout_s: float) -> None:
         self._servers = servers
-        self._properties = parse_pairs(properties or (), "--property")
+        self._properties = properties
         self._timeout_s = timeout_s
 
     def once(self, ask: Callable[[BrokerAdmin], _Answer]) -> _Answer:
-        with Cluster(self._servers, self._properties, self._timeout_s) as cluster:
+        with connected_cluster(self._servers, self._properties, self._timeout_s) as cluster:
             return ask(BrokerAdmin(cluster))
 
     def patiently(self, ask: Callable[[BrokerAdmin], _Answer]) -> _Answer:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millstream.cli.support.cluster_connection import rejection
 from millstream.cli.support.failure import CommandError, ExitCode
-from millstream.cli.support.protocol import BrokerConnection, Cluster, refusal
 from millstream.model.error import ErrorCode
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -78,12 +79,12 @@ class BrokerAdmin:
 
     __slots__ = ("_broker", "_cluster")
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
-        self._broker = _any_broker(cluster)
+        self._broker = cluster.any_connection()
 
     def rows(self) -> list[BrokerRow]:
-        metadata = self._cluster.metadata
+        metadata = self._cluster.fetch_metadata()
         alive = {broker.node_id: broker for broker in metadata.brokers}
         emptied = self.decommissioned()
         removing = self._removing()
@@ -157,24 +158,24 @@ class BrokerAdmin:
             request.topics.append(
                 AlterPartitionReassignmentsRequest.Topic(name=name, partitions=rows)
             )
-        answer = self._broker.call(request, AlterPartitionReassignmentsResponse)
-        for topic in answer.responses:
+        response = self._broker.call(request, AlterPartitionReassignmentsResponse)
+        for topic in response.responses:
             for row in topic.partitions:
                 if row.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
                     what = f"calling off the move of {topic.name}-{row.partition_index}"
-                    raise refusal(row.error_code, what)
+                    raise rejection(row.error_code, what)
         return len(moves)
 
     def _removing(self) -> dict[tuple[str, int], list[int]]:
         """By partition, the brokers that a reassignment takes replicas away from."""
-        answer = self._broker.call(
+        response = self._broker.call(
             ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
         )
-        if answer.error_code:
-            raise refusal(answer.error_code, "asking for reassignments")
+        if response.error_code:
+            raise rejection(response.error_code, "asking for reassignments")
         return {
             (topic.name, row.partition_index): row.removing_replicas
-            for topic in answer.topics
+            for topic in response.topics
             for row in topic.partitions
         }
 
@@ -182,12 +183,12 @@ class BrokerAdmin:
         resource = DescribeConfigsRequest.Resource(
             resource_type=_BROKER, resource_name=_ALL_BROKERS, configuration_keys=[name]
         )
-        answer = self._broker.call(
+        response = self._broker.call(
             DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
         )
-        (result,) = answer.results
+        (result,) = response.results
         if result.error_code:
-            raise refusal(result.error_code, f"asking for {name}")
+            raise rejection(result.error_code, f"asking for {name}")
         return next((row.value for row in result.configs if row.name == name), None)
 
     def _alter(self, changes: list[tuple[str, int, str | None]], what: str) -> None:
@@ -205,14 +206,3 @@ class BrokerAdmin:
         if row.error_code:
             reason = row.error_message or ErrorCode(row.error_code).name
             raise CommandError(ExitCode.FAILED, f"{what}: {reason}.")
-
-
-def _any_broker(cluster: Cluster) -> BrokerConnection:
-    """A broker that answers: one that has just died may still be named."""
-    failure: CommandError | None = None
-    for broker_id in cluster.broker_ids:
-        try:
-            return cluster.broker(broker_id)
-        except CommandError as error:
-            failure = error
-    raise failure or CommandError(ExitCode.NO_CONNECTION, "the cluster names no brokers.")

@@ -8,16 +8,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from millstream.cli.support.cluster_connection import connected_cluster
 from millstream.cli.support.connection import (
     SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     PropertiesOption,
     ServersOption,
     TimeoutOption,
-    parse_pairs,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
-from millstream.cli.support.protocol import Cluster
 from millstream.cli.support.terminal import JsonOption, format_time, note, print_json, print_table
 from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
 from millstream.model.sentinel import INT32_MAX
@@ -75,7 +74,7 @@ def list_transactions(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List transactional ids, or transactions that hang."""
-    with Cluster(servers, parse_pairs(properties or (), "--property"), timeout) as cluster:
+    with connected_cluster(servers, properties, timeout) as cluster:
         admin = TransactionAdmin(cluster, timeout)
         if hanging:
             _print_hanging(admin.hanging(int(idle_minutes * 60_000), topics or ()), as_json)
@@ -122,7 +121,7 @@ def describe(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show a transactional id: its producer, its state, and what its transaction writes to."""
-    with Cluster(servers, parse_pairs(properties or (), "--property"), timeout) as cluster:
+    with connected_cluster(servers, properties, timeout) as cluster:
         node_id, found = TransactionAdmin(cluster, timeout).describe(transactional_id)
     start_ms = found.transaction_start_time_ms
     row: dict[str, Any] = {
@@ -165,7 +164,7 @@ def abort(
     """Abort the open transaction of an id and fence its producer, or abort all that hang."""
     if (transactional_id is None) != hanging:
         raise CommandError(ExitCode.USAGE, "name one transactional id, or pass --hanging.")
-    with Cluster(servers, parse_pairs(properties or (), "--property"), timeout) as cluster:
+    with connected_cluster(servers, properties, timeout) as cluster:
         admin = TransactionAdmin(cluster, timeout)
         if transactional_id is not None:
             if not yes:

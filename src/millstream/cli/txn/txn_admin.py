@@ -12,9 +12,10 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from millstream.cli.support.cluster_connection import rejection
 from millstream.cli.support.failure import CommandError, ExitCode
-from millstream.cli.support.protocol import Cluster, refusal
 from millstream.model.error import ErrorCode
+from millstream.protocol.cluster_client import TRANSACTION, ClusterClient
 from millstream.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -22,10 +23,6 @@ from millstream.wire.messages.describe_producers import (
 from millstream.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-)
-from millstream.wire.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
 )
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from millstream.wire.messages.list_transactions import (
@@ -37,7 +34,6 @@ from millstream.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-_TRANSACTION: Final = 1
 _RETRY_S: Final = 0.05
 #: For a producer id that is made only to fence others; nobody writes with it.
 _FENCING_TIMEOUT_MS: Final = 1
@@ -69,7 +65,7 @@ class TransactionAdmin:
 
     __slots__ = ("_cluster", "_timeout_s")
 
-    def __init__(self, cluster: Cluster, timeout_s: float) -> None:
+    def __init__(self, cluster: ClusterClient, timeout_s: float) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
 
@@ -90,21 +86,23 @@ class TransactionAdmin:
         )
         found: list[Listed] = []
         for node_id in self._cluster.broker_ids:
-            answer = self._cluster.broker(node_id).call(request, ListTransactionsResponse)
-            if answer.error_code:
-                raise refusal(answer.error_code, f"asking broker {node_id} for transactions")
+            response = self._cluster.broker_connection(node_id).call(
+                request, ListTransactionsResponse
+            )
+            if response.error_code:
+                raise rejection(response.error_code, f"asking broker {node_id} for transactions")
             found += [
                 Listed(row.transactional_id, node_id, row.producer_id, row.transaction_state)
-                for row in answer.transaction_states
+                for row in response.transaction_states
             ]
         return sorted(found)
 
     def describe(self, transactional_id: str) -> tuple[int, Described]:
         """The transaction's coordinator and what it says."""
-        node_id = self._coordinator(transactional_id)
+        coordinator = self._cluster.coordinator(transactional_id, TRANSACTION)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        answer = self._cluster.broker(node_id).call(request, DescribeTransactionsResponse)
-        row: Described = answer.transaction_states[0]
+        connection = self._cluster.connection(coordinator.address)
+        row = connection.call(request, DescribeTransactionsResponse).transaction_states[0]
         if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise CommandError(
                 ExitCode.NOT_FOUND,
@@ -112,46 +110,38 @@ class TransactionAdmin:
                 " those that there are.",
             )
         if row.error_code:
-            raise refusal(row.error_code, f"describing {transactional_id!r}")
-        return node_id, row
+            raise rejection(row.error_code, f"describing {transactional_id!r}")
+        return coordinator.node_id, row
 
     def fence(self, transactional_id: str) -> None:
         """Abort the open transaction of an id, and fence its producer."""
-        node_id, _ = self.describe(transactional_id)
+        self.describe(transactional_id)
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
         )
         deadline = time.monotonic() + self._timeout_s
         while True:
-            answer = self._cluster.broker(node_id).call(request, InitProducerIdResponse)
-            if not answer.error_code:
+            connection = self._cluster.coordinator_connection(transactional_id, TRANSACTION)
+            response = connection.call(request, InitProducerIdResponse)
+            if not response.error_code:
                 return
-            is_aborting = answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+            is_aborting = response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
             if not is_aborting or time.monotonic() > deadline:
-                raise refusal(answer.error_code, f"fencing the producer of {transactional_id!r}")
+                raise rejection(
+                    response.error_code, f"fencing the producer of {transactional_id!r}"
+                )
             time.sleep(_RETRY_S)
-
-    def _coordinator(self, transactional_id: str) -> int:
-        request = FindCoordinatorRequest(coordinator_keys=[transactional_id], key_type=_TRANSACTION)
-        first = self._cluster.broker_ids[0]
-        answer = self._cluster.broker(first).call(request, FindCoordinatorResponse)
-        row = answer.coordinators[0]
-        if row.error_code:
-            raise refusal(row.error_code, f"looking for the coordinator of {transactional_id!r}")
-        node_id: int = row.node_id
-        return node_id
 
     # Partitions
 
     def open_transactions(self, topics: Collection[str] = ()) -> Iterator[OpenTransaction]:
         """Of the topics, or of all."""
         by_leader: dict[int, dict[str, list[int]]] = {}
-        for topic in self._cluster.metadata.topics:
-            if topic.name is None or (topics and topic.name not in topics):
+        for topic in self._cluster.topics():
+            if topics and topic.name not in topics:
                 continue
-            for each in topic.partitions:
-                wanted = by_leader.setdefault(each.leader_id, {})
-                wanted.setdefault(topic.name, []).append(each.partition_index)
+            for partition, leader in topic.leaders.items():
+                by_leader.setdefault(leader, {}).setdefault(topic.name, []).append(partition)
         for leader, wanted in by_leader.items():
             yield from self._open_on(leader, wanted)
 
@@ -162,12 +152,12 @@ class TransactionAdmin:
                 for topic, numbers in wanted.items()
             ]
         )
-        answer = self._cluster.broker(leader).call(request, DescribeProducersResponse)
-        for topic in answer.topics:
+        response = self._cluster.broker_connection(leader).call(request, DescribeProducersResponse)
+        for topic in response.topics:
             for partition in topic.partitions:
                 if partition.error_code:
                     what = f"asking for the producers of {topic.name}-{partition.partition_index}"
-                    raise refusal(partition.error_code, what)
+                    raise rejection(partition.error_code, what)
                 for each in partition.active_producers:
                     if each.current_txn_start_offset >= 0:
                         yield OpenTransaction(
@@ -216,13 +206,13 @@ class TransactionAdmin:
                 )
             ],
         )
-        leader = self._cluster.leader(hanging.topic, hanging.partition)
+        connection = self._cluster.leader_connection(hanging.topic, hanging.partition)
         request = WriteTxnMarkersRequest(markers=[marker])
-        answer = self._cluster.broker(leader).call(request, WriteTxnMarkersResponse)
-        code = answer.markers[0].topics[0].partitions[0].error_code
+        response = connection.call(request, WriteTxnMarkersResponse)
+        code = response.markers[0].topics[0].partitions[0].error_code
         if code:
             where = f"offset {hanging.start_offset} of {hanging.topic}-{hanging.partition}"
-            raise refusal(code, f"aborting the transaction at {where}")
+            raise rejection(code, f"aborting the transaction at {where}")
 
 
 def _partitions(described: Described) -> set[tuple[str, int]]:
