@@ -34,8 +34,8 @@ from millstream.cli.support.terminal import (
 from millstream.env.termination import on_termination
 
 if TYPE_CHECKING:
-    from millstream.client.dead_letter import DeadLetter, Selection, Shelf
-    from millstream.client.dead_letter.letter import Place
+    from millstream.client.dead_letter import DeadLetter, DeadLetterTopic, Selection
+    from millstream.client.dead_letter.letter import LetterId
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, send them again.")
 
@@ -80,11 +80,11 @@ def list_letters(
     """List letters: what failed, where it came from and why."""
     selection = _selection(error, key, original_topic, group, since, until, None)
     with _explained(servers):
-        shelf = _shelf(topic, servers, properties)
-        ledger = shelf.ledger()
-        chosen = (letter for letter in shelf.letters() if selection.has(letter))
+        dead_letters = _dead_letters(topic, servers, properties)
+        already = dead_letters.replayed()
+        chosen = (letter for letter in dead_letters.letters() if selection.has(letter))
         found = list(itertools.islice(chosen, limit + 1))
-    rows = [_row(letter, letter.place in ledger) for letter in found[:limit]]
+    rows = [_row(letter, letter.id in already) for letter in found[:limit]]
     if as_json:
         print_json(rows)
         return
@@ -119,14 +119,14 @@ def show(
     properties: PropertiesOption = None,
 ) -> None:
     """Show one letter with its value, headers and stack."""
-    place = _place(letter)
+    letter_id = _letter_id(letter)
     with _explained(servers):
-        shelf = _shelf(topic, servers, properties)
-        found = shelf.letter(place)
-        ledger = shelf.ledger()
+        dead_letters = _dead_letters(topic, servers, properties)
+        found = dead_letters.letter(letter_id)
+        already = dead_letters.replayed()
     if found is None:
-        raise CommandError(ExitCode.NOT_FOUND, f"{shelf.topic} has no letter {letter}.")
-    row = _row(found, place in ledger)
+        raise CommandError(ExitCode.NOT_FOUND, f"{dead_letters.topic} has no letter {letter}.")
+    row = _row(found, letter_id in already)
     row["error_stack"] = found.error_stack
     row["headers"] = [put_bytes({"key": name}, "value", value) for name, value in found.headers]
     put_bytes(row, "value", found.value)
@@ -154,10 +154,10 @@ def stats(
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     depth, replayed, oldest_ms = 0, 0, None
     with _explained(servers):
-        shelf = _shelf(topic, servers, properties)
-        ledger = shelf.ledger()
-        for letter in shelf.letters():
-            if letter.place in ledger:
+        dead_letters = _dead_letters(topic, servers, properties)
+        already = dead_letters.replayed()
+        for letter in dead_letters.letters():
+            if letter.id in already:
                 replayed += 1
                 continue
             depth += 1
@@ -169,10 +169,10 @@ def stats(
     if as_json:
         by = {f"by_{name}": dict(counts[name].most_common()) for name in names}
         report = {"depth": depth, "replayed": replayed, "oldest_age_seconds": age_s}
-        print_json({"topic": shelf.topic} | report | by)
+        print_json({"topic": dead_letters.topic} | report | by)
         return
     age = "" if age_s is None else f", the oldest {format_duration(age_s)} ago"
-    typer.echo(f"{shelf.topic}  {counted(depth, 'letter')}{age}; {replayed:,} replayed\n")
+    typer.echo(f"{dead_letters.topic}  {counted(depth, 'letter')}{age}; {replayed:,} replayed\n")
     for name in names if depth else ():
         print_table([name.upper(), "LETTERS"], counts[name].most_common(), right=("LETTERS",))
 
@@ -209,8 +209,8 @@ def replay(
 
     selection = _selection(error, key, original_topic, group, since, until, letters)
     with _explained(servers):
-        shelf = _shelf(topic, servers, properties)
-        run = Replay(shelf, selection, to=to, rate=rate, again=again)
+        dead_letters = _dead_letters(topic, servers, properties)
+        run = Replay(dead_letters, selection, to=to, rate=rate, again=again)
         if dry_run:
             targets = Counter(target for _, target in run.plan())
             for target, count in targets.most_common():
@@ -244,28 +244,28 @@ def purge(
         raise CommandError(ExitCode.USAGE, "say what is to go: --all, --before TIME or --replayed.")
     until_ms = None if before is None else _moment(before, "--before")
     with _explained(servers):
-        shelf = _shelf(topic, servers, properties)
-        ledger = shelf.ledger()
+        dead_letters = _dead_letters(topic, servers, properties)
+        already = dead_letters.replayed()
         ends: dict[int, int] = {}
         kept: set[int] = set()
         count = 0
-        for letter in shelf.letters():
+        for letter in dead_letters.letters():
             is_old = until_ms is not None and letter.timestamp < until_ms
-            goes = everything or is_old or (replayed and letter.place in ledger)
+            goes = everything or is_old or (replayed and letter.id in already)
             if not goes:
-                kept.add(letter.place.partition)
-            elif letter.place.partition not in kept:
-                ends[letter.place.partition] = letter.place.offset + 1
+                kept.add(letter.id.partition)
+            elif letter.id.partition not in kept:
+                ends[letter.id.partition] = letter.id.offset + 1
                 count += 1
         if count and not yes:
-            typer.confirm(f"Delete {counted(count, 'letter')} of {shelf.topic}?", abort=True)
-        shelf.remove(ends)
+            typer.confirm(f"Delete {counted(count, 'letter')} of {dead_letters.topic}?", abort=True)
+        dead_letters.delete_before(ends)
     typer.echo(f"{counted(count, 'letter')} deleted")
 
 
 def _row(letter: DeadLetter, is_replayed: bool) -> dict[str, Any]:
     origin = letter.origin
-    row: dict[str, Any] = {"letter": str(letter.place), "timestamp": letter.timestamp}
+    row: dict[str, Any] = {"letter": str(letter.id), "timestamp": letter.timestamp}
     put_bytes(row, "key", letter.key)
     return row | {
         "topic": origin.topic,
@@ -302,15 +302,15 @@ def _selection(
         group=group,
         since_ms=None if since is None else _moment(since, "--since"),
         until_ms=None if until is None else _moment(until, "--until"),
-        places=frozenset(map(_place, letters)) if letters else None,
+        ids=frozenset(map(_letter_id, letters)) if letters else None,
     )
 
 
-def _place(text: str) -> Place:
-    from millstream.client.dead_letter.letter import Place
+def _letter_id(text: str) -> LetterId:
+    from millstream.client.dead_letter.letter import LetterId
 
     try:
-        return Place.parse(text)
+        return LetterId.parse(text)
     except ValueError as error:
         raise CommandError(ExitCode.USAGE, f"{error}.") from None
 
@@ -322,22 +322,22 @@ def _moment(text: str, option: str) -> int:
         raise CommandError(ExitCode.USAGE, f"{option} {error}.") from None
 
 
-def _shelf(topic: str, servers: str, properties: list[str] | None) -> Shelf:
+def _dead_letters(topic: str, servers: str, properties: list[str] | None) -> DeadLetterTopic:
     """The letters of a topic that is there, at brokers that answer."""
-    from millstream.client.dead_letter import Shelf
+    from millstream.client.dead_letter import DeadLetterTopic
 
-    shelf = Shelf(
+    dead_letters = DeadLetterTopic(
         parse_pairs(properties or (), "--property")
         | {"bootstrap.servers": servers, "client.id": "millstream-cli"},
         topic,
     )
     connection = Connection(servers, properties, TIMEOUT_S_DEFAULT)
     admin = connection.admin()
-    if shelf.topic not in connection.metadata(admin).topics:
+    if dead_letters.topic not in connection.metadata(admin).topics:
         raise CommandError(
-            ExitCode.NOT_FOUND, f"there is no topic {shelf.topic!r}, and so no dead letters."
+            ExitCode.NOT_FOUND, f"there is no topic {dead_letters.topic!r}, and so no dead letters."
         )
-    return shelf
+    return dead_letters
 
 
 @contextmanager
@@ -350,7 +350,7 @@ def _explained(servers: str) -> Iterator[None]:
     except ProducerFenced:
         raise CommandError(
             ExitCode.FAILED,
-            "another replay of this topic has begun, and goes on in this one's place.",
+            "another replay of this topic has begun, and goes on in this one's letter_id.",
         ) from None
     except TimedOut as error:
         raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None

@@ -135,7 +135,7 @@ def relay(
     note(f"{counted(worker.sent, 'event')} sent")
     if worker.rejected:
         note(f"{counted(worker.rejected, 'event')} rejected: see `millstream outbox rejected`.")
-    if worker.left_alone:
+    if worker.undecided_shards:
         raise CommandError(ExitCode.FAILED, "some shards need a decision; see above.")
 
 
@@ -194,7 +194,7 @@ def settle(
             sink = Sink(given, place.name(), shard, lambda: time.monotonic() > deadline)
             try:
                 sink.open()
-                rows = place.settle(shard, sink.committed() or 0, sent=sent)
+                rows = place.settle_claim(shard, sink.committed() or 0, sent=sent)
             finally:
                 sink.close()
         except (SinkError, InterruptedSinkError) as error:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from millstream.client.error import ClosedError, UsageError, error_of, from_kafka
-from millstream.client.producer.lane import LOGGER
+from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition
 from millstream.client.setting import servers_of
 

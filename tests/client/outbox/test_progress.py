@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.client.outbox.progress import ProgressLostError, Tenure, Verdict, judge
+from millstream.client.outbox.takeover import ProgressLostError, Tenure, Verdict, judge
 
 
 @pytest.mark.parametrize(

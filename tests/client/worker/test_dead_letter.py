@@ -15,25 +15,25 @@ import pytest
 
 from harness.broker_process import wait_until
 from millstream.client import Admin, Consumer, Producer
-from millstream.client.dead_letter import Replay, Selection, Shelf
-from millstream.client.dead_letter.ledger import Ledger
-from millstream.client.dead_letter.letter import Place
+from millstream.client.dead_letter import DeadLetterTopic, Replay, Selection
+from millstream.client.dead_letter.letter import LetterId
+from millstream.client.dead_letter.replayed import ReplayedLetters
 
 SECONDS_MAX = 90.0
 Name = Callable[[str], str]
 
 
 def test_a_ledger_reads_what_it_writes() -> None:
-    ledger = Ledger("one")
-    places = [Place(0, 5), Place(1, 3), Place(0, 6), Place(0, 9)]
-    again, other = Ledger("one"), Ledger("two")
-    for record in ledger.records(places):
+    replayed = ReplayedLetters("one")
+    places = [LetterId(0, 5), LetterId(1, 3), LetterId(0, 6), LetterId(0, 9)]
+    again, other = ReplayedLetters("one"), ReplayedLetters("two")
+    for record in replayed.records(places):
         again.read(record)
         other.read(record)
     assert all(place in again for place in places)
     assert not any(place in other for place in places)
-    assert Place(0, 7) not in again
-    assert b"[[5, 7], [9, 10]]" in ledger.records(places)[0]
+    assert LetterId(0, 7) not in again
+    assert b"[[5, 7], [9, 10]]" in replayed.records(places)[0]
 
 
 def letters_in(bootstrap: str, name: Name, count: int, partitions: int = 3) -> str:
@@ -73,23 +73,23 @@ def values(bootstrap: str, topic: str, count: int) -> Counter[int]:
     return Counter(found)
 
 
-def shelf_of(bootstrap: str, topic: str) -> Shelf:
-    return Shelf({"bootstrap.servers": bootstrap}, topic)
+def dead_letters_of(bootstrap: str, topic: str) -> DeadLetterTopic:
+    return DeadLetterTopic({"bootstrap.servers": bootstrap}, topic)
 
 
 def test_each_letter_is_replayed_once_whatever_is_chosen(bootstrap: str, name: Name) -> None:
     topic = letters_in(bootstrap, name, 60)
-    shelf = shelf_of(bootstrap, topic)
+    dead_letters = dead_letters_of(bootstrap, topic)
     timeouts = Selection(error="timeout")
-    assert sum(1 for _ in Replay(shelf, timeouts).plan()) == 30
-    assert Replay(shelf, timeouts).run().replayed == 30
-    second = Replay(shelf, Selection(key=b"key-1")).run()
+    assert sum(1 for _ in Replay(dead_letters, timeouts).plan()) == 30
+    assert Replay(dead_letters, timeouts).run().replayed == 30
+    second = Replay(dead_letters, Selection(key=b"key-1")).run()
     assert (second.replayed, second.already) == (6, 6)
     late = Selection(since_ms=1_700_000_000_050, until_ms=1_700_000_000_058)
-    assert Replay(shelf, late, again=True, to=topic).run().replayed == 8
-    rest = Replay(shelf, Selection(topic=topic, group="billing")).run()
+    assert Replay(dead_letters, late, again=True, to=topic).run().replayed == 8
+    rest = Replay(dead_letters, Selection(topic=topic, group="billing")).run()
     assert (rest.replayed, rest.already) == (60 - 36 - 3, 36 + 3)
-    assert Replay(shelf, Selection(topic="other")).run().replayed == 0
+    assert Replay(dead_letters, Selection(topic="other")).run().replayed == 0
     found = values(bootstrap, topic, 60 + 5)
     assert sum(found.values()) == 65
     assert found.keys() == set(range(60))

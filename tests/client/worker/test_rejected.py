@@ -9,7 +9,7 @@ import pytest
 
 from harness.broker_process import BrokerProcess, wait_until
 from millstream.client import Admin, Job, JsonSerializer, Producer, UsageError, Worker
-from millstream.client.dead_letter import DeadLetter, Shelf
+from millstream.client.dead_letter import DeadLetter, DeadLetterTopic
 
 SECONDS_MAX = 60.0
 Name = Callable[[str], str]
@@ -30,7 +30,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def letters(bootstrap: str, topic: str) -> list[DeadLetter]:
-    return list(Shelf({"bootstrap.servers": bootstrap}, topic).letters())
+    return list(DeadLetterTopic({"bootstrap.servers": bootstrap}, topic).letters())
 
 
 def ends(bootstrap: str, topic: str) -> int:
@@ -79,9 +79,9 @@ def test_output_that_is_too_large(
 
 
 def letters_of(bootstrap: str, topic: str) -> list[DeadLetter]:
-    shelf = Shelf({"bootstrap.servers": bootstrap}, topic)
-    shelf.topic = topic
-    return list(shelf.letters())
+    dead_letters = DeadLetterTopic({"bootstrap.servers": bootstrap}, topic)
+    dead_letters.topic = topic
+    return list(dead_letters.letters())
 
 
 @MODES

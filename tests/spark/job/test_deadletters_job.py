@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from millstream.client.worker import letter as names
+from millstream.client.worker import header as names
 from millstream.spark.job.deadletters_job import deadletters
 from millstream.testing.broker import LocalBroker
 
@@ -22,7 +22,7 @@ LETTERS = [
 
 
 @pytest.fixture
-def shelf(broker: LocalBroker, topic_name: str) -> str:
+def dead_letters(broker: LocalBroker, topic_name: str) -> str:
     """A dead-letter topic with ten letters, the last of a stranger; one letter a minute."""
     topic = f"{topic_name}.dlq"
     broker.create_topic(topic, 1, {"retention.ms": -1})
@@ -53,8 +53,8 @@ def _counts(rows: list[dict[str, Any]], *columns: str) -> dict[tuple[Any, ...], 
     return {tuple(row[name] for name in columns): row["letters"] for row in rows}
 
 
-def test_letters_are_grouped(spark: SparkSession, broker: LocalBroker, shelf: str) -> None:
-    found = _report(spark, broker, shelf)
+def test_letters_are_grouped(spark: SparkSession, broker: LocalBroker, dead_letters: str) -> None:
+    found = _report(spark, broker, dead_letters)
     assert found["letters"] == 10
     assert _counts(found["by_error"], "error", "message") == {
         ("ValueError", "order # has no price"): 4,
@@ -64,8 +64,8 @@ def test_letters_are_grouped(spark: SparkSession, broker: LocalBroker, shelf: st
     }
     assert found["by_error"][0]["share"] == 0.4
     assert _counts(found["by_source"], "source", "consumer") == {
-        (shelf, "billing"): 7,
-        (shelf, "mail"): 2,
+        (dead_letters, "billing"): 7,
+        (dead_letters, "mail"): 2,
         ("", ""): 1,
     }
     assert _counts(found["by_schema"], "schema", "error") == {
@@ -79,9 +79,9 @@ def test_letters_are_grouped(spark: SparkSession, broker: LocalBroker, shelf: st
 
 
 def test_samples_are_the_newest_of_each_error(
-    spark: SparkSession, broker: LocalBroker, shelf: str
+    spark: SparkSession, broker: LocalBroker, dead_letters: str
 ) -> None:
-    found = _report(spark, broker, shelf, samples=1)
+    found = _report(spark, broker, dead_letters, samples=1)
     assert [(row["letter"], row["error"], row["message"]) for row in found["samples"]] == [
         ("0:3", "ValueError", "order 3 has no price"),
         ("0:6", "Timeout", "no answer from 'host-6' in 30 s"),
@@ -92,7 +92,9 @@ def test_samples_are_the_newest_of_each_error(
     assert found["samples"][3]["value"] == "0xFFFE"
 
 
-def test_letters_of_a_time(spark: SparkSession, broker: LocalBroker, shelf: str) -> None:
-    found = _report(spark, broker, shelf, since_ms=START_MS + 60_000, until_ms=START_MS + 300_000)
+def test_letters_of_a_time(spark: SparkSession, broker: LocalBroker, dead_letters: str) -> None:
+    found = _report(
+        spark, broker, dead_letters, since_ms=START_MS + 60_000, until_ms=START_MS + 300_000
+    )
     assert found["letters"] == 4
-    assert _report(spark, broker, shelf, until_ms=START_MS - 1)["letters"] == 0
+    assert _report(spark, broker, dead_letters, until_ms=START_MS - 1)["letters"] == 0

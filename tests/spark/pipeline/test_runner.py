@@ -15,7 +15,7 @@ import pytest
 from harness.broker_process import wait_until
 from harness.spark_connect import spark_connect_server
 from millstream import Admin, Producer
-from millstream.client.dead_letter import Shelf
+from millstream.client.dead_letter import DeadLetterTopic
 from millstream.testing.broker import LocalBroker
 
 #: Each starts a JVM, and two of them are enough at a time.
@@ -92,7 +92,7 @@ def test_from_init_to_topics_and_dead_letters(servers: str, project: Path) -> No
     assert {each["state"] for each in flows.values()} == {"completed"}
     assert "rows/s" in done.stderr
     assert large_orders(servers) == ["o2"]
-    (letter,) = Shelf({"bootstrap.servers": servers}, "orders").letters()
+    (letter,) = DeadLetterTopic({"bootstrap.servers": servers}, "orders").letters()
     assert letter.value == b"{broken"
     assert (letter.origin.topic, letter.origin.group) == ("orders", "orders-pipeline")
 

@@ -19,10 +19,10 @@ from confluent_kafka import Consumer as Handle
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.consumer_handle import commit
 from millstream.client.consumer.exactly_once import ExactlyOnce
+from millstream.client.consumer.positions import Reading
 from millstream.client.consumer.progress import ends_of, stated
-from millstream.client.consumer.reading import Reading
 from millstream.client.error import CommitFailed, TransactionAborted, UsageError
-from millstream.client.producer.lane import LOGGER
+from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition, Record
 from millstream.client.setting import ConsumerSettings
 

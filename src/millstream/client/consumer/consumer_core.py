@@ -28,11 +28,11 @@ from millstream.client.consumer.consumer_handle import (
     seek,
     sorted_out,
 )
-from millstream.client.consumer.keeper import Keeper
+from millstream.client.consumer.idle_poller import Keeper
+from millstream.client.consumer.positions import Reading
 from millstream.client.consumer.progress import only_of
-from millstream.client.consumer.reading import Reading
 from millstream.client.error import BrokerError, ClosedError, TimedOut, UsageError, from_kafka
-from millstream.client.producer.lane import LOGGER
+from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.setting import ConsumerSettings
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer as Handle
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millstream.client.error import CommitFailed, UsageError, error_of, from_kafka
-from millstream.client.producer.lane import LOGGER
+from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import NotedOffset, Partition, row_of
 
 #: A wait is cut in slices, so that whoever closes the consumer need not wait for all of it.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from millstream.client.dead_letter.dead_letter_topic import DeadLetterTopic
 from millstream.client.dead_letter.letter import DeadLetter, Selection
 from millstream.client.dead_letter.replay import Outcome, Replay
-from millstream.client.dead_letter.shelf import Shelf
 
-__all__ = ["DeadLetter", "Outcome", "Replay", "Selection", "Shelf"]
+__all__ = ["DeadLetter", "DeadLetterTopic", "Outcome", "Replay", "Selection"]

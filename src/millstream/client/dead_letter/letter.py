@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millstream.client.record import Header, Record
-from millstream.client.worker import letter as names
+from millstream.client.worker import header as names
 
 SUFFIX: Final = names.dead_letter_topic("")
 
 
-class Place(NamedTuple):
+class LetterId(NamedTuple):
     """Where a letter is in its dead-letter topic."""
 
     partition: int
@@ -21,7 +21,7 @@ class Place(NamedTuple):
         return f"{self.partition}:{self.offset}"
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> LetterId:
         partition, colon, offset = text.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
             raise ValueError(f"{text!r} is no letter: write PARTITION:OFFSET, for example 0:17")
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    place: Place
+    id: LetterId
     key: bytes | None
     value: bytes | None
     #: Those of the application.
@@ -48,7 +48,7 @@ class DeadLetter:
         known = names.headers_of(record.headers)
         died = names.number_in(known, names.DEAD_TIMESTAMP)
         return cls(
-            Place(record.partition, record.offset),
+            LetterId(record.partition, record.offset),
             record.raw_key,
             record.raw_value,
             names.foreign(record.headers),
@@ -67,7 +67,7 @@ class DeadLetter:
 
     def again(self, topic: str, dead_letter_topic: str) -> names.Output:
         """The message as it was, with a header for where it has been."""
-        trace = f"{dead_letter_topic}-{self.place.partition}@{self.place.offset}".encode()
+        trace = f"{dead_letter_topic}-{self.id.partition}@{self.id.offset}".encode()
         headers = [*self.headers, (names.REPLAYED_FROM, trace)]
         return names.Output(topic, self.key, self.value, headers)
 
@@ -82,7 +82,7 @@ class Selection:
     group: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    places: frozenset[Place] | None = None
+    ids: frozenset[LetterId] | None = None
 
     def has(self, letter: DeadLetter) -> bool:
         return (
@@ -92,7 +92,7 @@ class Selection:
             and (self.group is None or letter.origin.group == self.group)
             and (self.since_ms is None or letter.timestamp >= self.since_ms)
             and (self.until_ms is None or letter.timestamp < self.until_ms)
-            and (self.places is None or letter.place in self.places)
+            and (self.ids is None or letter.id in self.ids)
         )
 
     @staticmethod

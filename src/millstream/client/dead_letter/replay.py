@@ -1,8 +1,8 @@
-"""Sending dead letters again, each once however often the replay is killed.
+"""Replay dead letters: send each back to its topic once, even if the replay is killed and restarted.
 
-A batch of letters and the ledger's record of them are one transaction. All replays of a dead-letter
-topic share a transactional id: a new one ends what a killed one has left open, and fences one that
-still runs, before it reads the ledger.
+A batch of letters and the record of their replay are one transaction. All replays of a dead-letter
+topic share a transactional id. So a new replay first ends the transaction of a killed one, fences a
+replay that still runs, and only then reads which letters were replayed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.client.dead_letter.ledger import Ledger, ledger_topic
+from millstream.client.dead_letter.dead_letter_topic import DeadLetterTopic
 from millstream.client.dead_letter.letter import DeadLetter, Selection
-from millstream.client.dead_letter.shelf import Shelf
+from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
 from millstream.client.error import ClientError, OutcomeUnknown, TransactionAborted
 from millstream.client.producer.producer import Producer
 from millstream.client.producer.transaction import TIMEOUT_S, State, TransactionDriver
@@ -42,7 +42,7 @@ class Replay:
 
     def __init__(
         self,
-        shelf: Shelf,
+        dead_letters: DeadLetterTopic,
         selection: Selection,
         *,
         to: str | None = None,
@@ -50,7 +50,7 @@ class Replay:
         again: bool = False,
         on_progress: Callable[[Outcome], None] | None = None,
     ) -> None:
-        self._shelf = shelf
+        self._dead_letters = dead_letters
         self._selection = selection
         self._to = to
         self._rate = rate
@@ -65,15 +65,15 @@ class Replay:
 
     def plan(self) -> Iterator[tuple[DeadLetter, str]]:
         """What `run` would do: the letters, each with the topic it would go to."""
-        return self._chosen(self._shelf.ledger())
+        return self._chosen(self._dead_letters.replayed())
 
     def run(self) -> Outcome:
-        self._shelf.make_ledger()
-        properties = dict(self._shelf.properties)
+        self._dead_letters.create_replay_topic()
+        properties = dict(self._dead_letters.properties)
         servers = properties.pop("bootstrap.servers")
         producer = Producer(
             servers,
-            transactional_id=f"millstream-replay-{self._shelf.topic}",
+            transactional_id=f"millstream-replay-{self._dead_letters.topic}",
             transaction_timeout_s=_TRANSACTION_S_MAX,
             # How large a letter may be is for its topic to say.
             config={"message.max.bytes": _MESSAGE_BYTES_MAX} | properties,
@@ -81,32 +81,32 @@ class Replay:
         driver = producer.transactions
         assert driver is not None
         with producer:
-            # Before the ledger is read: what a killed replay left open has ended then.
+            # Ends what a killed replay left open, before the replayed letters are read.
             driver.begin()
             driver.abort()
-            ledger = self._shelf.ledger()
+            replayed = self._dead_letters.replayed()
             batch: list[tuple[DeadLetter, str]] = []
             size = _BATCH if self._rate is None else max(1, min(_BATCH, int(self._rate)))
             start = time.monotonic()
-            for chosen in self._chosen(ledger):
+            for chosen in self._chosen(replayed):
                 batch.append(chosen)
                 if len(batch) == size:
-                    self._send(producer, driver, ledger, batch)
+                    self._send(producer, driver, replayed, batch)
                     batch = []
                     if self._is_over(start):
                         return self.outcome
             if batch:
-                self._send(producer, driver, ledger, batch)
+                self._send(producer, driver, replayed, batch)
         return self.outcome
 
-    def _chosen(self, ledger: Ledger) -> Iterator[tuple[DeadLetter, str]]:
-        for letter in self._shelf.letters():
+    def _chosen(self, replayed: ReplayedLetters) -> Iterator[tuple[DeadLetter, str]]:
+        for letter in self._dead_letters.letters():
             if not self._selection.has(letter):
                 continue
-            if letter.place in ledger and not self._again:
+            if letter.id in replayed and not self._again:
                 self.outcome.already += 1
                 continue
-            yield letter, self._to or letter.target(self._shelf.topic)
+            yield letter, self._to or letter.target(self._dead_letters.topic)
 
     def _is_over(self, start: float) -> bool:
         """Wait as the rate says; whether to stop."""
@@ -119,17 +119,17 @@ class Replay:
         self,
         producer: Producer,
         driver: TransactionDriver,
-        ledger: Ledger,
+        replayed: ReplayedLetters,
         batch: list[tuple[DeadLetter, str]],
     ) -> None:
         for tries_left in reversed(range(_TRIES)):
             try:
-                self._transact(producer, driver, ledger, batch)
+                self._transact(producer, driver, replayed, batch)
                 break
             except TransactionAborted:
                 if not tries_left:
                     raise
-        ledger.add(letter.place for letter, _ in batch)
+        replayed.add(letter.id for letter, _ in batch)
         self.outcome.replayed += len(batch)
         if self._on_progress is not None:
             self._on_progress(self.outcome)
@@ -138,16 +138,16 @@ class Replay:
         self,
         producer: Producer,
         driver: TransactionDriver,
-        ledger: Ledger,
+        replayed: ReplayedLetters,
         batch: list[tuple[DeadLetter, str]],
     ) -> None:
         driver.begin()
         try:
             for letter, target in batch:
-                topic, key, value, headers, *_ = letter.again(target, self._shelf.topic)
+                topic, key, value, headers, *_ = letter.again(target, self._dead_letters.topic)
                 producer.send(topic, key, value, headers=headers)
-            for record in ledger.records(letter.place for letter, _ in batch):
-                producer.send(ledger_topic(self._shelf.topic), None, record)
+            for record in replayed.records(letter.id for letter, _ in batch):
+                producer.send(replay_topic(self._dead_letters.topic), None, record)
         except ClientError:
             if driver.state is State.OPEN:
                 driver.abort()

@@ -16,7 +16,6 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import class_row, tuple_row
 
-from millstream.client.outbox.progress import Tenure
 from millstream.client.outbox.schema import SHARDS_DEFAULT, TABLE_DEFAULT, OutboxSchema
 from millstream.client.outbox.source import (
     BatchLimit,
@@ -26,6 +25,7 @@ from millstream.client.outbox.source import (
     ShardTakenError,
     SourceError,
 )
+from millstream.client.outbox.takeover import Tenure
 from millstream.client.sql import checked_name
 
 _CONNECT_TIMEOUT_S: Final = 10
@@ -150,12 +150,12 @@ class PostgresDatabase:
             cursor = connection.cursor(row_factory=class_row(ShardStatus))
             return cursor.execute(statement).fetchall()
 
-    def settle(self, shard: int, batch: int, *, sent: bool) -> int:
+    def settle_claim(self, shard: int, batch: int, *, sent: bool) -> int:
         source = self.open(shard)
         try:
             if not source.acquire():
                 raise ShardTakenError(f"a relay has shard {shard} now: stop it first.")
-            return source.settle(batch, sent=sent)
+            return source.settle_claim(batch, sent=sent)
         finally:
             source.close()
 
@@ -292,7 +292,7 @@ class PostgresShard:
                 error=error,
             )
 
-    def settle(self, batch: int, *, sent: bool) -> int:
+    def settle_claim(self, batch: int, *, sent: bool) -> int:
         with _translated(), self._connection.transaction():
             row = self._run(
                 "UPDATE {shards} SET epoch = epoch + 1 WHERE shard = %(shard)s"

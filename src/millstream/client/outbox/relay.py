@@ -22,7 +22,6 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from millstream.client.outbox.progress import ProgressLostError, Tenure, Verdict, judge
 from millstream.client.outbox.sink import (
     InterruptedSinkError,
     RejectedError,
@@ -38,6 +37,7 @@ from millstream.client.outbox.source import (
     ShardTakenError,
     SourceError,
 )
+from millstream.client.outbox.takeover import ProgressLostError, Tenure, Verdict, judge
 
 _PURGE_EVERY_S: Final = 5.0
 _PURGE_ROWS: Final = 5_000
@@ -103,7 +103,7 @@ class Relay:
         shards_max = settings.shards_max
         self._places = None if shards_max is None else threading.BoundedSemaphore(shards_max)
         #: Shards that need a person's decision.
-        self.left_alone: list[int] = []
+        self.undecided_shards: list[int] = []
         self._sent = 0
         self._rejected = 0
         self._counts_lock = threading.Lock()
@@ -177,7 +177,7 @@ class Relay:
                 return
             except ProgressLostError as error:
                 self._say(f"shard {shard} is left alone: {error}")
-                self.left_alone.append(shard)
+                self.undecided_shards.append(shard)
                 return
             else:
                 backoff_s = _BACKOFF_S_MIN

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from millstream.client.outbox.progress import Tenure
+from millstream.client.outbox.takeover import Tenure
 
 
 class SourceError(Exception):
@@ -134,7 +134,7 @@ class Database(Protocol):
 
     def status(self) -> list[ShardStatus]: ...
 
-    def settle(self, shard: int, batch: int, *, sent: bool) -> int:
+    def settle_claim(self, shard: int, batch: int, *, sent: bool) -> int:
         """A person has found out what became of the claimed batch; Kafka is at `batch`.
 
         Returns the number of rows in question.

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
-from millstream.client.outbox.progress import Tenure
 from millstream.client.outbox.schema import TABLE_DEFAULT, OutboxSchema
 from millstream.client.outbox.source import (
     BatchLimit,
@@ -26,6 +25,7 @@ from millstream.client.outbox.source import (
     ShardTakenError,
     SourceError,
 )
+from millstream.client.outbox.takeover import Tenure
 from millstream.client.sql import checked_name
 
 #: How long a writer waits for another one.
@@ -161,12 +161,12 @@ class SqliteDatabase:
             for shard, name, pending, oldest, sent, batch, claimed, owner, error, aside in rows
         ]
 
-    def settle(self, shard: int, batch: int, *, sent: bool) -> int:
+    def settle_claim(self, shard: int, batch: int, *, sent: bool) -> int:
         source = self.open(shard)
         try:
             if not source.acquire():
                 raise ShardTakenError("a relay is at work now: stop it first.")
-            return source.settle(batch, sent=sent)
+            return source.settle_claim(batch, sent=sent)
         finally:
             source.close()
 
@@ -320,7 +320,7 @@ class SqliteShard:
                 error=error,
             )
 
-    def settle(self, batch: int, *, sent: bool) -> int:
+    def settle_claim(self, batch: int, *, sent: bool) -> int:
         with self._transaction():
             row = self._run(
                 "UPDATE {shards} SET epoch = epoch + 1 WHERE shard = :shard"

@@ -18,9 +18,9 @@ from confluent_kafka import KafkaException
 from millstream.client.error import ClientError, TimedOut, UsageError
 from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery
-from millstream.client.producer.lane import Lane
 from millstream.client.producer.producer import SERVE_EVERY, full
 from millstream.client.producer.producer_core import ProducerCore
+from millstream.client.producer.producer_handle import Lane
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later

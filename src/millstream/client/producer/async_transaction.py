@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from millstream.client.error import ClientError, DeliveryError, UsageError
 from millstream.client.producer.delivery import AsyncDelivery
-from millstream.client.producer.lane import LOGGER
+from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.producer.transaction import TIMEOUT_S, OffsetSource, State, TransactionDriver
 from millstream.client.record import Partition
 

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 
 from millstream.client.error import BufferFull, ClientError
 from millstream.client.producer.delivery import Delivery
-from millstream.client.producer.lane import SLICE_S, Lane
 from millstream.client.producer.producer_core import ProducerCore
+from millstream.client.producer.producer_handle import SLICE_S, Lane
 from millstream.client.producer.transaction import State, Transaction, TransactionDriver
 from millstream.client.schedule import Headers, later
 from millstream.client.setting import Acks, ProducerOptions, ProducerSettings

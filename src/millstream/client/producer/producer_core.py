@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException
 
 from millstream.client.error import SerializationError, UsageError, from_kafka
 from millstream.client.producer.delivery import Delivery
-from millstream.client.producer.lane import Lane, closed, failure
 from millstream.client.producer.partitioner import PartitionCounts, checked, function_of
+from millstream.client.producer.producer_handle import Lane, closed, failure
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.serializer import encoded, refused
 from millstream.client.setting import Acks, ProducerSettings, acks_text

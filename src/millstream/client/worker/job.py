@@ -11,8 +11,8 @@ from millstream.client.error import UsageError
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
 from millstream.client.serializer import encoded
-from millstream.client.worker.board import Entry
-from millstream.client.worker.letter import Output, foreign, scheduled
+from millstream.client.worker.header import Output, foreign, scheduled
+from millstream.client.worker.in_flight import Entry
 from millstream.client.worker.policy import Serializers, Verdict
 
 Part: TypeAlias = Literal["key", "value"]

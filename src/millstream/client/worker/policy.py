@@ -24,7 +24,7 @@ from millstream.client.setting import (
     one_of,
 )
 from millstream.client.worker.breaker import Breaker
-from millstream.client.worker.letter import dead_letter_topic, retry_topic
+from millstream.client.worker.header import dead_letter_topic, retry_topic
 
 Order: TypeAlias = Literal["key", "none"]
 Serializers: TypeAlias = tuple[Serializer | None, Serializer | None]

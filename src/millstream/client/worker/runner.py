@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from millstream.client.error import UsageError
-from millstream.client.worker.desk import Desk
 from millstream.client.worker.job import Job
+from millstream.client.worker.job_queue import Desk
 from millstream.client.worker.policy import Verdict
 
 Handler = Callable[[Job], Any]

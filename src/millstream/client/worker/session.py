@@ -19,13 +19,13 @@ from millstream.client.consumer.consumer import RECORDS_MAX, Consumer
 from millstream.client.error import ClientError, UsageError
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition, Record
-from millstream.client.worker.desk import Counts, Desk
-from millstream.client.worker.mover import Clients, Mover
-from millstream.client.worker.note import Note
-from millstream.client.worker.plain_mover import PlainMover
+from millstream.client.worker.job_queue import Counts, Desk
+from millstream.client.worker.offset_metadata import Note
+from millstream.client.worker.plain_publisher import PlainMover
 from millstream.client.worker.policy import WorkerSettings
+from millstream.client.worker.publisher import Clients, Mover
 from millstream.client.worker.runner import Handler, runner_for
-from millstream.client.worker.transaction_mover import TransactionMover
+from millstream.client.worker.transactional_publisher import TransactionMover
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")
 _POLL_S: Final = 0.05

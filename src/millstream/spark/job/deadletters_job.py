@@ -1,6 +1,6 @@
 """Dead letters at a glance: what failed, by error, source, time and schema, with samples.
 
-Reads `<topic>.dlq` as workers and pipelines write it (the headers of `client/worker/letter.py`);
+Reads `<topic>.dlq` as workers and pipelines write it (the headers of `client/worker/header.py`);
 letters that others wrote lack some of them and count under an empty name. Messages are grouped by
 what is left of them when numbers and quoted parts are taken out. The schema of a value is told from
 the value: the id that a schema registry's serializer put first, the field names of a JSON object,
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 from millstream.client.dead_letter.letter import topic_of
-from millstream.client.worker import letter as names
+from millstream.client.worker import header as names
 from millstream.spark.job.offset_coverage import PartitionSpans, count_offsets
 from millstream.spark.job.report import Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions

@@ -12,17 +12,17 @@ from confluent_kafka import TopicPartition as Row
 from confluent_kafka.admin import AdminClient
 
 from millstream.client.admin import Admin
-from millstream.client.dead_letter.ledger import Ledger, ledger_topic
-from millstream.client.dead_letter.letter import DeadLetter, Place, topic_of
+from millstream.client.dead_letter.letter import DeadLetter, LetterId, topic_of
+from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
 from millstream.client.error import TimedOut, from_kafka
-from millstream.client.producer.lane import LOGGER
+from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition, Record
 
 _BATCH: Final = 500
 _SILENCE_S_MAX: Final = 30.0
 
 
-class Shelf:
+class DeadLetterTopic:
     """`topic` is the one that the letters come from, or its `<topic>.dlq`; `properties` are
     librdkafka's, with the servers among them."""
 
@@ -34,32 +34,32 @@ class Shelf:
         """All that are there now, in the order of each partition."""
         return map(DeadLetter.of, self._records(self.topic, None))
 
-    def letter(self, place: Place) -> DeadLetter | None:
+    def letter(self, place: LetterId) -> DeadLetter | None:
         """The one there, if it is."""
         for record in self._records(self.topic, place):
             return DeadLetter.of(record) if record.offset == place.offset else None
         return None
 
-    def ledger(self) -> Ledger:
+    def replayed(self) -> ReplayedLetters:
         """What was replayed."""
-        found = Ledger(self._topic_id())
+        found = ReplayedLetters(self._topic_id())
         with self._admin() as admin:
-            is_there = ledger_topic(self.topic) in admin.topics()
+            is_there = replay_topic(self.topic) in admin.topics()
         if is_there:
-            for record in self._records(ledger_topic(self.topic), None):
+            for record in self._records(replay_topic(self.topic), None):
                 found.read(record.raw_value or b"")
         return found
 
-    def make_ledger(self) -> None:
+    def create_replay_topic(self) -> None:
         with self._admin() as admin:
             admin.create_topic(
-                ledger_topic(self.topic),
+                replay_topic(self.topic),
                 partitions=1,
                 config={"retention.ms": "-1", "cleanup.policy": "delete"},
                 if_missing=True,
             )
 
-    def remove(self, ends: Mapping[int, int]) -> None:
+    def delete_before(self, ends: Mapping[int, int]) -> None:
         """Delete all letters before these offsets, by partition."""
         rows = [Row(self.topic, partition, offset) for partition, offset in ends.items()]
         if not rows:
@@ -83,7 +83,7 @@ class Shelf:
         except KafkaException as error:
             raise from_kafka(error, f"Asking for topic {self.topic!r}") from error
 
-    def _records(self, topic: str, at: Place | None) -> Iterator[Record]:
+    def _records(self, topic: str, at: LetterId | None) -> Iterator[Record]:
         """Committed records up to the present end; of one partition from an offset on, or all."""
         with self._admin() as admin:
             starts = admin.offsets(topic, end=False)

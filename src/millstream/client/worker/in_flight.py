@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from millstream.client.record import Partition, Record
-from millstream.client.worker.letter import Origin, Output
-from millstream.client.worker.note import Note, fitting
+from millstream.client.worker.header import Origin, Output
+from millstream.client.worker.offset_metadata import Note, fitting
 
 #: What a message costs beside its key and value.
 _ENTRY_BYTES: Final = 512

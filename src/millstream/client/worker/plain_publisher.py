@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from millstream.client.error import ClientError, CommitFailed
 from millstream.client.producer.delivery import Delivery
 from millstream.client.record import NotedOffset, Partition
-from millstream.client.worker.board import Entry
-from millstream.client.worker.mover import (
+from millstream.client.worker.in_flight import Entry
+from millstream.client.worker.publisher import (
     LETTER_REST_S,
     LOGGER,
     Clients,

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from millstream.client.record import Partition, Record
-from millstream.client.worker.board import Board, Entry
-from millstream.client.worker.letter import Origin, Output
-from millstream.client.worker.note import Note
+from millstream.client.worker.header import Origin, Output
+from millstream.client.worker.in_flight import Board, Entry
+from millstream.client.worker.offset_metadata import Note
 
 HERE = Partition("t", 0)
 BYTES = 1 << 30

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.client.record import Partition
-from millstream.client.worker.board import Board, Entry, Taken
-from millstream.client.worker.note import NOTED_MAX, Note
+from millstream.client.worker.in_flight import Board, Entry, Taken
+from millstream.client.worker.offset_metadata import NOTED_MAX, Note
 
 #: How long after a death messages that are read may be those that the dead process had.
 _CAREFUL_S: Final = 30.0

@@ -27,9 +27,9 @@ from millstream.client.error import (
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition
-from millstream.client.worker.board import Entry
-from millstream.client.worker.desk import Desk
-from millstream.client.worker.letter import Output
+from millstream.client.worker.header import Output
+from millstream.client.worker.in_flight import Entry
+from millstream.client.worker.job_queue import Desk
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")
 #: Before a dead letter that was rejected is sent again.

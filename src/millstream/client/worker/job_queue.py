@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 from millstream.client.error import ClientError
 from millstream.client.record import NotedOffset, Partition, Record
 from millstream.client.schedule import parking
-from millstream.client.worker.board import Board, Entry
-from millstream.client.worker.caution import Caution
+from millstream.client.worker.crash_tracker import Caution
+from millstream.client.worker.header import Origin, Output, buried, parked, retried
+from millstream.client.worker.in_flight import Board, Entry
 from millstream.client.worker.job import Job
-from millstream.client.worker.letter import Origin, Output, buried, parked, retried
-from millstream.client.worker.note import Note
+from millstream.client.worker.offset_metadata import Note
 from millstream.client.worker.policy import Next, Verdict, WorkerSettings, next_of
 
 LOGGER: Final = logging.getLogger("millstream.client.worker")

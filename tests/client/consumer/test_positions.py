@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Message
 
-from millstream.client.consumer.reading import Reading
+from millstream.client.consumer.positions import Reading
 from millstream.client.record import Partition, Record, Records
 
 P0, P1 = Partition("t", 0), Partition("t", 1)

@@ -15,9 +15,9 @@ from millstream.client.error import ClientError, OutcomeUnknown, TimedOut, Trans
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.transaction import TIMEOUT_S, State
 from millstream.client.record import Partition
-from millstream.client.worker.board import Entry
-from millstream.client.worker.desk import Finished
-from millstream.client.worker.mover import (
+from millstream.client.worker.in_flight import Entry
+from millstream.client.worker.job_queue import Finished
+from millstream.client.worker.publisher import (
     LETTER_REST_S,
     LOGGER,
     Clients,

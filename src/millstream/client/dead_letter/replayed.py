@@ -15,33 +15,33 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 
-from millstream.client.dead_letter.letter import Place
+from millstream.client.dead_letter.letter import LetterId
 
 
-def ledger_topic(dead_letter_topic: str) -> str:
+def replay_topic(dead_letter_topic: str) -> str:
     return f"{dead_letter_topic}.replayed"
 
 
-class Ledger:
+class ReplayedLetters:
     def __init__(self, topic_id: str) -> None:
         self._topic_id = topic_id
         self._offsets: dict[int, set[int]] = defaultdict(set)
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: LetterId) -> bool:
         return place.offset in self._offsets[place.partition]
 
-    def add(self, places: Iterable[Place]) -> None:
+    def add(self, places: Iterable[LetterId]) -> None:
         for place in places:
             self._offsets[place.partition].add(place.offset)
 
     def read(self, value: bytes) -> None:
-        """One record of the ledger."""
+        """One record of the replayed."""
         entry = json.loads(value)
         if entry["topic_id"] == self._topic_id:
             for start, end in entry["ranges"]:
                 self._offsets[entry["partition"]].update(range(start, end))
 
-    def records(self, places: Iterable[Place]) -> list[bytes]:
+    def records(self, places: Iterable[LetterId]) -> list[bytes]:
         """What is to be written about these."""
         by_partition: dict[int, list[int]] = defaultdict(list)
         for place in sorted(places):

@@ -9,10 +9,10 @@ import pytest
 
 from millstream.client.record import NotedOffset, Partition, Record
 from millstream.client.schedule import PARKED_S, parking
-from millstream.client.worker.desk import Counts, Desk
+from millstream.client.worker.header import Output
 from millstream.client.worker.job import Job
-from millstream.client.worker.letter import Output
-from millstream.client.worker.note import NOTED_MAX, Note, fitting
+from millstream.client.worker.job_queue import Counts, Desk
+from millstream.client.worker.offset_metadata import NOTED_MAX, Note, fitting
 from millstream.client.worker.policy import Verdict, WorkerSettings
 
 HERE = Partition("t", 0)
