@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -19,7 +19,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from millstream.client.error import ClosedError, UsageError, error_of, from_kafka
+from millstream.client.error import (
+    BrokerError,
+    ClosedError,
+    from_kafka,
+    is_existing,
+    settings_error,
+    translated,
+)
 from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition
 from millstream.client.setting import servers_of
@@ -60,7 +67,7 @@ class Admin:
         try:
             self._client: AdminClient | None = AdminClient(properties, logger=LOGGER)
         except KafkaException as error:
-            raise UsageError(f"The settings are wrong: {error.args[0].str()}.") from error
+            raise settings_error(error, "admin client") from error
 
     # Topics
 
@@ -79,10 +86,8 @@ class Admin:
         made = self._open().create_topics([row], operation_timeout=self._timeout_s)
         try:
             self._wait(made[name], f"Creating topic {name!r}")
-        except Exception as error:
-            cause = error.__cause__
-            exists = KafkaError.TOPIC_ALREADY_EXISTS
-            if if_missing and isinstance(cause, KafkaException) and error_of(cause) == exists:
+        except BrokerError as error:
+            if if_missing and is_existing(error.code):
                 return False
             raise
         return True
@@ -187,15 +192,11 @@ class Admin:
 
     def _metadata(self, topic: str | None) -> Any:
         client = self._open()
-        try:
+        with translated("Asking for topics"):
             if topic is None:
                 return client.list_topics(timeout=self._timeout_s)
             return client.list_topics(topic, timeout=self._timeout_s)
-        except KafkaException as error:
-            raise from_kafka(error, "Asking for topics") from error
 
     def _wait(self, answer: Future[Any], what: str) -> Any:
-        try:
+        with translated(what):
             return answer.result(self._timeout_s * 2)
-        except KafkaException as error:
-            raise from_kafka(error, what) from error

@@ -1,54 +1,57 @@
-"""What can go wrong for an application, as a small tree of exceptions.
+"""The exceptions that the client raises, and the one mapping of librdkafka's errors to them.
 
     ClientError
-      UsageError            the call is wrong, whatever the brokers say; also a ValueError
-        ClosedError         the client was closed
-      SerializationError    a key or a value could not be turned into bytes, or back
-      BufferFull            no room for another record within the time given
-      TimedOut              the brokers did not answer in time; also a TimeoutError
-      BrokerError           the brokers, or the way to them, refused; `name` is Kafka's word for it
-        DeliveryError       a record did not get into its topic
-        CommitFailed        offsets were not committed; their records will be read again
-        TransactionAborted  nothing of the transaction is visible; it can be tried again
-        ProducerFenced      another producer took over the transactional id
-      OutcomeUnknown        a commit was not answered: it may have happened or may yet
+      UsageError            the call cannot work as it was made; also a ValueError
+        ClosedError         the client is closed
+      SerializationError    a key or a value cannot be encoded or decoded
+      BufferFull            the buffer had no room for another record within the timeout
+      TimedOut              the brokers did not respond in time; also a TimeoutError
+      BrokerError           a broker rejected the request, or cannot be reached
+        DeliveryError       a record was not appended to its topic
+        CommitFailed        offsets were not committed; their records are read again
+        TransactionAborted  nothing of the transaction is visible; it can be retried
+        ProducerFenced      a newer producer has the transactional id
+      OutcomeUnknown        a commit got no response: it may have happened or may still happen
 
-`from_kafka` is the one place where librdkafka's errors become these.
+Other modules call `from_kafka`, `translated` or `settings_error`, and classify codes with the
+`is_...` functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 
 class ClientError(Exception):
-    """Everything that the client raises on its own account."""
+    """Base class of the client's exceptions."""
 
 
 class UsageError(ClientError, ValueError):
-    """The call cannot work as it was made; the sentence says how it can."""
+    """The call cannot work as it was made. The message says what to change."""
 
 
 class ClosedError(UsageError):
-    """The client was closed before."""
+    """The client is closed."""
 
 
 class SerializationError(ClientError):
-    """A key or a value could not be turned into bytes, or bytes not into a value."""
+    """A key or a value cannot be encoded or decoded."""
 
 
 class BufferFull(ClientError):  # noqa: N818
-    """Records are sent faster than the brokers take them, and the buffer has no room left."""
+    """Records are sent faster than the brokers accept them, and the buffer has no room left."""
 
 
 class TimedOut(ClientError, TimeoutError):  # noqa: N818
-    """The brokers did not answer in the time given."""
+    """The brokers did not respond in time."""
 
 
 class BrokerError(ClientError):
-    """`name` is Kafka's word for the error, `code` its number (librdkafka's own are negative)."""
+    """`name` is Kafka's name of the error, `code` its number (librdkafka's own are negative)."""
 
     def __init__(self, sentence: str, name: str = "", code: int = 0) -> None:
         super().__init__(sentence)
@@ -57,33 +60,45 @@ class BrokerError(ClientError):
 
 
 class DeliveryError(BrokerError):
-    """A record did not get into its topic."""
+    """A record was not appended to its topic."""
 
 
 class CommitFailed(BrokerError):  # noqa: N818
-    """Offsets were not committed. Their records will be delivered again, here or elsewhere."""
+    """Offsets were not committed. Their records are read again, by this member or another one."""
 
 
 class TransactionAborted(BrokerError):  # noqa: N818
-    """Nothing of the transaction is visible to read-committed readers. It can be tried again."""
+    """The transaction is aborted: read-committed consumers see nothing of it. It can be retried."""
 
 
 class ProducerFenced(BrokerError):  # noqa: N818
-    """A newer producer has the transactional id. This one can only be closed."""
+    """A newer producer has the transactional id. This producer can only be closed."""
 
 
 class OutcomeUnknown(ClientError):  # noqa: N818
-    """A commit was not answered in time: it may have happened, or may yet. Call `commit()` of the
-    same transaction again to learn which; repeating its work could do it twice."""
+    """A commit got no response in time: it may have happened, or may still happen.
+
+    Call `commit()` of the same transaction again to learn which. Repeating the transaction's work
+    could do it twice.
+    """
 
 
 _TIMEOUTS: Final = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT}  # noqa: SLF001
 )
+_UNREACHABLE: Final = _TIMEOUTS | {
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+}
+_COORDINATOR_PENDING: Final = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._WAIT_COORD}  # noqa: SLF001
+)
 _FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 )
-#: Brokers say this of a whole batch. One of its records is to blame; the others can be sent again.
+#: A broker rejects the whole batch because of one record. The other records can be sent again.
 _REJECTED_BATCHES: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -95,7 +110,15 @@ _REJECTED_BATCHES: Final = frozenset(
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-#: There is no such topic or partition. librdkafka has looked for it for a while.
+_MISSING: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
+#: The topic or partition does not exist. librdkafka has already retried the lookup for a while.
 _REJECTED_TOPICS: Final = frozenset(
     {
         KafkaError.TOPIC_EXCEPTION,
@@ -107,48 +130,99 @@ _REJECTED_TOPICS: Final = frozenset(
 
 
 def error_of(exception: KafkaException) -> KafkaError:
-    """The KafkaError that a KafkaException carries."""
+    """Return the KafkaError that a KafkaException carries."""
     error = exception.args[0] if exception.args else None
     if isinstance(error, KafkaError):
         return error
     return KafkaError(KafkaError._FAIL, str(exception))  # noqa: SLF001
 
 
+def reason_of(error: KafkaError | KafkaException) -> str:
+    """Return the error's text followed by its name, for a message."""
+    if isinstance(error, KafkaException):
+        error = error_of(error)
+    return f"{error.str().rstrip('.')} ({error.name()})"
+
+
+# What an error code means
+
+
 def is_timeout(error: KafkaError) -> bool:
+    """Whether a request got no response in time."""
     return error.code() in _TIMEOUTS
 
 
+def is_unreachable(code: int) -> bool:
+    """Whether no broker could be reached, or none responded in time."""
+    return code in _UNREACHABLE
+
+
+def is_missing(code: int) -> bool:
+    """Whether the topic or partition does not exist."""
+    return code in _MISSING
+
+
+def is_existing(code: int) -> bool:
+    """Whether the topic to be created exists."""
+    return code == KafkaError.TOPIC_ALREADY_EXISTS
+
+
 def is_fenced(error: KafkaError) -> bool:
+    """Whether a newer producer has the transactional id."""
     return error.code() in _FENCED
 
 
-def is_rejection(code: int) -> bool:
-    """Whether the record will be rejected again, however often it is sent.
+def is_retriable(error: KafkaError) -> bool:
+    """Whether the same call of a transactional producer can succeed later."""
+    if error.fatal() or error.txn_requires_abort():
+        return False
+    return bool(error.retriable()) or error.code() in _COORDINATOR_PENDING
 
-    A missing permission is not among it: it is mended without the records, and concerns them all.
+
+def is_rejection(code: int) -> bool:
+    """Whether brokers reject the record each time it is sent.
+
+    A missing permission does not count: it concerns all records and is fixed without them.
     """
     return code in _REJECTED_BATCHES or code in _REJECTED_TOPICS
 
 
 def is_of_batch(code: int) -> bool:
-    """Whether a rejection may be another record's, one that was in the same batch."""
+    """Whether another record of the same batch may have caused the rejection."""
     return code in _REJECTED_BATCHES
 
 
 def is_of_topic(code: int) -> bool:
-    """Whether a rejection ends once the topic is created."""
+    """Whether creating the topic ends the rejection."""
     return code in _REJECTED_TOPICS
+
+
+# From librdkafka's errors to exceptions
 
 
 def from_kafka(
     error: KafkaError | KafkaException, what: str, kind: type[BrokerError] = BrokerError
 ) -> ClientError:
-    """The exception for librdkafka's error; `what` says what was being done."""
+    """Return the exception for librdkafka's error. `what` names the operation that failed."""
     if isinstance(error, KafkaException):
         error = error_of(error)
-    sentence = f"{what}: {error.str().rstrip('.')} ({error.name()})."
+    sentence = f"{what}: {reason_of(error)}."
     if is_fenced(error):
         return ProducerFenced(sentence, error.name(), error.code())
     if is_timeout(error) and kind is BrokerError:
         return TimedOut(sentence)
     return kind(sentence, error.name(), error.code())
+
+
+@contextmanager
+def translated(what: str, kind: type[BrokerError] = BrokerError) -> Iterator[None]:
+    """Raise librdkafka's errors in the block as the client's. `what` names the operation."""
+    try:
+        yield
+    except KafkaException as error:
+        raise from_kafka(error, what, kind) from error
+
+
+def settings_error(error: KafkaException, client: str) -> UsageError:
+    """Return the exception for properties that librdkafka rejects. `client` names their owner."""
+    return UsageError(f"The {client}'s settings are wrong: {error_of(error).str()}.")

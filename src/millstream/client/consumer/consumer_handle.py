@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -10,13 +9,13 @@ from typing import Any, Final
 from confluent_kafka import Consumer as Handle
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from millstream.client.error import CommitFailed, UsageError, error_of, from_kafka
+from millstream.client.error import CommitFailed, error_of, from_kafka, settings_error, translated
 from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import NotedOffset, Partition, row_of
 
 #: A wait is cut in slices, so that whoever closes the consumer need not wait for all of it.
 SLICE_S: Final = 0.2
-ANSWER_S_MAX: Final = 30.0
+RESPONSE_S_MAX: Final = 30.0
 #: How long one look for committed offsets may take, and all of them for an assignment: longer, and
 #: the group takes the member for dead.
 _SETTLING_S: Final = 5.0
@@ -35,8 +34,7 @@ def open_handle(properties: dict[str, Any]) -> Handle:
     try:
         return Handle(properties, logger=LOGGER)
     except KafkaException as error:
-        reason = error.args[0].str()
-        raise UsageError(f"The consumer's settings are wrong: {reason}.") from error
+        raise settings_error(error, "consumer") from error
 
 
 def sorted_out(messages: Sequence[Message]) -> tuple[list[Message], KafkaError | None]:
@@ -68,8 +66,8 @@ def partitions_of(handle: Handle, topics: Sequence[str]) -> list[Partition]:
     found: list[Partition] = []
     for topic in topics:
         what = f"Asking for the partitions of {topic!r}"
-        ask = functools.partial(handle.list_topics, topic, timeout=ANSWER_S_MAX)
-        known = answered(ask, what).topics[topic]
+        with translated(what):
+            known = handle.list_topics(topic, timeout=RESPONSE_S_MAX).topics[topic]
         if known.error is not None:
             raise from_kafka(known.error, what)
         found += [Partition(topic, number) for number in known.partitions]
@@ -81,16 +79,17 @@ def offsets_at(
 ) -> dict[Partition, int]:
     """Those of the first records from that time on."""
     rows = [TopicPartition(*partition, time_ms) for partition in partitions]
-    ask = functools.partial(handle.offsets_for_times, rows, timeout=ANSWER_S_MAX)
-    return offsets_in(answered(ask, "Asking for offsets by time"))
+    with translated("Asking for offsets by time"):
+        return offsets_in(handle.offsets_for_times(rows, timeout=RESPONSE_S_MAX))
 
 
 def committed(handle: Handle, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """What the group has committed, where it has; each offset with its metadata."""
-    ask = functools.partial(handle.committed, rows_of(partitions), timeout=ANSWER_S_MAX)
+    with translated("Asking for offsets"):
+        rows = handle.committed(rows_of(partitions), timeout=RESPONSE_S_MAX)
     return {
         Partition(row.topic, row.partition): NotedOffset(row.offset, row.metadata or "")
-        for row in answered(ask, "Asking for offsets")
+        for row in rows
         if row.offset >= 0
     }
 
@@ -121,10 +120,8 @@ def placed(
 
 def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
     rows = [row_of(partition, offset) for partition, offset in offsets.items()]
-    try:
+    with translated("Committing offsets", CommitFailed):
         done = handle.commit(offsets=rows, asynchronous=False)
-    except KafkaException as error:
-        raise from_kafka(error, "Committing offsets", CommitFailed) from error
     for row in done:
         if row.error is not None:
             raise from_kafka(row.error, f"Committing {row.topic}-{row.partition}", CommitFailed)
@@ -140,10 +137,3 @@ def partitions_in(rows: Iterable[TopicPartition]) -> list[Partition]:
 
 def rows_of(partitions: Iterable[Partition]) -> list[TopicPartition]:
     return [TopicPartition(*partition) for partition in partitions]
-
-
-def answered(call: Callable[[], Any], what: str) -> Any:
-    try:
-        return call()
-    except KafkaException as error:
-        raise from_kafka(error, what) from error

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer as Handle
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as Row
 from confluent_kafka.admin import AdminClient
 
 from millstream.client.admin import Admin
 from millstream.client.dead_letter.letter import DeadLetter, LetterId, topic_of
 from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
-from millstream.client.error import TimedOut, from_kafka
+from millstream.client.error import TimedOut, from_kafka, translated
 from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition, Record
 
@@ -66,11 +66,9 @@ class DeadLetterTopic:
             return
         # Answers come only as long as the client lives.
         client = AdminClient(self.properties, logger=LOGGER)
-        try:
+        with translated(f"Deleting letters of {self.topic!r}"):
             for answer in client.delete_records(rows, request_timeout=_SILENCE_S_MAX).values():
                 answer.result()
-        except KafkaException as error:
-            raise from_kafka(error, f"Deleting letters of {self.topic!r}") from error
 
     def _admin(self) -> Admin:
         return Admin(self.properties["bootstrap.servers"], config=self.properties)
@@ -78,10 +76,8 @@ class DeadLetterTopic:
     def _topic_id(self) -> str:
         client = AdminClient(self.properties, logger=LOGGER)
         answer = client.describe_topics(TopicCollection([self.topic]))[self.topic]
-        try:
+        with translated(f"Asking for topic {self.topic!r}"):
             return str(answer.result().topic_id)
-        except KafkaException as error:
-            raise from_kafka(error, f"Asking for topic {self.topic!r}") from error
 
     def _records(self, topic: str, at: LetterId | None) -> Iterator[Record]:
         """Committed records up to the present end; of one partition from an offset on, or all."""

@@ -1,4 +1,4 @@
-"""Replay dead letters: send each back to its topic once, even if the replay is killed and restarted.
+"""Replay dead letters: send each back to its topic once, also when the replay is killed.
 
 A batch of letters and the record of their replay are one transaction. All replays of a dead-letter
 topic share a transactional id. So a new replay first ends the transaction of a killed one, fences a

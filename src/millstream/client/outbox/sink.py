@@ -24,7 +24,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from millstream.client.error import is_rejection
+from millstream.client.error import (
+    error_of,
+    is_existing,
+    is_rejection,
+    is_retriable,
+    reason_of,
+    settings_error,
+)
 from millstream.client.outbox.source import Event
 
 PROGRESS_TOPIC: Final = "millstream-outbox"
@@ -62,7 +69,7 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
     try:
         admin = AdminClient({**properties, "log_level": 2})
     except KafkaException as error:
-        raise _wrong_properties(error) from error
+        raise settings_error(error, "outbox relay") from error
     try:
         found = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics.get(PROGRESS_TOPIC)
         if found is None:
@@ -75,12 +82,10 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
             return
         asked[PROGRESS_TOPIC].result()
     except KafkaException as error:
+        code = error_of(error).code()
         # Another relay may have been faster.
-        if error.args[0].code() not in (
-            KafkaError.TOPIC_ALREADY_EXISTS,
-            KafkaError.INVALID_PARTITIONS,
-        ):
-            raise SinkError(f"preparing topic {PROGRESS_TOPIC!r}: {_reason(error)}") from error
+        if not is_existing(code) and code != KafkaError.INVALID_PARTITIONS:
+            raise SinkError(f"preparing topic {PROGRESS_TOPIC!r}: {reason_of(error)}") from error
 
 
 class Sink:
@@ -125,7 +130,7 @@ class Sink:
             self._producer = Producer(producing)
             self._group = Consumer({**common, "group.id": name, "enable.auto.commit": False})
         except KafkaException as error:
-            raise _wrong_properties(error) from error
+            raise settings_error(error, "outbox relay") from error
 
     def open(self) -> None:
         """Fence whoever had the shard; its last transaction is committed or aborted after this."""
@@ -163,7 +168,7 @@ class Sink:
             while self._careful and self._producer.flush(_SLICE_S) and not self._rejected:
                 self._check()
         except KafkaException as error:
-            raise SinkError(f"producing: {_reason(error)}") from error
+            raise SinkError(f"producing: {reason_of(error)}") from error
         if self._rejected:
             raise RejectedError(self._rejected)
         place = [TopicPartition(PROGRESS_TOPIC, self._shard, batch)]
@@ -197,7 +202,7 @@ class Sink:
                 self._producer.poll(_SLICE_S)
                 self._check()
             except KafkaException as error:
-                self._not_taken(event, _reason(error), _is_final(error.args[0]), error)
+                self._not_taken(event, reason_of(error), _is_final(error_of(error)), error)
                 return
             except (TypeError, ValueError, AttributeError) as error:
                 self._not_taken(event, str(error), True, error)
@@ -215,7 +220,7 @@ class Sink:
     def _reporter(self, event: Event) -> Callable[[KafkaError | None, Message], None]:
         def report(error: KafkaError | None, _message: Message) -> None:
             if error is not None and _is_final(error):
-                self._rejected[event.id] = f"{error.str()} ({error.name()})"
+                self._rejected[event.id] = reason_of(error)
 
         return report
 
@@ -224,8 +229,8 @@ class Sink:
             try:
                 call(_SLICE_S)
             except KafkaException as error:
-                if not _is_worth_a_wait(error.args[0]):
-                    raise SinkError(f"{what}: {_reason(error)}") from error
+                if not is_retriable(error_of(error)):
+                    raise SinkError(f"{what}: {reason_of(error)}") from error
                 self._check()
             else:
                 return
@@ -239,7 +244,7 @@ class Sink:
     def _on_error(self, error: KafkaError) -> None:
         """Others than fatal ones are for librdkafka to get over."""
         if error.fatal():
-            self._refused.append(f"{error.str()} ({error.name()})")
+            self._refused.append(reason_of(error))
 
 
 def decode_headers(column: str) -> list[tuple[str, str | bytes | None]]:
@@ -252,19 +257,3 @@ def decode_headers(column: str) -> list[tuple[str, str | bytes | None]]:
 def _is_final(error: KafkaError) -> bool:
     """Whether Kafka will reject the event again, however often it is sent."""
     return is_rejection(error.code()) or error.code() == KafkaError._INVALID_ARG  # noqa: SLF001
-
-
-def _is_worth_a_wait(error: KafkaError) -> bool:
-    if error.fatal() or error.txn_requires_abort():
-        return False
-    waits = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._WAIT_COORD)  # noqa: SLF001
-    return bool(error.retriable()) or error.code() in waits
-
-
-def _wrong_properties(error: KafkaException) -> ValueError:
-    return ValueError(f"the client's properties are wrong: {_reason(error)}")
-
-
-def _reason(exception: KafkaException) -> str:
-    error = exception.args[0]
-    return f"{error.str()} ({error.name()})"

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from confluent_kafka import KafkaException
 
-from millstream.client.error import SerializationError, UsageError, from_kafka
+from millstream.client.error import SerializationError, UsageError, from_kafka, translated
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.partitioner import PartitionCounts, checked, function_of
 from millstream.client.producer.producer_handle import Lane, closed, failure
@@ -144,18 +144,15 @@ class ProducerCore:
 
     def refresh(self, topic: str) -> None:
         """librdkafka takes what the brokers say of the topic into account, for all its records."""
-        try:
+        with translated(f"Asking for topic {topic!r}"):
             self.lane.handle.list_topics(topic, timeout=_METADATA_S_MAX)
-        except KafkaException as error:
-            raise from_kafka(error, f"Asking for topic {topic!r}") from error
 
     def _count(self, topic: str) -> int:
-        try:
+        what = f"Asking for the partitions of {topic!r}"
+        with translated(what):
             found = self.lane.handle.list_topics(topic, timeout=_METADATA_S_MAX).topics[topic]
-        except KafkaException as error:
-            raise from_kafka(error, f"Asking for the partitions of {topic!r}") from error
         if found.error is not None:
-            raise from_kafka(found.error, f"Asking for the partitions of {topic!r}")
+            raise from_kafka(found.error, what)
         return len(found.partitions)
 
 

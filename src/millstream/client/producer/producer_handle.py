@@ -23,7 +23,14 @@ from typing import Any, Final, NoReturn
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Handle
 
-from millstream.client.error import ClosedError, DeliveryError, TimedOut, UsageError, from_kafka
+from millstream.client.error import (
+    ClosedError,
+    DeliveryError,
+    TimedOut,
+    UsageError,
+    from_kafka,
+    settings_error,
+)
 from millstream.client.producer.delivery import Delivery, delivery_type
 
 LOGGER: Final = logging.getLogger("millstream.client")
@@ -42,7 +49,7 @@ def open_handle(properties: dict[str, Any]) -> Handle:
     try:
         return Handle(properties, logger=LOGGER)
     except KafkaException as error:
-        raise UsageError(f"The producer's settings are wrong: {error.args[0].str()}.") from error
+        raise settings_error(error, "producer") from error
 
 
 class Lane:
