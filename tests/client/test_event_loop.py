@@ -26,7 +26,7 @@ from millstream.client import (
     UsageError,
 )
 from millstream.client.consumer import consumer_handle
-from millstream.client.producer import lane
+from millstream.client.producer import producer_handle
 
 TURNS = 50
 SECONDS_MAX = 60.0
@@ -89,7 +89,7 @@ def gated(gate: Gate, kind: type[Any]) -> type[Any]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     made = Gate()
     monkeypatch.setattr(consumer_handle, "Handle", gated(made, confluent_kafka.Consumer))
-    monkeypatch.setattr(lane, "Handle", gated(made, confluent_kafka.Producer))
+    monkeypatch.setattr(producer_handle, "Handle", gated(made, confluent_kafka.Producer))
     return made
 
 
