@@ -16,10 +16,13 @@ import java.util.TreeMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.StaleMemberEpochException;
+import org.apache.kafka.common.errors.UnknownMemberIdException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
@@ -88,7 +91,7 @@ public class Member implements ConsumerRebalanceListener {
         try (consumer) {
             consumer.subscribe(List.of(orders.get("topic").asText()), this);
             while (!stopping) {
-                for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
+                for (ConsumerRecord<String, String> record : poll()) {
                     say("processed", Map.of(
                             "partition", record.partition(), "offset", record.offset(), "value", record.value()));
                     uncommitted.put(
@@ -100,6 +103,18 @@ public class Member implements ConsumerRebalanceListener {
                     commit();
                 }
             }
+        }
+    }
+
+    /**
+     * Polls. A consumer whose session has expired may learn that from its OffsetFetch; the exception that poll()
+     * then throws is not fatal: the consumer rejoins the group.
+     */
+    private ConsumerRecords<String, String> poll() {
+        try {
+            return consumer.poll(POLL);
+        } catch (UnknownMemberIdException | StaleMemberEpochException error) {
+            return ConsumerRecords.empty();
         }
     }
 
