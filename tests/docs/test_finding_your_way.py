@@ -1,0 +1,39 @@
+"""The twenty questions: each leads to a file that ARCHITECTURE.md names, and to a name in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+QUESTIONS = 20
+
+
+class Row(NamedTuple):
+    question: str
+    file: str
+    start: str
+
+
+def rows() -> list[Row]:
+    text = (ROOT / "docs" / "finding-your-way.md").read_text()
+    return [
+        Row(*found) for found in re.findall(r"^\| (.+\?) \| `(.+?)` \| `(.+?)` \|$", text, re.M)
+    ]
+
+
+def test_there_are_twenty_questions_with_a_file_each() -> None:
+    assert len(rows()) == QUESTIONS
+    assert len({row.question for row in rows()}) == QUESTIONS
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.file)
+def test_the_architecture_leads_to_the_file_and_the_file_has_the_name(row: Row) -> None:
+    assert f"`{row.file}`" in (ROOT / "ARCHITECTURE.md").read_text()
+    tree = ast.parse((ROOT / "src" / "millstream" / row.file).read_text())
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    assert row.start in {node.name for node in ast.walk(tree) if isinstance(node, definitions)}
