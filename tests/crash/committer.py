@@ -1,8 +1,9 @@
-"""Clients that commit offsets, one after the other, and keep a ledger of it.
+"""Clients that commit offsets one after the other and record what they sent.
 
-Each has a group of its own. Offsets of a partition go up by one with every commit that is asked
-for, whether or not it is answered, and the metadata committed with an offset is its text: so what
-the broker has must lie between the last acknowledged and the last asked for, and be whole.
+Each client has a group of its own. It raises the offset of a partition by one with every commit
+request, whether or not the request got a response. The metadata of a commit is the offset as text.
+So the broker's offset must lie between the last acknowledged and the last requested one, and its
+metadata must match.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from harness.raw_client import Closed, RawClient
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 
-#: The last version that names topics rather than giving their ids.
+#: The last version that has topic names instead of topic ids.
 _COMMIT_BY_NAME: Final = 9
 _RETRY_SECONDS: Final = 0.02
 _POLL_SECONDS: Final = 0.05
 
 
 class Committer(ABC):
-    """Commits to all partitions of `topic`, some at a time, while it is started."""
+    """Commits offsets of `topic`, a few partitions at a time, until it is stopped."""
 
     def __init__(self, group: str, bootstrap: str, topic: str, partitions: int) -> None:
         self.group = group
@@ -43,14 +44,14 @@ class Committer(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait until what it asked for last is answered or given up."""
+        """Stop, and wait until the last request has a response or has failed."""
         assert self._thread is not None
         self._stop.set()
         self._thread.join()
 
     @abstractmethod
     def close(self) -> None:
-        """Free what it holds, once it is stopped."""
+        """Release the connection after `stop`."""
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -70,11 +71,11 @@ class Committer(ABC):
 
     @abstractmethod
     def _commit(self, offsets: dict[int, int]) -> bool:
-        """Whether the commit of all of them was acknowledged."""
+        """Commit, and return whether the broker acknowledged all partitions."""
 
 
 class RawCommitter(Committer):
-    """One who is no member, on a plain connection."""
+    """Commits over a plain connection, without being a member of the group."""
 
     def __init__(self, group: str, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(group, bootstrap, topic, partitions)
@@ -106,7 +107,7 @@ class RawCommitter(Committer):
 
 
 class ConfluentCommitter(Committer):
-    """librdkafka; given `settings` such as its group protocol, as a member of its group."""
+    """Commits with librdkafka; with a group protocol in `settings`, as a member of its group."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from harness.broker_process import BrokerProcess
 
 
 def crash(broker: BrokerProcess, chance: random.Random) -> None:
-    """Kill the broker at some moment, now and then once more while it recovers."""
+    """Kill the broker at a random moment, and sometimes again while it recovers."""
     time.sleep(chance.uniform(0.02, 0.7))
     broker.kill()
     if chance.random() < 0.2:

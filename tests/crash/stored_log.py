@@ -1,4 +1,4 @@
-"""A log on disk whose every batch is known, to be damaged by tests and opened again.
+"""A log on disk with known batches, which tests damage and open again.
 
 The template is made once and copied for each kind of damage. Its batches belong to one idempotent
 producer, are of different sizes and codecs, and fill several small segments.
@@ -35,7 +35,7 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One batch where it lies."""
+    """One batch and its position in a file."""
 
     base_offset: int
     next_offset: int
@@ -47,7 +47,7 @@ class Placed:
 
 
 def sample_batch(number: int, sequence: int) -> bytearray:
-    """Batch `number`, whose first record has that sequence number; one to four records."""
+    """Return batch `number`: one to four records, the first with that sequence number."""
     records = [
         Record(n, 1_700_000_000_000 + sequence + n, b"k%d" % n, b"%d-%d " % (number, n) * 4, [])
         for n in range(1 + number % 4)
@@ -69,7 +69,7 @@ def append(log: PartitionLog, batch: bytearray) -> AppendResult:
 def opened(
     path: Path, disk: Disk | None = None, *, clean: bool = False, config: TopicConfig = CONFIG
 ) -> Iterator[tuple[LogDirectory, PartitionLog]]:
-    """The log in data folder `path`, recovered if need be; closed cleanly or as by a kill."""
+    """Open the log in data directory `path`; close it cleanly, or as a kill would leave it."""
     directory = LogDirectory.open(path, disk or UnsyncedDisk(), SystemClock(), random.Random(1))
     is_closed = False
     try:
@@ -85,7 +85,7 @@ def opened(
 
 
 def flush(directory: LogDirectory, log: PartitionLog) -> None:
-    """Make all that was appended durable, recovery point included."""
+    """Flush all batches, and advance the recovery point."""
     ticket = log.begin_flush()
     if ticket is not None:
         ticket.run()
@@ -94,7 +94,7 @@ def flush(directory: LogDirectory, log: PartitionLog) -> None:
 
 
 def make_log(path: Path, batches: int, *, durable: int = 0, clean: bool = False) -> list[Placed]:
-    """A log of so many batches, the first `durable` of them below the recovery point."""
+    """Write a log whose first `durable` batches are below the recovery point."""
     sequence = 0
     with opened(path, clean=clean) as (directory, log):
         for number in range(batches):
@@ -107,7 +107,7 @@ def make_log(path: Path, batches: int, *, durable: int = 0, clean: bool = False)
 
 
 def placed_in(path: Path) -> list[Placed]:
-    """Every batch in the log's files, in order."""
+    """Return every batch in the log's files, in order."""
     found = []
     for file in sorted((path / str(PARTITION)).glob("*.log")):
         data = file.read_bytes()
@@ -134,7 +134,7 @@ def copy_of(template: Path, target: Path) -> Path:
 
 
 def read_from(log: PartitionLog, offset: int) -> bytes:
-    """All bytes from the batch that holds `offset` to the end. Raises BrokerError at damage."""
+    """Return all bytes from the batch that holds `offset`. Raises BrokerError at damage."""
     found = bytearray()
     while offset < log.log_end_offset:
         data = log.read(offset, _READ_BYTES, log.log_end_offset, at_least_one=True).read()
@@ -146,7 +146,7 @@ def read_from(log: PartitionLog, offset: int) -> bytes:
 
 
 def check_kept(path: Path, kept: list[Placed], lost: list[Placed]) -> None:
-    """Open the log: exactly `kept` is there, retries are recognised, appending goes on."""
+    """Open the log: it holds exactly `kept`, recognises retries, and accepts appends."""
     expected = b"".join(each.data for each in kept)
     end = kept[-1].next_offset if kept else 0
     with opened(path, clean=True) as (_, log):

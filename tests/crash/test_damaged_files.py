@@ -1,4 +1,4 @@
-"""Damaged files under a real broker: it starts, serves what is intact, and says what is not."""
+"""Damaged files under a real broker: it starts, serves intact data, and reports the damage."""
 
 from __future__ import annotations
 

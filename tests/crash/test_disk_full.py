@@ -1,4 +1,4 @@
-"""A disk without room: the append fails, the log is as before, and goes on once there is room."""
+"""A full disk: the append fails, the log is unchanged, and appends succeed once there is space."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCHES = 30
 
 
 class Room:
-    """How many bytes may still be written."""
+    """The number of bytes that may still be written."""
 
     def __init__(self) -> None:
         self.bytes_left: int | None = None
@@ -49,7 +49,7 @@ def no_space() -> OSError:
 
 
 class CrampedFile:
-    """A file that takes what there is room for and fails with the rest."""
+    """A file that writes as many bytes as there is space for, and then fails."""
 
     def __init__(self, file: File, room: Room) -> None:
         self._file = file
@@ -59,7 +59,7 @@ class CrampedFile:
         return getattr(self._file, name)
 
     def write(self, data: Buffer, position: int) -> None:
-        # Overwriting takes no room, but no log overwrites.
+        # Overwriting needs no space, but no log overwrites.
         granted = self._room.take(len(data))
         self._file.write(memoryview(data)[:granted], position)
         if granted < len(data):
@@ -70,7 +70,7 @@ class CrampedFile:
 
 
 class CrampedDisk(UnsyncedDisk):
-    """A disk with only so much room."""
+    """A disk with limited space."""
 
     __slots__ = ("room",)
 
@@ -90,7 +90,7 @@ class CrampedDisk(UnsyncedDisk):
 
 
 def fill(log: PartitionLog, first: int, sequence: int) -> tuple[int, int]:
-    """Append batches until one fails or all are in: the next number and sequence."""
+    """Append batches until one fails; return the next number and sequence."""
     for number in range(first, BATCHES):
         batch = sample_batch(number, sequence)
         end_offset = log.log_end_offset

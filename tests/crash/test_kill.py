@@ -1,7 +1,7 @@
-"""`kill -9` while producers are at work: what was acknowledged is there, once and in order.
+"""`kill -9` while producers send: every acknowledged record is there, once and in order.
 
-CRASH_SEED replays the moments of a run (not the producers' timing); CRASH_ROUNDS sets the length of
-the long one.
+CRASH_SEED repeats the moments of the kills (not the producers' timing). CRASH_ROUNDS sets the
+length of the soak.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": 100,
     "log.cleaner.backoff.ms": 20,
 }
-#: Topics with their partitions and configs; in some, segments are rolled and flushed all the time.
+#: Topics with their partitions and configs. Some of them roll and flush segments all the time.
 TOPICS: dict[str, tuple[int, dict[str, object]]] = {
     "plain": (3, {}),
     "rolling": (2, {"segment.bytes": 1_048_576 // 16}),
@@ -54,7 +54,7 @@ rounds = pytest.mark.parametrize(
 def check_partition(
     records: list[Record], target: Target, producers: list[Traffic], first: int
 ) -> None:
-    """`records` are all from offset `first` on: no gaps, each producer's in order and once."""
+    """Check all records from offset `first`: no gaps, each producer's records in order and once."""
     assert [record.offset for record in records] == list(range(first, first + len(records)))
     numbers: dict[str, list[int]] = defaultdict(list)
     by_offset = {}
@@ -122,7 +122,7 @@ RETAINED = {"retention.bytes": 65_536, "segment.bytes": 16_384, "file.delete.del
 
 
 def check_compacted(records: list[Record], traffic: Traffic, target: Target) -> None:
-    """The last value of every key is one that was acknowledged last, or sent after that."""
+    """Check that each key's last value was acknowledged last, or sent after that."""
     offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets))
     last: dict[bytes, int] = {}
@@ -137,7 +137,7 @@ def check_compacted(records: list[Record], traffic: Traffic, target: Target) -> 
 
 
 def check_retained(records: list[Record], traffic: Traffic, target: Target) -> None:
-    """What is left is an unbroken end of what was written."""
+    """Check that the remaining records are the end of what was written, without gaps."""
     assert records
     first = records[0].offset
     check_partition(records, target, [traffic], first)
@@ -179,7 +179,7 @@ def test_compaction_and_retention_can_be_killed(tmp_path: Path, rounds: int) -> 
 
 
 def read_retained(client: RawClient, topic: str, partition: int) -> list[Record]:
-    """All records from the log's start, which retention may move while they are read."""
+    """Return all records from the log start, which retention may move meanwhile."""
     for _ in range(20):
         start = client.list_offset(topic, -2, partition).offset
         try:
@@ -190,7 +190,7 @@ def read_retained(client: RawClient, topic: str, partition: int) -> list[Record]
 
 
 def test_acknowledged_topic_changes_survive(tmp_path: Path) -> None:
-    """Topics are created, written to and deleted, again and again, until the broker is killed."""
+    """A client creates, writes and deletes topics until the broker is killed."""
     chance = random.Random(choose_seed("CRASH_SEED"))
     generation: dict[str, int] = {}
     with BrokerProcess(tmp_path, SETTINGS) as broker:
@@ -215,7 +215,7 @@ def test_acknowledged_topic_changes_survive(tmp_path: Path) -> None:
 
 
 def _change_topics(broker: BrokerProcess, chance: random.Random, generation: dict[str, int]) -> str:
-    """Change topics until the connection breaks; the name of the topic at work just then."""
+    """Change topics until the connection breaks; return the topic that was being changed."""
     name = ""
     number = 0
     try:

@@ -1,7 +1,7 @@
-"""`kill -9` while offsets are committed: no commit that was acknowledged is forgotten or moved
-back, whoever made it, and nothing appears that nobody asked for.
+"""`kill -9` while clients commit offsets: no acknowledged commit is lost or moves back, and no
+offset appears that no client has sent.
 
-CRASH_SEED replays the moments of a run; OFFSET_CRASH_ROUNDS sets the length of the long one.
+CRASH_SEED repeats the moments of the kills. OFFSET_CRASH_ROUNDS sets the length of the soak.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUNDS_QUICK = 3
 ROUNDS_SOAK = int(os.environ.get("OFFSET_CRASH_ROUNDS", "50"))
 TOPIC = "positions"
 PARTITIONS = 6
-#: With small segments and an eager cleaner, so that commits are also compacted when it comes.
+#: Small segments and an eager cleaner: kills also hit the compaction of commits.
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.consumer.heartbeat.interval.ms": 500,
@@ -55,7 +55,7 @@ def new_committers(bootstrap: str) -> list[Committer]:
 def read_groups(
     client: RawClient, groups: Sequence[str]
 ) -> dict[str, list[OffsetFetchResponse.Group.Topic.Partition]]:
-    """What each group has committed, once the broker has loaded it."""
+    """Return what each group has committed, once the broker has loaded the groups."""
     wanted = [OffsetFetchRequest.Group(group_id=group, topics=None) for group in groups]
     answers: list[OffsetFetchResponse.Group] = []
 
@@ -75,7 +75,7 @@ def read_groups(
 def check(
     committer: Committer, rows: list[OffsetFetchResponse.Group.Topic.Partition]
 ) -> dict[int, int]:
-    """What the broker has for a committer, which must be what it may have."""
+    """Check the broker's offsets of one committer against what the committer sent."""
     group = committer.group
     found = {row.partition_index: row.committed_offset for row in rows}
     forgotten = committer.acknowledged.keys() - found.keys()
@@ -86,7 +86,7 @@ def check(
         assert row.error_code == 0
         assert offset >= acknowledged, f"{group}: {number} went back from {acknowledged}"
         assert offset <= asked, f"{group}: {number} is at {offset}, asked was for {asked}"
-        # confluent-kafka sends the byte that ends a string in C with it.
+        # confluent-kafka appends the NUL byte that ends a C string.
         metadata = (row.metadata or "").rstrip("\0")
         assert metadata == str(offset), f"{group}: {number} has another commit's metadata"
     return found
@@ -115,7 +115,7 @@ def test_acknowledged_commits_survive(tmp_path: Path, rounds: int) -> None:
                 committer.start()
             try:
                 if number == 0:
-                    # Members take a while to get their partitions.
+                    # A member needs some time to get its partitions.
                     wait_until(lambda: all(each.acknowledged for each in committers), "commits", 60)
                 crash(broker, chance)
             finally:

@@ -1,8 +1,8 @@
-"""A replica that lost its disk is never taken for one that has its records.
+"""A replica that lost its disk never counts as one that has its records.
 
-Broker processes on an etcd. Their data folders are emptied, swapped and put back while they are
-down. Every scenario has a topic of its own, with replicas on brokers 1 and 2. Broker 3 has no
-replica, never stops, and says what the cluster thinks.
+Broker processes on an etcd. Tests empty, swap and restore their data directories while the brokers
+are down. Every scenario has a topic of its own, with replicas on brokers 1 and 2. Broker 3 has no
+replica and never stops; tests ask it for the cluster's state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millstream.wire.messages.elect_leaders import ElectLeadersRequest
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("lost-disk")]
 
-#: Kafka's own, where `scripts/setup-test-tools` could fetch them.
+#: Kafka's jars, where `scripts/setup-test-tools` could fetch them.
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars"
 UNCLEAN = 1
 NO_LEADER = -1
@@ -40,7 +40,7 @@ Row = DescribeTopicPartitionsResponse.Topic.Partition
 
 
 class World:
-    """A cluster of three, seen through broker 3, which never stops."""
+    """A cluster of three brokers, queried through broker 3, which never stops."""
 
     def __init__(self, cluster: ProcessCluster) -> None:
         self.cluster = cluster
@@ -51,7 +51,7 @@ class World:
         return RawClient(broker.host, broker.port)
 
     def create(self, name: str, replicas: list[int], **configs: object) -> None:
-        """Once all brokers are known."""
+        """Create a topic once all brokers are registered."""
         assignment = CreateTopicsRequest.Topic.Assignment(partition_index=0, broker_ids=replicas)
         topic = CreateTopicsRequest.Topic(
             name=name,
@@ -70,7 +70,7 @@ class World:
         self.until(name, lambda row: sorted(row.isr_nodes) == sorted(replicas))
 
     def delete_topics(self) -> None:
-        """So that no other test has to do with them."""
+        """Delete all topics, so that they do not affect other tests."""
         with self.client() as client:
             for row in client.call(DeleteTopicsRequest(topic_names=self._topics), 5).responses:
                 assert row.error_code == 0, row
@@ -99,7 +99,7 @@ class World:
         self.until(topic, lambda row: row.leader_id == leader)
 
     def produce(self, topic: str, leader: int, count: int) -> None:
-        """Records that the leader acknowledges for all in-sync replicas."""
+        """Produce records with acks=all."""
         with self.client(leader) as client:
             for number in range(0, count, 100):
                 batch = values_batch(*(b"%d" % each for each in range(number, number + 100)))
@@ -116,7 +116,7 @@ class World:
             return len(client.read_all(topic, offset=offset))
 
     def elect_uncleanly(self, topic: str) -> int:
-        """The error code of Kafka's own request."""
+        """Send Kafka's ElectLeaders request; return its error code."""
         wanted = [ElectLeadersRequest.Topic(topic=topic, partitions=[0])]
         request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=wanted)
         with self.client() as client:
@@ -124,7 +124,7 @@ class World:
         return int(row.partition_result[0].error_code)
 
     def millstream(self, *arguments: str, code: int = 0) -> Any:
-        """What `millstream ARGUMENTS... --json` prints."""
+        """Run `millstream ARGUMENTS... --json` and return its output."""
         program = str(Path(sys.executable).with_name("millstream"))
         done = subprocess.run(
             [program, *arguments, "--json", "-b", self.cluster[3].bootstrap],
@@ -136,7 +136,7 @@ class World:
         return json.loads(done.stdout)
 
     def metric(self, name: str) -> float:
-        """The largest value that a broker tells; only the controller tells some of them."""
+        """Return the largest value that any broker exports."""
         values = []
         for broker in self.cluster:
             if broker.is_alive():
@@ -157,7 +157,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 
 @pytest.fixture
 def world(cluster: ProcessCluster) -> Iterator[World]:
-    """With every broker running, and without topics."""
+    """Provide the cluster with every broker running and no topics."""
     for broker in cluster:
         if not broker.is_alive():
             broker.kill()
@@ -170,7 +170,7 @@ def world(cluster: ProcessCluster) -> Iterator[World]:
 
 
 def lose_disk(broker: BrokerProcess) -> Path:
-    """Take the data folder of a stopped broker away; returns where it is kept."""
+    """Move the data directory of a stopped broker away; return where it is now."""
     kept = broker.data.with_name("kept")
     broker.data.rename(kept)
     return kept
@@ -183,7 +183,7 @@ def return_disk(broker: BrokerProcess, kept: Path) -> None:
 
 
 def leave_last_replica(world: World, topic: str) -> None:
-    """1,000 records on brokers 1 and 2, then 100 on broker 1 alone, then nobody."""
+    """Write 1,000 records to brokers 1 and 2, then 100 to broker 1 alone; then stop both."""
     one, two = world.cluster[1], world.cluster[2]
     world.create(topic, [1, 2], min_insync_replicas=1)
     world.produce(topic, 1, 1000)
@@ -217,7 +217,7 @@ def test_an_empty_disk_is_not_elected_and_the_right_one_is(world: World) -> None
 
 
 def elect(world: World, topic: str) -> None:
-    """Ask for an unclean election as Kafka's own tool does, with it where its jars are there."""
+    """Request an unclean election, with Kafka's own tool where its jars exist."""
     if not JARS.is_dir() or shutil.which("java") is None:
         assert world.elect_uncleanly(topic) == ErrorCode.NONE
         return
@@ -252,7 +252,7 @@ def test_an_unclean_election_takes_the_replica_that_still_has_a_disk(world: Worl
 
 
 def test_a_deleted_log_folder_is_waited_for(world: World) -> None:
-    """The only replica loses one of its logs, right after a crash; somebody puts it back later."""
+    """The only replica loses one of its logs after a crash; an operator restores it later."""
     topic = "folder"
     one = world.cluster[1]
     world.create(topic, [1])
@@ -264,7 +264,7 @@ def test_a_deleted_log_folder_is_waited_for(world: World) -> None:
     kept = one.data.parent / "kept-log"
     (one.data / f"{topic}-0").rename(kept)
     one.start()
-    # One that was never written to has no folder either.
+    # A partition that was never written to has no directory either.
     world.until_led_by("folder-unused", 1)
     world.until_led_by("folder-beside", 1)
     row = world.row(topic)
@@ -290,7 +290,7 @@ def test_a_deleted_log_folder_is_given_up_on_request(world: World) -> None:
     (row,) = world.millstream("cluster", "elect", topic, "--unclean", "--yes")
     assert row == {"partition": f"{topic}-0", "result": "elected"}
     world.until_led_by(topic, 1)
-    # The loss is not reported again, though nothing was written since.
+    # The loss is not reported again, although nothing has been written since.
     one.kill()
     one.start()
     world.until_led_by(topic, 1)
@@ -307,7 +307,7 @@ def test_an_eligible_replica_is_elected_without_loss(world: World) -> None:
     world.until(topic, lambda row: list(row.isr_nodes) == [1])
     assert list(world.row(topic).eligible_leader_replicas) == [2]
     with world.client(1) as client:
-        # What the last in-sync replica takes alone is neither acknowledged nor seen.
+        # Records that only the last in-sync replica has are neither acknowledged nor visible.
         assert client.produce(topic, values_batch(b"alone"), acks=1).error_code == ErrorCode.NONE
         refused = client.produce(topic, values_batch(b"refused")).error_code
         assert refused == ErrorCode.NOT_ENOUGH_REPLICAS

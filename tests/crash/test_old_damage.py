@@ -1,4 +1,4 @@
-"""Damage in the middle of history: reported, and never served to anybody."""
+"""Damage in the middle of a log is reported and never served."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _EPOCH_BYTES = range(12, 16)
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[Placed]]:
-    """A log in which only the last batches are above the recovery point, if any."""
+    """A log in which at most the last batches are above the recovery point."""
     path: Path = tmp_path_factory.mktemp("template")
     placed = make_log(path, BATCHES, durable=BATCHES - 2, clean=request.param == "stopped")
     return path, placed
 
 
 def served(log: PartitionLog, offset: int, max_bytes: int) -> bytes | None:
-    """What a consumer gets at `offset`; None for an error that says so."""
+    """Return what a consumer gets at `offset`; None if the broker reports the damage."""
     try:
         data = log.read(offset, max_bytes, log.log_end_offset, at_least_one=True).read()
     except BrokerError as error:
@@ -112,7 +112,7 @@ def test_a_cut_off_old_segment_is_a_hole_that_is_not_papered_over(
     with opened(path) as (_, log):
         data = served(log, first[-1].base_offset, 1)
         follower = placed[len(first)]
-        # An error, or what lies behind the hole: never bytes of the torn batch.
+        # An error, or the batches after the damage: never bytes of the torn batch.
         assert data is None or data == follower.data
         assert served(log, follower.base_offset, 1) == follower.data
         assert log.log_end_offset == placed[-1].next_offset

@@ -1,4 +1,4 @@
-"""After a kill the end of a log may be anything: whole intact batches stay, the rest is cut."""
+"""After a kill the end of a log may be damaged: intact batches stay, the rest is truncated."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from crash.stored_log import (
 from harness.seed import choose_seed
 from millstream.model.error import BrokerError, ErrorCode
 
-#: Damage goes into this many batches at the end of the last segment.
+#: Number of batches at the end of the last segment that tests damage.
 TAIL = 3
 BATCHES = 40
-#: The leader epoch is covered by no checksum, in Kafka's format as in ours.
+#: No checksum covers the leader epoch, in Kafka as well.
 _EPOCH_BYTES = range(12, 16)
 
 
@@ -34,7 +34,7 @@ _EPOCH_BYTES = range(12, 16)
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[Placed]]:
-    """A log after a kill, of which nothing or most was durable."""
+    """A log after a kill, with nothing or most of it on stable storage."""
     path: Path = tmp_path_factory.mktemp("template")
     placed = make_log(path, BATCHES, durable=request.param)
     assert len({each.path for each in placed}) >= 4
@@ -44,7 +44,7 @@ def stored(
 
 
 def split(placed: list[Placed], position: int) -> tuple[list[Placed], list[Placed]]:
-    """Batches before a position in the last segment, and the others."""
+    """Return the batches before a position in the last segment, and the others."""
     last = placed[-1].path
     lost = [each for each in placed if each.path == last and each.end > position]
     return placed[: len(placed) - len(lost)], lost
@@ -197,10 +197,10 @@ def test_an_empty_new_segment_is_no_trouble(
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
 def test_retries_of_what_was_in_flight_are_recognised(tmp_path: Path, clean: bool) -> None:
-    """A producer may have five batches in flight and know of none whether it was stored.
+    """A producer may have five batches in flight and not know whether any was stored.
 
-    Only the last batch before a snapshot is known with its offset; older ones are answered as
-    duplicates without one. None of them is taken for a gap, which clients could not recover from.
+    The log knows the offset only of the last batch before a snapshot. It reports older batches as
+    duplicates without an offset. It reports none as a gap, from which clients cannot recover.
     """
     for count in range(6, BATCHES):
         path = tmp_path / f"{count}"

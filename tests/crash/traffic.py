@@ -1,4 +1,4 @@
-"""Producers that keep a ledger of what they sent and of what the broker acknowledged.
+"""Producers that record what they sent and what the broker acknowledged.
 
 Values are `<producer> <number>`, numbered per producer and partition in the order of sending.
 """
@@ -29,8 +29,8 @@ def parse_value(value: bytes | None) -> tuple[str, int]:
 
 
 class Traffic:
-    """One producer in a thread of its own. `idempotent` ones retry until they are acknowledged,
-    the others wait for the leader alone and never retry, so that nothing may come twice."""
+    """One producer in a thread of its own. An idempotent producer retries until it is
+    acknowledged. Others use acks=1 and never retry, so that no record may be there twice."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Traffic:
         self._targets = targets
         self._keys = keys
         self._random = random.Random(name)
-        #: Per partition: how many were sent, and the offset of each that was acknowledged; None
-        #: where the broker knew only that it has it.
+        #: Per partition: the number of records sent, and the offset of each acknowledged record;
+        #: None where the broker knew only that it has the record.
         self.sent: dict[Target, int] = defaultdict(int)
         self.acknowledged: dict[Target, dict[int, int | None]] = defaultdict(dict)
-        #: Per partition: the highest offset that was acknowledged.
+        #: Per partition: the highest acknowledged offset.
         self._offsets: dict[Target, int] = defaultdict(lambda: -1)
         #: Per partition and key: the number of the last acknowledged value.
         self.last_of_key: dict[Target, dict[bytes, int]] = defaultdict(dict)
@@ -64,7 +64,7 @@ class Traffic:
             "compression.type": codec,
             "linger.ms": 2,
             "batch.num.messages": 50,
-            # What piles up while the broker is down.
+            # Limits the records that queue up while the broker is down.
             "queue.buffering.max.messages": 1000,
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,
@@ -80,7 +80,7 @@ class Traffic:
         self._producer = Producer(settings)
 
     def acknowledged_since(self, target: Target, first: int) -> dict[int, int | None]:
-        """What was acknowledged from offset `first` on, by number."""
+        """Return the acknowledged records from offset `first` on, by number."""
         found = self.acknowledged[target]
         after = -1
         for number, offset in found.items():
@@ -94,7 +94,7 @@ class Traffic:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more, and wait until everything sent is acknowledged or given up."""
+        """Stop sending, and wait until every record is acknowledged or has failed."""
         assert self._thread is not None
         self._stop.set()
         self._thread.join()
@@ -110,8 +110,8 @@ class Traffic:
             time.sleep(_PAUSE_S)
 
     def _known(self, target: Target, offset: int | None) -> int | None:
-        """The offset of a record, None where the broker knew only that it has the batch. Then
-        librdkafka counts up from -1, so that it seems to lie before earlier records."""
+        """Return the offset of a record, or None where the broker knew only that it has the batch.
+        librdkafka then counts from -1, so the record seems to come before earlier records."""
         before = self._offsets[target]
         if offset is None or offset <= before:
             return None

@@ -1,4 +1,4 @@
-"""Record batches that a broker should refuse, or keep without looking inside, or survive."""
+"""Record batches that a broker should reject, store without decoding, or survive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.records.record import Record
 
 _BOMB_BYTES = 48 << 20
 _INTS = (0, 1, -1, 2, 127, -128, 255, 2**15 - 1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
-#: The header's fields behind the CRC: position and struct letter.
+#: The header's fields after the CRC: position and struct format.
 _FIELDS = {
     "attributes": (21, ">h"),
     "last_offset_delta": (23, ">i"),
@@ -26,7 +26,7 @@ _FIELDS = {
 
 
 class BatchSource:
-    """Batches of all sorts, decided by `chance` alone."""
+    """Creates random batches of many kinds; `chance` alone decides."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -101,7 +101,7 @@ class BatchSource:
         return self.sound() + self.sound()
 
     def _garbage_records(self) -> bytearray:
-        """Noise where records should be, with a CRC that fits."""
+        """Return a batch with noise in place of records, and a matching CRC."""
         chance = self._chance
         batch = self.sound()[:HEADER_BYTES] + chance.randbytes(chance.randrange(300))
         batch[21:23] = chance.randrange(5).to_bytes(2)
@@ -113,7 +113,7 @@ class BatchSource:
         return batch
 
     def _lying_count(self) -> bytearray:
-        """Few records that claim to be very many; consistent in all that the header shows."""
+        """Return a batch of few records whose header consistently claims very many."""
         batch = self.sound()
         count = self._chance.choice((5, 1000, 2**30, 2**31 - 1))
         _put(batch, 57, ">i", count)
@@ -134,14 +134,14 @@ def _put(batch: bytearray, position: int, letter: str, value: int) -> None:
 
 
 def _sealed(batch: bytearray) -> bytearray:
-    """With length and CRC that fit what it is now."""
+    """Set length and CRC to match the batch's content."""
     _put(batch, 8, ">i", len(batch) - 12)
     stamp_crc(batch, 0, len(batch))
     return batch
 
 
 def _bomb(codec: CompressionType) -> bytearray:
-    """A small batch that decompresses to very much."""
+    """Return a small batch that decompresses to very many bytes."""
     header = build_batch([Record(0, 0, b"k", b"v", [])])[:HEADER_BYTES]
     header[21:23] = codec.to_bytes(2)
     return _sealed(header + compress(codec, bytes(_BOMB_BYTES)))

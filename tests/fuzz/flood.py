@@ -1,8 +1,8 @@
-"""Sends frames over many short-lived connections at once, without waiting for answers.
+"""Sends frames over many short-lived connections at once, without waiting for responses.
 
-Each connection carries a pipeline of frames that ends with the first after which the broker must
-hang up, or with the client's own goodbye. Either way the broker has to close it within
-`CLOSE_SECONDS_MAX`; a connection that stays open is a failure. Some are dropped without a goodbye.
+Each connection sends a pipeline of frames. It ends with the first frame after which the broker must
+close the connection, or with the client's half-close. Either way the broker has to close it within
+`CLOSE_SECONDS_MAX`; a connection that stays open is a failure. The client resets some connections.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class _Pipe:
-    """One connection with what is still to be sent on it."""
+    """One connection and the bytes that remain to be sent."""
 
     __slots__ = ("is_dropped", "opened_at", "rest", "sent_all", "socket")
 
@@ -37,7 +37,7 @@ class _Pipe:
         self.opened_at = time.monotonic()
 
     def advance(self, events: int) -> bool:
-        """Send and receive what is possible; False when the connection is over."""
+        """Send and receive what is possible; return False when the connection is closed."""
         try:
             if events & selectors.EVENT_WRITE and not self.sent_all:
                 self.rest = self.rest[self.socket.send(self.rest) :]
@@ -73,7 +73,7 @@ def flood(
     chance: random.Random,
     on_turn: Callable[[], None],
 ) -> None:
-    """Send `frames` frames; `on_turn` is called every few connections and may fail the run."""
+    """Send `frames` frames. Call `on_turn` every few connections; it may fail the run."""
     sent = opened = 0
     with _all_closed(selectors.DefaultSelector()) as selector:
         while sent < frames or selector.get_map():

@@ -1,8 +1,8 @@
-"""Request frames for every API in every version: right ones, and what is left of them after damage.
+"""Request frames for every API in every version, valid and damaged.
 
-A frame is made from its schema with values that are likely to matter, encoded, and then most of the
-time damaged. `is_fatal` tells whether a broker can only hang up on it, so that a sender knows which
-frames of a pipeline will be looked at.
+A frame is built from its schema with values that are likely to matter, encoded, and in most cases
+damaged. `is_fatal` returns whether the broker can only close the connection, so that the sender
+knows which frames of a pipeline the broker handles.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FIXED = {"b": 8, "h": 16, "i": 32, "q": 64, "H": 16, "I": 32}
 
 
 class FrameSource:
-    """An endless supply of frames, decided by `seed` and the topics' ids alone."""
+    """Creates frames without end; `seed` and the topic ids alone decide."""
 
     def __init__(self, seed: int, topic_ids: list[bytes]) -> None:
         self._chance = random.Random(seed)
@@ -56,7 +56,7 @@ class FrameSource:
         ]
 
     def next(self) -> bytes:
-        """A frame with its length; wrong in some way more often than not."""
+        """Return a frame with its length; most frames are damaged."""
         chance = self._chance
         if chance.random() < 0.15:
             return self._fresh_produce()
@@ -86,7 +86,7 @@ class FrameSource:
         return encode_frame(message, version, 7, "fuzz")
 
     def _flip(self, frame: bytearray) -> bytes:
-        """Change a few bits behind the length and the API's key."""
+        """Flip a few bits after the length and the API key."""
         chance = self._chance
         for _ in range(chance.randint(1, 3)):
             position = chance.randrange(min(6, len(frame) - 1), len(frame))
@@ -167,7 +167,7 @@ def _framed(body: bytes) -> bytes:
 
 
 def is_fatal(frame: bytes) -> bool:
-    """Whether nothing after this frame on its connection can be expected to be answered."""
+    """Return whether no later frame of the connection can get a response."""
     if int.from_bytes(frame[:4], signed=True) != len(frame) - 4 or len(frame) == 4:
         return True
     try:

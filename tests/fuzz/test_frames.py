@@ -1,6 +1,6 @@
-"""Bad input of every kind: the broker lives, stays small, and goes on serving everybody else.
+"""Bad input of every kind: the broker survives, its memory stays bounded, and it serves others.
 
-FUZZ_SEED replays a run; FUZZ_FRAMES sets the length of the long one.
+FUZZ_SEED repeats a run. FUZZ_FRAMES sets the length of the soak.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SETTINGS = {
     "log.retention.check.interval.ms": 500,
     "log.initial.task.delay.ms": 500,
 }
-#: What the log says when something failed that nobody expected to.
+#: Log lines that mean an unexpected failure.
 _UNEXPECTED = ("Traceback", "Exception in callback", "never retrieved", "Fatal error")
 
 
 class Witness:
-    """A well-behaved client on a connection of its own, that must not notice anything."""
+    """A well-behaved client on a connection of its own, which must not be disturbed."""
 
     TOPIC = "witness"
 

@@ -1,4 +1,4 @@
-"""What one client may cost: time, connections, memory. Beyond that it is cut off or has to wait."""
+"""Limits for one client: time, connections, memory. Beyond them it is disconnected or waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNREAD_MS = 1200
 IDLE_MS = 2000
 FRAME_BYTES_MAX = 2 << 20
 REQUEST_BYTES_MAX = 8 << 20
-#: How long a broker may take to notice, on a machine that is busy with other things.
+#: How long a broker on a busy machine may take to notice.
 PATIENCE_S = 30.0
 
 SETTINGS = {
@@ -58,7 +58,7 @@ def test_a_frame_that_dribbles_in_is_cut_off(client: RawClient) -> None:
     position = 0
     client.socket.settimeout(0.1)
     while time.monotonic() < deadline:
-        # Always a byte, never the last one.
+        # One byte at a time, never the last one.
         position = min(position + 1, len(frame) - 2)
         try:
             client.send_raw(frame[position : position + 1])
@@ -111,7 +111,7 @@ def test_a_client_that_never_reads_is_cut_off(broker: BrokerProcess, client: Raw
             return False
 
         wait_until(is_cut_off, "a deaf client to be cut off", PATIENCE_S)
-    # A few answers may be on their way; an endless queue of them may not.
+    # A few responses may be in flight; an unbounded queue may not.
     assert rss_most - rss_before < 80 << 20
     with RawClient(broker.host, broker.port) as other:
         assert other.produce("bulky", values_batch(b"x")).error_code == 0
@@ -124,7 +124,7 @@ def test_a_frame_that_is_too_large_is_refused_at_once(client: RawClient, size: i
 
 
 class _Sender:
-    """Sends one frame as far as it may and can, without blocking, then takes the answer."""
+    """Sends a limited part of a frame without blocking, then receives the response."""
 
     def __init__(self, broker: BrokerProcess, frame: bytes) -> None:
         self.client = RawClient(broker.host, broker.port)
@@ -156,14 +156,14 @@ def test_without_memory_clients_wait_and_the_broker_does_not_grow(broker: Broker
             stack.enter_context(sender.client)
 
         def are_waiting() -> bool:
-            # Nobody sends the last byte, so whoever got memory keeps it.
+            # No client sends its last byte, so a client that has memory keeps it.
             for sender in senders:
                 sender.advance(len(frame) - 1)
             return broker.metric("millstream_throttled_reads_total") - waits_before > count / 2
 
         wait_until(are_waiting, "memory for requests to run out", PATIENCE_S)
         with RawClient(broker.host, broker.port) as small:
-            # What fits into the shared buffer needs no memory of its own.
+            # A request that fits into the shared buffer needs no memory of its own.
             assert small.produce("heavy", values_batch(b"small")).error_code == 0
 
         def are_answered() -> bool:

@@ -1,4 +1,4 @@
-"""Requests that are well-formed and very wide: nobody waits for long, nothing explodes."""
+"""Valid requests with very many elements: other clients wait briefly, memory stays bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.wire.messages.list_offsets import ListOffsetsRequest
 from millstream.wire.messages.metadata import MetadataRequest
 
 WIDTH = 20_000
-#: Far more than any of these takes; far less than work that grows with the square of the width.
+#: Far more than any of these requests takes, and far less than quadratic work would take.
 SECONDS_MAX = 15.0
 GROWTH_BYTES_MAX = 100 << 20
 

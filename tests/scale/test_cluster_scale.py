@@ -1,7 +1,7 @@
-"""Very many partitions on three brokers: all of them led, in sync and usable after a restart of
-everything and after a broker was killed.
+"""Very many partitions on three brokers: all are led, in sync and usable after a restart of all
+brokers, and after a broker is killed.
 
-The run prints what creating, starting and electing take, memory and idle CPU.
+The run prints the times of creation, start and election, memory and idle CPU.
 SCALE_CLUSTER_PARTITIONS sets its size; each partition has three replicas.
 """
 
@@ -33,7 +33,7 @@ REPLICAS = 3
 SAMPLE = 200
 IDLE_SECONDS = 20.0
 SECONDS_MAX = 600.0
-#: Of one broker: 10,000 replicas on each.
+#: For one broker: each has 10,000 replicas.
 MEMORY_BYTES_MAX = 1 << 29
 
 
@@ -94,7 +94,7 @@ def wait_until_whole(client: RawClient) -> None:
 
 
 def use_sample(brokers: dict[int, BrokerProcess], rows: list[Row], value: bytes) -> None:
-    """Produce to some partitions at their leaders, which all in sync must have."""
+    """Produce to some partitions with acks=all."""
     with ExitStack() as stack:
         clients = {
             number: stack.enter_context(client_of(broker))
@@ -115,7 +115,7 @@ def cpu_seconds(brokers: dict[int, BrokerProcess]) -> float:
 
 def note_idle(brokers: dict[int, BrokerProcess]) -> None:
     before = cpu_seconds(brokers)
-    time.sleep(IDLE_SECONDS)  # what is measured is what happens in it
+    time.sleep(IDLE_SECONDS)  # the measurement includes the loop body
     share = (cpu_seconds(brokers) - before) / IDLE_SECONDS * 100
     note("idle CPU of all brokers", f"{share:.1f} %")
     for number, broker in brokers.items():
@@ -155,7 +155,7 @@ def start_all(brokers: dict[int, BrokerProcess]) -> None:
 
 
 def spread(client: RawClient) -> None:
-    """Let the preferred replicas lead: after the start it is who stopped last."""
+    """Elect the preferred replicas: after a start the broker that stopped last leads."""
     with timed("election of the preferred leaders"):
         answer = client.call(ElectLeadersRequest(election_type=0, topic_partitions=None))
         assert answer.error_code == 0

@@ -1,8 +1,8 @@
-"""Very many groups with committed offsets on one broker, and how soon they are served again after
-a restart.
+"""Very many groups with committed offsets on one broker, and how soon it serves them after a
+restart.
 
-The long run prints what committing, stopping and loading take; SCALE_GROUPS sets its size and
-SCALE_COMMITS how often each group commits to each partition.
+The soak prints the times of commits, shutdown and loading. SCALE_GROUPS sets its size and
+SCALE_COMMITS how often each group commits each partition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOPIC = "positions"
 RELOAD_SECONDS_MAX = 5.0
 _IN_FLIGHT = 50
 _GROUPS_PER_FETCH = 250
-#: The last versions that name topics rather than giving their ids.
+#: The last versions that have topic names instead of topic ids.
 _BY_NAME = 9
 
 
@@ -54,7 +54,7 @@ def commit_request(group: int, commit: int) -> OffsetCommitRequest:
 
 
 def commit_all(client: RawClient, groups: int, commit: int) -> None:
-    """One commit of every group, many in flight."""
+    """Send one commit of every group, many in flight."""
 
     def receive() -> None:
         answer = client.receive()
@@ -69,7 +69,7 @@ def commit_all(client: RawClient, groups: int, commit: int) -> None:
 
 
 def check_all(client: RawClient, groups: int, commit: int) -> None:
-    """Every group has what it committed last."""
+    """Check that every group has its last commit."""
     for first in range(0, groups, _GROUPS_PER_FETCH):
         numbers = range(first, min(first + _GROUPS_PER_FETCH, groups))
         wanted = [OffsetFetchRequest.Group(group_id=name_of(n), topics=None) for n in numbers]
@@ -85,7 +85,7 @@ def check_all(client: RawClient, groups: int, commit: int) -> None:
 
 
 def restart(broker: BrokerProcess) -> tuple[float, float]:
-    """Seconds from the start of the process until it answers, and until all groups are loaded."""
+    """Return the seconds until the broker responds, and until all groups are loaded."""
     started = time.perf_counter()
     broker.start()
     ready_s = time.perf_counter() - started
@@ -101,7 +101,7 @@ def restart(broker: BrokerProcess) -> tuple[float, float]:
 
 
 def walk_through(broker: BrokerProcess, groups: int, commits: int) -> list[float]:
-    """Commit, stop, kill, and look after each; the seconds that groups took to be served again."""
+    """Commit, shut down and kill, check after each; return the seconds until groups are served."""
     broker.start()
     took: list[float] = []
     with RawClient(broker.host, broker.port, timeout_s=60) as client:

@@ -1,7 +1,7 @@
-"""Very many topics on one broker: all of them usable, few of them costing anything.
+"""Very many topics on one broker: all are usable, and unused topics cost next to nothing.
 
-The long run prints what creating, stopping, starting and asking take. SCALE_TOPICS sets its size,
-SCALE_SAMPLE how many of its topics are written to.
+The soak prints the times of creation, shutdown, start and metadata requests. SCALE_TOPICS sets its
+size, SCALE_SAMPLE the number of topics that are written to.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PER_REQUEST = 1_000
 SAMPLE = int(os.environ.get("SCALE_SAMPLE", "300"))
 QUESTIONS = 300
 OPEN_FILES_MAX = 100
-#: Sockets, metadata, the event loop's own.
+#: Files of sockets, the metadata store and the event loop.
 OTHER_DESCRIPTORS_MAX = 60
 MEMORY_BYTES_MAX = 3 << 29
 
 
 @dataclass
 class Figures:
-    """What was measured, in the order of measuring."""
+    """Measured values, in the order of measurement."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ def create_all(client: RawClient, topics: int) -> None:
 
 
 def metadata_ms(client: RawClient, topics: int) -> list[float]:
-    """How long it takes to be told of one topic, for some of them."""
+    """Return how long a Metadata request for one topic takes, for some topics."""
     chance = random.Random(1)
     took = []
     for _ in range(QUESTIONS):
@@ -95,7 +95,7 @@ def start(broker: BrokerProcess, figures: Figures, what: str) -> None:
 
 
 def use_sample(client: RawClient, topics: int, expected: int) -> None:
-    """Produce to some topics and read them back; `expected` records are there afterwards."""
+    """Produce to some topics and read them; each has `expected` records afterwards."""
     for number in random.Random(2).sample(range(topics), SAMPLE):
         topic = name_of(number)
         value = b"%d" % (expected - 1)
