@@ -3,9 +3,9 @@
 Every test runs on one broker and on three with three replicas of each topic, both started for the
 session. `make test` runs each test on one broker or, where `ON_THREE` names it, on three. The soak
 runs it on the others.
-MILLSTREAM_CONFORMANCE_BOOTSTRAP names other brokers (host:port, with commas in between), so that
-the same tests can be put to Apache Kafka. What needs Maven Central or npm is skipped, with the
-reason that scripts/setup-test-tools wrote down; everything else fails when it is missing.
+MILLSTREAM_CONFORMANCE_BOOTSTRAP names other brokers (host:port, separated by commas), so that the
+same tests can run against Apache Kafka. Tests that need Maven Central or npm are skipped with the
+reason that scripts/setup-test-tools recorded. Any other missing tool fails the tests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from locations import CACHE, FOLDER, JARS, REPOSITORY
 from harness.broker_process import KEEPS_OLD_RECORDS
 from harness.brokers import ONE, THREE, started
 
-# Maven Central and npm may be out of reach; Debian's and PyPI's packages may not.
+# Maven Central and npm may be unreachable; Debian's and PyPI's packages must not be.
 MAY_BE_MISSING = {"jars", "kafkajs"}
 NEEDS = {"java": ("java", "jars"), "kafkajs": ("node", "kafkajs"), "kcat": ("kcat",)}
 ELSEWHERE = os.environ.get("MILLSTREAM_CONFORMANCE_BOOTSTRAP")
@@ -72,7 +72,7 @@ def _broker_count(item: pytest.Function) -> int | None:
 
 @pytest.fixture(scope="session")
 def require_tool() -> Callable[[str], None]:
-    """Skips or fails the calling test when a tool is not there."""
+    """Skip or fail the calling test if a tool is missing."""
     record = CACHE / "tools.json"
     if not record.exists():
         subprocess.run(
@@ -129,7 +129,7 @@ def node_process(
 def client_named(
     bootstrap: str, require_tool: Callable[[str], None], request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], Client]]:
-    """Finds a client by name, made when first asked for."""
+    """Return a client by name; it is created on first use."""
     makers: dict[str, Callable[[], Client]] = {
         "confluent": lambda: ConfluentClient(bootstrap),
         "aiokafka": lambda: AiokafkaClient(bootstrap),
@@ -161,7 +161,7 @@ def client(request: pytest.FixtureRequest, client_named: Callable[[str], Client]
 def admin_named(
     bootstrap: str, require_tool: Callable[[str], None], request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], Admin]]:
-    """Finds an admin client by name, made when first asked for."""
+    """Return an admin client by name; it is created on first use."""
     makers: dict[str, Callable[[], Admin]] = {
         "confluent": lambda: ConfluentAdmin(bootstrap),
         "kafka-python": lambda: KafkaPythonAdmin(bootstrap),
@@ -189,14 +189,14 @@ def admin(request: pytest.FixtureRequest, admin_named: Callable[[str], Admin]) -
 
 @pytest.fixture(scope="session")
 def fresh_name() -> Callable[[], str]:
-    """Topic names no other test, worker or run has used."""
+    """Return topic names that no other test, worker or run has used."""
     numbers = itertools.count()
     return lambda: f"conformance-{os.getpid()}-{next(numbers)}"
 
 
 @pytest.fixture(scope="session")
 def new_topic(bootstrap: str, fresh_name: Callable[[], str]) -> Callable[..., str]:
-    """Creates a topic that keeps records of any age and takes large ones; returns its name."""
+    """Create a topic that keeps records of any age and accepts large ones; return its name."""
     admin = ConfluentAdmin(bootstrap)
 
     def create(partitions: int = 1, **configs: str) -> str:

@@ -1,4 +1,4 @@
-"""Where things are, seen from the conformance tests."""
+"""Paths that the conformance tests use."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ each_admin = pytest.mark.parametrize("admin", ADMINS, indirect=True)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """A broker may show a change only some moments after it was answered; Apache Kafka does."""
+    """Wait for a condition: a broker may show a change only after its response."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         try:
@@ -37,7 +37,7 @@ def create(admin: Admin, topic: str, partitions: int, configs: dict[str, str]) -
 
 
 def admins_with(call: str) -> Iterator[Any]:
-    """Every admin client; those that have no such call are marked as skipped with the reason."""
+    """Return every admin client; clients without such a call are skipped by name."""
     for name, kind in ADMINS.items():
         marks = [pytest.mark.skip(reason=f"{name} has no {call}")] if call in kind.lacks else []
         yield pytest.param(name, marks=marks)

@@ -1,7 +1,7 @@
-"""Client metrics and levels of loggers with Kafka's own tools, the Java client and librdkafka, on
-one broker and on three.
+"""Client metrics and logger levels with Kafka's own tools, the Java client and librdkafka, on one
+broker and on three.
 
-Each cluster is shared; every test removes the subscriptions that it made.
+Tests share each cluster; every test removes the subscriptions that it created.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def brokers(
 
 @pytest.fixture
 def tool(brokers: Brokers, require_tool: Callable[[str], None]) -> Tool:
-    """Runs one of Kafka's tools and gives what it prints."""
+    """Run one of Kafka's tools and return its output."""
     require_tool("java")
     require_tool("jars")
 
@@ -73,7 +73,7 @@ def tool(brokers: Brokers, require_tool: Callable[[str], None]) -> Tool:
 
 @pytest.fixture
 def subscription(tool: Tool) -> Iterator[str]:
-    """All metrics of all clients, often."""
+    """Subscribe to all metrics of all clients at a short interval."""
     tool(CLIENT_METRICS, "--alter", "--name", "all", "--metrics", "*", "--interval", "200")
     yield "all"
     tool(CLIENT_METRICS, "--delete", "--name", "all")
@@ -84,7 +84,7 @@ def bootstrap(brokers: Brokers) -> str:
 
 
 def rows(broker: BrokerProcess, client_id: str) -> dict[str, tuple[dict[str, str], float]]:
-    """One row of each family that a client pushed to this broker: labels and value."""
+    """Return one row of each family that a client pushed to this broker: labels and value."""
     if not broker.is_alive():
         return {}
     url = f"http://{broker.host}:{broker.http_port}/metrics"
@@ -99,7 +99,7 @@ def rows(broker: BrokerProcess, client_id: str) -> dict[str, tuple[dict[str, str
 
 
 def home_of(brokers: Brokers, client_id: str, family: str) -> BrokerProcess:
-    """The broker that a client pushes to, from when it has pushed a family."""
+    """Wait until a client has pushed a family; return the broker that has it."""
     found: list[BrokerProcess] = []
 
     def look() -> bool:
@@ -112,7 +112,7 @@ def home_of(brokers: Brokers, client_id: str, family: str) -> BrokerProcess:
 
 @contextmanager
 def java(brokers: Brokers, name: str, *arguments: str) -> Iterator[IO[bytes]]:
-    """A tool that reads lines from the stream until that is closed, or is ended at the end."""
+    """Run a tool that reads lines from the stream until it is closed; terminate it at the end."""
     command = [*JAVA, name, "--bootstrap-server", bootstrap(brokers), *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

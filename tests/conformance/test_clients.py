@@ -1,4 +1,4 @@
-"""Each client by itself: what it writes, it reads back unharmed."""
+"""Each client by itself: it reads back unchanged what it wrote."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_five_mebibytes(client: Client, new_topic: Callable[..., str]) -> None:
 )
 def test_explicit_timestamps(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
-    # Out of order on purpose: a producer's time is its own.
+    # Out of order on purpose: producers choose timestamps freely.
     times = [SOME_TIME, SOME_TIME + 5 * SECOND, SOME_TIME - SECOND]
     client.produce(topic, 0, [Record(b"k", b"v", (), time) for time in times], Settings())
     assert [record.timestamp for record in client.consume(topic, 0, 0, 3)] == times

@@ -1,4 +1,4 @@
-"""Three broker processes that were given no settings: how safe is what unmodified clients write?
+"""Three broker processes with default settings: records of unmodified clients are safe.
 
 The tests share the cluster and run in this order.
 """
@@ -56,7 +56,7 @@ def create(admin: AdminClient, topic: NewTopic) -> None:
 
 
 def produce(cluster: ProcessCluster, topic: str) -> KafkaError | None:
-    """Send one record with acks=all, and tell what became of it."""
+    """Send one record with acks=all; return its outcome."""
     alive = ",".join(broker.bootstrap for broker in cluster if broker.is_alive())
     producer = Producer({"bootstrap.servers": alive, "acks": "all"})
     told: list[KafkaError | None] = []
@@ -67,7 +67,7 @@ def produce(cluster: ProcessCluster, topic: str) -> KafkaError | None:
 
 
 def replicas(admin: AdminClient, topic: str) -> set[int]:
-    """The numbers of replicas that a topic's partitions have."""
+    """Return the numbers of replicas of a topic's partitions."""
     found = admin.list_topics(topic, timeout=30).topics[topic]
     assert found.error is None, found.error
     return {len(partition.replicas) for partition in found.partitions.values()}
@@ -117,7 +117,7 @@ def test_the_brokers_say_which_defaults_they_have(
 
 def test_brokers_that_die_do_not_lower_what_is_asked_for(cluster: ProcessCluster) -> None:
     cluster[3].kill()
-    # A new client: one that knows a dead broker as the controller takes long to find another.
+    # A new client: a client whose controller is dead takes long to find another.
     bootstrap = f"{cluster[1].bootstrap},{cluster[2].bootstrap}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
@@ -146,7 +146,7 @@ def test_brokers_that_die_do_not_lower_what_is_asked_for(cluster: ProcessCluster
 
 
 def ask_for_two_in_sync(cluster: ProcessCluster) -> None:
-    """Set it for all brokers, which librdkafka can't."""
+    """Set `min.insync.replicas` to 2 for all brokers; librdkafka cannot do that."""
     rows = IncrementalAlterConfigsRequest.Resource
     resource = rows(
         resource_type=BROKER,
@@ -179,5 +179,5 @@ def test_a_topic_with_one_replica_takes_acks_all_where_the_cluster_asks_for_two(
         )
         producer.flush(SECONDS_MAX)
         assert told == [None]
-    # As Kafka does: what was set is shown, what it comes to is not.
+    # As in Kafka: the configured value is shown, not the effective one.
     assert setting(admin, ResourceType.TOPIC, "one", "min.insync.replicas").value == "2"

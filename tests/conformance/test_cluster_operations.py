@@ -1,7 +1,7 @@
-"""What operators do to a cluster, with the tools they have: our command, librdkafka, Kafka's own.
+"""Cluster operations with the tools of operators: `millstream`, librdkafka, and Kafka's own.
 
-Three broker processes on an etcd. The tests share them and run in this order; each leaves a whole
-cluster behind.
+Three broker processes on an etcd. The tests share them and run in this order; each leaves a healthy
+cluster.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 
 @pytest.fixture
 def admin(cluster: ProcessCluster) -> Admin:
-    """Makes a client; one that knows a controller that has died takes long to look for another."""
+    """Create a client: an old one whose controller is dead takes long to find another."""
     clients: list[AdminClient] = []
 
     def make() -> AdminClient:
-        # Kept, as the answer to a client that is gone never comes.
+        # Keep the client: a response to a client that is closed never arrives.
         clients.append(AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}))
         return clients[-1]
 
@@ -68,7 +68,7 @@ def admin(cluster: ProcessCluster) -> Admin:
 
 @pytest.fixture
 def millstream(cluster: ProcessCluster) -> Millstream:
-    """Runs `millstream ARGUMENTS... --json` and gives what it says."""
+    """Run `millstream ARGUMENTS... --json` and return its output."""
 
     def run(*arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
         program = str(Path(sys.executable).with_name("millstream"))
@@ -95,7 +95,7 @@ def create(admin: Admin, name: str, assignment: list[list[int]], **configs: str)
 
 
 def produce(cluster: ProcessCluster, topic: str, count: int, partitions: int = 1) -> None:
-    """Small batches of 1 KB records, evenly over the partitions; all acknowledged."""
+    """Produce small batches of 1 KB records evenly to the partitions; all are acknowledged."""
     failures: list[object] = []
     settings = {"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 2, "log_level": 0}
     producer = Producer(settings)
@@ -121,14 +121,14 @@ def reorder(cluster: ProcessCluster, topic: str, replicas: list[int]) -> None:
 
 
 def metadata_of(cluster: ProcessCluster) -> Any:
-    """As a broker that runs tells it."""
+    """Return the metadata of a topic from a running broker."""
     broker = next(each for each in cluster if each.is_alive())
     with RawClient(broker.host, broker.port) as client:
         return client.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
 
 
 def partitions_of(cluster: ProcessCluster, topic: str) -> list[Any]:
-    """In order; none while the broker that is asked does not know the topic yet."""
+    """Return the partitions in order; none while the broker does not know the topic yet."""
     found = [row for row in metadata_of(cluster).topics if row.name == topic]
     rows = [row for each in found for row in each.partitions]
     return sorted(rows, key=lambda row: row.partition_index)
@@ -147,7 +147,7 @@ def until_placed(cluster: ProcessCluster, topic: str, replicas: list[list[int]])
 
 
 def until_gone(cluster: ProcessCluster, broker_id: int) -> None:
-    """Others have noticed, and one of them is the controller."""
+    """Wait until the other brokers have noticed, and one of them is the controller."""
     wait_until(
         lambda: broker_id not in [each.node_id for each in metadata_of(cluster).brokers],
         f"broker {broker_id} to be taken for dead",
@@ -164,7 +164,7 @@ def leaders_of(cluster: ProcessCluster, topic: str) -> list[int]:
 
 
 def metric(cluster: ProcessCluster, name: str) -> float:
-    """The sum over all brokers that run."""
+    """Return the sum of a metric over all running brokers."""
     return sum(each.metric(f"millstream_{name}") for each in cluster if each.is_alive())
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("cluster-tools")
 JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
 TOOLS = "org.apache.kafka.tools."
 
-#: `tool(CLASS, arguments...)` gives exit code and output. BOOTSTRAP is the address of the brokers.
+#: `tool(CLASS, arguments...)` returns exit code and output. BOOTSTRAP is the brokers' address.
 Tool = Callable[..., tuple[int, str]]
 BOOTSTRAP = "BOOTSTRAP"
 SERVER = ("--bootstrap-server", BOOTSTRAP)
@@ -160,7 +160,7 @@ def test_acls(tool: Tool) -> None:
 
 
 def test_apis_that_do_not_exist_yet(tool: Tool) -> None:
-    """Clients are told so before they send anything."""
+    """Clients learn that from ApiVersions."""
     tokens = ("--describe", "--command-config", "/dev/null")
     code, text = tool("DelegationTokenCommand", *SERVER, *tokens)
     assert (code, "UnsupportedVersionException" in text) == (1, True), text

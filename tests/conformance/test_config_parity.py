@@ -1,7 +1,7 @@
 """DescribeConfigs beside Apache Kafka 4.3: every setting of topics, brokers and groups.
 
-Both brokers are given the same settings, and the same changes at run time. What still differs is in
-`config_difference.toml`, with its reason.
+Both brokers get the same settings, and the same changes at run time. `config_difference.toml` lists
+the remaining differences with their reasons.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Difference(NamedTuple):
 
 
 def describe(client: RawClient, kind: int, name: str) -> dict[str, dict[str, Any]]:
-    """Every setting of a resource by name, each as its fields; none of a topic not known yet."""
+    """Return the settings of a resource by name; none for a topic that is not known yet."""
     wanted = DescribeConfigsRequest.Resource(
         resource_type=kind, resource_name=name, configuration_keys=None
     )
@@ -137,7 +137,7 @@ def compare(kafka: RawClient, millstream: RawClient) -> Iterator[tuple[Differenc
 
 
 def known() -> list[tuple[str, str, str]]:
-    """Resource, pattern and what differs, of each row of the file."""
+    """Return resource, pattern and difference of each row of the file."""
     content = tomllib.loads((FOLDER / "config_difference.toml").read_text())
     return [
         (resource, pattern, what)

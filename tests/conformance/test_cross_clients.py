@@ -1,4 +1,4 @@
-"""What one client writes, all others read, byte for byte.
+"""All other clients read byte for byte what one client wrote.
 
 Each writer fills one topic once: a partition for each codec with every sample it can send, and
 one more with a 5 MiB record. Each reader reads all of it.
@@ -21,7 +21,7 @@ Written = dict[int, list[Record]]
 def written_by(
     client_named: Callable[[str], Client], new_topic: Callable[..., str]
 ) -> Callable[[str], tuple[str, Written]]:
-    """The topic a client has filled, and what is in it."""
+    """Return the topic that a client has filled, and its records."""
     done: dict[str, tuple[str, Written]] = {}
 
     def write(name: str) -> tuple[str, Written]:

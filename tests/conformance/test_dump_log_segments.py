@@ -1,9 +1,10 @@
-"""Kafka's DumpLogSegments reads Millstream's files and finds nothing to complain about.
+"""Kafka's DumpLogSegments reads Millstream's files and reports no error.
 
 It walks every record of every `.log`, checks each `.index` and `.timeindex` entry against the
 log, runs the checks that Kafka runs on indexes when it starts, and reads `.txnindex` and
-`.snapshot` files. It complains on standard error. Two things it says of Kafka's own files too: that
--1 is followed by the first offset of a segment, and, after compaction, that offsets have gaps.
+`.snapshot` files. It reports errors on standard error. Two reports also appear for Kafka's own
+files: that -1 is followed by the first offset of a segment, and that offsets have gaps after
+compaction.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def broker(tmp_path: Path, require_tool: Callable[[str], None]) -> Iterator[Brok
 
 
 def dump(files: list[Path], *options: str, gaps_allowed: bool = False) -> str:
-    """What the tool prints about the files; fails on any complaint."""
+    """Return the tool's output for the files; fail on any reported error."""
     names = ",".join(str(file) for file in files)
     command = [*JAVA, "org.apache.kafka.tools.DumpLogSegments", *options, "--files", names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -67,7 +68,7 @@ def dump(files: list[Path], *options: str, gaps_allowed: bool = False) -> str:
 
 
 def check_files(folder: Path, *, gaps_allowed: bool = False) -> str:
-    """Puts every kind of check to every file of a partition; returns the dump of all of them."""
+    """Run every kind of check on every file of a partition; return all output."""
     kinds = {
         kind: sorted(folder.glob(f"*.{kind}")) for kind in ("log", "index", "timeindex", "snapshot")
     }
@@ -84,14 +85,14 @@ def check_files(folder: Path, *, gaps_allowed: bool = False) -> str:
 
 
 def fill(broker: BrokerProcess, topic: str, configs: dict[str, str]) -> int:
-    """Creates the topic and writes segments of every codec, half of them idempotently."""
+    """Create the topic and write segments of every codec, half of them idempotently."""
     shared = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", **configs}
     ConfluentAdmin(broker.bootstrap).create_topic(topic, 1, shared)
     return write(broker, topic)
 
 
 def value(number: int) -> bytes:
-    """Compresses to half."""
+    """Return a value that compresses to half its size."""
     return random.Random(number).randbytes(900) * 2
 
 
@@ -244,7 +245,7 @@ def end(log: PartitionLog, producer_id: int, number: int, *, commit: bool) -> No
 
 
 def check_transactions(home: LogHome, *, gaps_allowed: bool = False) -> str:
-    """Every file of the log; what was aborted must be what the log itself says."""
+    """Check every file of the log; the aborted transactions must be the log's own."""
     kinds = ("log", "index", "timeindex", "txnindex", "snapshot")
     text = check_written_files(home.log_path, *kinds, gaps_allowed=gaps_allowed)
     pattern = r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)"
@@ -283,7 +284,7 @@ def test_compacted_transactions(transactions: LogHome) -> None:
     cleaner = Cleaner(
         transactions.directory, CleanerOptions(), lambda _: log.log_end_offset, remove
     )
-    # The data goes first, then its markers get their horizons, and at last they go, too.
+    # Compaction removes the data, then gives markers a delete horizon, then removes them.
     for step in range(4):
         asyncio.run(cleaner.run_once())
         if step != 1:

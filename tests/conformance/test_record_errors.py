@@ -1,8 +1,8 @@
-"""Producers whose batches have some bad records, on one broker and on three: they tell these from
-the good ones beside them, and lose nothing of the batches behind.
+"""Producers whose batches have some bad records, on one broker and on three: they tell bad records
+from good ones, and lose no record of later batches.
 
-Each test fills batches of three records, has several of them in flight, and compares what the
-producer says of each record with what is in the log.
+Each test fills batches of three records, keeps several in flight, and compares what the producer
+reports for each record with what is in the log.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ATTEMPTS_MAX = 3
 TWO_HOURS_MS = 7_200_000
 PER_BATCH = 3
 COUNT = 60
-#: Two in each bad batch: librdkafka takes a single one for a flaw of the whole batch. The first
-#: batch of the producer is bad, one right behind another, and the last.
+#: Two in each bad batch: librdkafka treats a single bad record as an error of the whole batch. The
+#: producer's first batch is bad, two batches in a row are bad, and the last one is.
 BAD = frozenset({0, 2, 3, 4, 15, 16, 19, 20, 58, 59})
 
 NAMED, NEIGHBOUR, STORED = "named", "neighbour", "stored"
@@ -52,9 +52,9 @@ class Task(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    #: What the producer says of each record: NAMED, NEIGHBOUR, STORED, or any other error's name.
+    #: What the producer reports for each record: NAMED, NEIGHBOUR, STORED, or another error.
     records: dict[int, str]
-    #: How the producer words the error of a record that is named.
+    #: The producer's message for a record that the broker names.
     messages: dict[int, str]
     #: "committed" and "aborted", of each transaction.
     ends: list[str]
@@ -144,7 +144,7 @@ class _Librdkafka:
                 break
 
     def _send_all(self, start: int, end: int) -> None:
-        """In a transaction of their own, where there are any."""
+        """Send all records, each batch in its own transaction if the producer is transactional."""
         if self._is_transactional:
             self._producer.begin_transaction()
         for index in range(start, end):
@@ -205,7 +205,7 @@ def writer(request: pytest.FixtureRequest) -> Writer:
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, int]]:
-    """The address, and how many brokers there are."""
+    """Return the bootstrap address and the number of brokers."""
     folder: Path = tmp_path_factory.mktemp("record-errors")
     if request.param == 1:
         with BrokerProcess(folder) as broker:
@@ -220,7 +220,7 @@ def servers(
 def new_topic(
     servers: tuple[str, int], fresh_name: Callable[[], str]
 ) -> Callable[[str], tuple[str, str]]:
-    """Makes a topic in which a flaw is one, with a replica on each broker."""
+    """Create a topic that rejects the flaw, with a replica on each broker."""
 
     def create(flaw: str) -> tuple[str, str]:
         bootstrap, count = servers
@@ -281,7 +281,7 @@ def test_a_transaction_with_bad_records_is_aborted_and_the_next_one_commits(
     task = Task(*new_topic("key"), "transactional", "key")
     outcome = writer(task)
     assert (outcome.ends[0], outcome.ends[-1]) == ("aborted", "committed")
-    # What became of the batches behind the first depends on when the producer heard of that one.
+    # The outcome of later batches depends on when the producer got the first error.
     assert [outcome.records[index] for index in range(3)] == [NAMED, NEIGHBOUR, NAMED]
     assert [outcome.records[COUNT + index] for index in range(2)] == [STORED] * 2
     # A commit is acknowledged before its markers are written.

@@ -1,8 +1,8 @@
 """Kafka Connect copies a file through a topic to another file, on three brokers.
 
-The worker runs in distributed mode with exactly-once sources: what the source has read goes into
-the topic in one transaction with its position. The file sink has no transactions: it may write
-lines again after `kill -9`, and only then.
+The worker runs in distributed mode with exactly-once sources: the source writes its lines and its
+position in one transaction. The file sink has no transactions: after `kill -9`, and only then, it
+may write lines again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
 
 
 class Files:
-    """The file that the source reads, and the one that the sink writes."""
+    """The input file of the source and the output file of the sink."""
 
     def __init__(self, folder: Path) -> None:
         self._input = folder / "input"
@@ -72,7 +72,7 @@ class Files:
 
 
 def topic_lines(brokers: Brokers) -> list[str]:
-    """Committed lines in the topic."""
+    """Return the committed lines in the topic."""
     return [
         (message.value or b"").decode() for message in read_messages(brokers.bootstrap, [TOPIC])
     ]

@@ -13,7 +13,7 @@ from harness.broker_process import HOST, free_port, wait_until
 from harness.java_process import JavaProcess
 
 _START_SECONDS_MAX = 120.0
-#: What a worker answers during a rebalance, and about a connector that has no status yet.
+#: A worker's response during a rebalance, and for a connector without a status.
 _CONFLICT = 409
 _NOT_FOUND = 404
 #: Sources write in transactions together with their offsets; sinks read what is committed.
@@ -30,7 +30,7 @@ _SETTINGS = {
     "status.storage.topic": "connect-status",
     "status.storage.partitions": 2,
     "offset.flush.interval.ms": 500,
-    # A worker that is killed is missed soon, and its tasks do not wait for its return.
+    # A killed worker is noticed soon, and its tasks move without delay.
     "session.timeout.ms": 3000,
     "heartbeat.interval.ms": 300,
     "scheduled.rebalance.max.delay.ms": 0,
@@ -39,7 +39,7 @@ _SETTINGS = {
 
 
 class Worker(JavaProcess):
-    """`replicas` are those of Connect's own topics."""
+    """A worker process. `replicas` is the replication factor of Connect's internal topics."""
 
     def __init__(self, name: str, folder: Path, bootstrap: str, replicas: int) -> None:
         own = folder / name
@@ -65,7 +65,7 @@ class Worker(JavaProcess):
             return False
 
     def put_connector(self, name: str, config: Mapping[str, str]) -> None:
-        """Create a connector, or change it. A worker that joins its group is asked once more."""
+        """Create or change a connector; retry while the worker is joining its group."""
 
         def is_taken() -> bool:
             try:
@@ -79,7 +79,7 @@ class Worker(JavaProcess):
         wait_until(is_taken, f"connector {name} to be taken")
 
     def states(self, name: str) -> list[str]:
-        """Of a connector and its tasks."""
+        """Return the states of a connector and its tasks."""
         try:
             status = self._call("GET", f"/connectors/{name}/status")
         except urllib.error.HTTPError as error:

@@ -1,4 +1,4 @@
-"""Instances of the Streams application, each a process with its own state folder."""
+"""Instances of the Streams application, each a process with its own state directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka_streams.feed import WINDOW_MS
 
 
 class Instance(JavaProcess):
-    """`java/Orders.java`. A restarted instance finds the state that it left."""
+    """One process of `java/Orders.java`. A restarted instance finds its earlier state."""
 
     def __init__(self, name: str, folder: Path, classes: Path, bootstrap: str) -> None:
         own = folder / name
@@ -17,7 +17,7 @@ class Instance(JavaProcess):
         super().__init__(own, *program, classes=classes)
 
     def tasks(self) -> int:
-        """The tasks that it works on."""
+        """Return the tasks that the instance runs."""
         self.check_running()
         text = self.output()
         assert "failed" not in text, text

@@ -1,4 +1,4 @@
-"""What the Streams application is fed with, and what has to come out, computed without it."""
+"""The input of the Streams application, and its expected output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INPUTS = ("orders", "users")
 OUTPUTS = ("joined", "counts")
 PARTITIONS = 4
 WINDOW_MS = 5000
-#: Between two orders: a window has about 100 of them.
+#: Milliseconds between two orders: a window has about 100 orders.
 STEP_MS = 50
 _REGIONS = ("north", "south", "west")
 _USERS = 40
@@ -24,25 +24,25 @@ _STRANGERS = 2
 
 @dataclass(slots=True)
 class Feed:
-    """Orders of users who may move between regions. `begin` comes before the application starts, so
-    that it has the whole table: it reads by timestamps what is there, but cannot wait for more."""
+    """Orders of users who may move between regions. `begin` is called before the application
+    starts, so that the whole table exists: the application does not wait for later rows."""
 
     bootstrap: str
     chance: random.Random
     begun_ms: int = field(default_factory=lambda: int(time.time() * 1000))
     orders: int = 0
     _regions: dict[int, str] = field(default_factory=dict)
-    #: What has to be in `joined`, and how many orders each region and window has.
+    #: The expected records in `joined`, and the number of orders of each region and window.
     joined: Counter[tuple[str, str]] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
 
     def begin(self, orders: int) -> None:
-        """All users, `orders` orders, and moves of users among them."""
+        """Send all users, `orders` orders, and moves of users in between."""
         users = [self._moved(user, -1) for user in range(_STRANGERS, _USERS)]
         ordered: list[NewMessage] = []
         for number in range(orders):
             if number % 7 == 3:
-                # Half a step after the order before it: no two timestamps are the same.
+                # Half a step after the previous order: all timestamps differ.
                 mover = self.chance.randrange(_STRANGERS, _USERS)
                 users.append(self._moved(mover, self.orders - 0.5))
             ordered.append(self._ordered())
@@ -50,7 +50,7 @@ class Feed:
         write_messages(self.bootstrap, "orders", ordered)
 
     def go_on(self, orders: int) -> None:
-        """More orders; nobody moves."""
+        """Send more orders; no user moves."""
         write_messages(self.bootstrap, "orders", [self._ordered() for _ in range(orders)])
 
     def _moved(self, user: int, step: float) -> NewMessage:
@@ -72,12 +72,12 @@ class Feed:
         return NewMessage(user % PARTITIONS, f"user-{user}".encode(), value.encode(), timestamp)
 
     def expected(self) -> int:
-        """Records in both outputs."""
+        """Return the expected number of records in both outputs."""
         return 2 * self.joined.total()
 
     def check(self) -> None:
-        """Every order is in the input once, every join is in the output once, and every count has
-        gone up by one from 1 to its end."""
+        """Check that every order is in the input once, every join is in the output once, and
+        every count grows by one from 1 to its final value."""
         orders = read_messages(self.bootstrap, ["orders"])
         found = Counter(text(message.value) for message in orders)
         assert found == Counter(f"order-{number}" for number in range(self.orders))

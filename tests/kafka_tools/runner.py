@@ -91,7 +91,7 @@ class ToolRunner:
         (tool_jar,) = (jar for jar in jars if re.match(r"kafka-tools-\d", jar.name))
         others = [str(jar) for jar in jars if jar != tool_jar]
         path = ":".join([str(classes), *others, class_path("kafka-applications")])
-        # The tools are many and short: a larger heap, so that none runs out of it.
+        # All tools share the heap, so it is larger than a single tool needs.
         flags = ["-Xmx512m", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
         command = [*JVM, *flags, "-cp", path, "ToolRunner", str(tool_jar)]
         with self._errors.open("wb") as errors:
@@ -137,7 +137,7 @@ class ToolRunner:
 
     @contextmanager
     def running(self, tool: str, *arguments: str) -> Iterator[RunningTool]:
-        """Run a tool beside the block, and stop it as SIGTERM would."""
+        """Run a tool while the block runs, and then stop it as SIGTERM would."""
         running = self.start(tool, *arguments)
         try:
             yield running
@@ -208,7 +208,7 @@ class RunningTool:
         return Result(response["exit"], response["out"], response["err"])
 
     def stop(self) -> Result:
-        """Stop it as SIGTERM would; nothing where it has ended."""
+        """Stop the tool as SIGTERM would, unless it has ended."""
         if not self._future.done():
             self._runner.call("stop", run=self._number)
         return self.wait()

@@ -1,9 +1,9 @@
 """Every subcommand of Kafka's tools prints the same about Millstream as about Apache Kafka.
 
-`parity/catalogue.py` has the commands. What differs and may differ is in
-`parity/known_differences.toml`, with the reasons: a difference that is not there fails, and so does
-an entry that is no longer needed. The scenarios run in their order, each on what those before it
-have left.
+`parity/catalogue.py` lists the commands. `parity/known_differences.toml` lists the accepted
+differences with their reasons. An unlisted difference fails the test, and so does an entry that is
+no longer needed. The scenarios run in order; each continues with the state that the previous ones
+left.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafka_tools.parity.peer import Peer, kafka, millstream
 from kafka_tools.parity.step import Stop
 from kafka_tools.runner import TOOLS, ToolRunner
 
-#: The name and the signature of a main method in the constants of a class.
+#: Name and signature of a main method in a class file's constants.
 _MAIN = (b"\x01\x00\x04main", b"([Ljava/lang/String;)V")
 
 pytestmark = pytest.mark.xdist_group("kafka-tools-parity")
@@ -46,7 +46,7 @@ def known() -> KnownDifferences:
 
 @pytest.fixture(scope="module")
 def compared() -> list[str]:
-    """The scenarios that ran."""
+    """Return the scenarios that ran."""
     return []
 
 
@@ -67,7 +67,7 @@ def test_output(
 
 
 def test_known_differences_are_still_there(known: KnownDifferences, compared: list[str]) -> None:
-    """Says nothing of entries that also concern a scenario that did not run."""
+    """Entries that also concern a scenario that did not run are not checked."""
     missed = [steps for name, steps in SCENARIOS.items() if name not in compared]
     untold = set(known.unneeded(missed))
     ran = known.unneeded(SCENARIOS[name] for name in compared)
@@ -76,7 +76,7 @@ def test_known_differences_are_still_there(known: KnownDifferences, compared: li
 
 
 def test_every_tool_is_compared() -> None:
-    """Every class of Kafka's tools that can be started is in a scenario, or has a reason not to."""
+    """Every tool class with a main method is in a scenario, or has a reason not to be."""
     require_java("jars")
     commands = [
         step.command.split()[0]

@@ -1,7 +1,7 @@
 """Kafka's performance tools, on one broker and on three: nothing fails, and every record is there.
 
-The producers keep as many requests in flight as they do by default. The payloads are numbers that
-count up, so a record that is lost, doubled or visible without a commit is found.
+The producers keep their default number of requests in flight. The payloads are consecutive numbers,
+so the test detects records that are lost, duplicated, or visible without a commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRODUCERS: Mapping[str, tuple[str, ...]] = {
 def produce(
     tools: ToolRunner, brokers: Brokers, topic: str, count: int, *rest: str, properties: str = ""
 ) -> Result:
-    """Run the producer to its end; it may not complain about anything."""
+    """Run the producer to its end; it must report no error."""
     result = tools.run(
         "kafka-producer-perf-test",
         *("--bootstrap-server", brokers.bootstrap, "--topic", topic),
@@ -51,7 +51,7 @@ def produce(
 
 
 def check_content(brokers: Brokers, topic: str, count: int) -> None:
-    """Every number up to `count` is in the topic once, for readers of committed records."""
+    """Check that `read_committed` consumers see every number up to `count` once."""
     found = Counter(message.value for message in read_messages(brokers.bootstrap, [topic]))
     wanted = Counter(b"%d" % number for number in range(count))
     assert found == wanted, f"lost: {wanted - found}, doubled: {found - wanted}"
@@ -72,7 +72,7 @@ def test_transactional_producer(tools: ToolRunner, brokers: Brokers) -> None:
 
 
 def produce_in_transactions(tools: ToolRunner, brokers: Brokers, topic: str, count: int) -> Result:
-    """Small batches, so that each transaction needs many requests, five of them in flight."""
+    """Produce small batches: each transaction needs many requests, five in flight."""
     transactions = ("--transactional-id", topic, "--transaction-duration-ms", "100")
     return produce(
         tools, brokers, topic, count, *transactions, properties="acks=all batch.size=200"

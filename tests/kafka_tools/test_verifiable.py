@@ -35,7 +35,7 @@ PROTOCOLS = {
 
 
 def events(result: Result) -> list[dict[str, Any]]:
-    """What a verifiable tool reported: each line is a JSON object."""
+    """Return what a verifiable tool reported: each line is a JSON object."""
     return [json.loads(line) for line in result.out.splitlines()]
 
 
@@ -44,7 +44,7 @@ def named(found: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 def produce(tools: ToolRunner, brokers: Brokers, topic: str, *options: str) -> Result:
-    """Write RECORDS numbers; every one is acknowledged, and the tool says so."""
+    """Produce RECORDS numbers; the tool reports every one as acknowledged."""
     result = tools.run(
         "kafka-verifiable-producer",
         *("--bootstrap-server", brokers.bootstrap, "--topic", topic),
@@ -83,12 +83,12 @@ class Member:
         self._consumed: Counter[tuple[int, int]] = Counter()
 
     def assigned(self) -> set[int]:
-        """The partitions that it was given and has not given back."""
+        """Return the partitions that the member owns."""
         self._look()
         return self._held
 
     def consumed(self) -> Counter[tuple[int, int]]:
-        """How often it read each partition and offset."""
+        """Return how often the member read each partition and offset."""
         self._look()
         return self._consumed
 
@@ -113,13 +113,13 @@ class Member:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_members_of_a_group(tools: ToolRunner, brokers: Brokers, name: str, tmp_path: Path) -> None:
-    """One member reads; a second joins and takes its share; one leaves, the other takes over."""
+    """One member reads. A second joins and gets its share. One leaves, and the other gets all."""
     topic = f"verified-{name.replace(' ', '-')}"
     brokers.create_topic(topic, PARTITIONS)
     protocol, assignor = PROTOCOLS[name]
     choice = "--assignment-strategy" if protocol == CLASSIC else "--group-remote-assignor"
     own = tmp_path / "consumer.properties"
-    # Members of the consumer protocol are told by the broker.
+    # In the consumer protocol the broker assigns.
     own.write_text("heartbeat.interval.ms=200\n" if protocol == CLASSIC else "")
     everything = set(range(PARTITIONS))
     with ExitStack() as running:

@@ -98,7 +98,7 @@ class ConfluentClient:
         return self.consume(topic, partition, found[0].offset, count)
 
     def _new_consumer(self) -> Any:
-        # One for each read: a consumer given a topic it has not seen waits a second for metadata.
+        # A new consumer for each read: with a new topic, an old one waits a second for metadata.
         return ck.Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -211,4 +211,4 @@ class ConfluentAdmin:
         raise NotImplementedError
 
     def close(self) -> None:
-        """librdkafka's admin handle ends with its object."""
+        """Do nothing: librdkafka's admin handle is freed with its object."""

@@ -1,8 +1,8 @@
-"""What every client is asked to do, in words that belong to none of them.
+"""The interface through which tests use every client.
 
 A driver in this folder wraps one unmodified client behind `Client` (records) or `Admin` (topics).
-What a client cannot do it names in `lacks`; tests leave out exactly those cases, by name, and
-nothing else. Consumers read assigned partitions: no consumer group is needed.
+`lacks` names what the client cannot do; tests skip exactly those cases. Consumers read assigned
+partitions: no consumer group is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 WAIT_SECONDS_MAX = 30.0
 MESSAGE_BYTES_MAX = 8 << 20
-# A consumer that is given another partition waits first for the fetch under way.
+# A consumer that gets another partition first waits for the fetch in progress.
 FETCH_WAIT_MS = 50
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -28,7 +28,7 @@ OFFSETS = "the offsets of produced records"
 
 
 class Record(NamedTuple):
-    """One record, before it is written (offset -1) or after it was read."""
+    """One record, before it is produced (offset -1) or after it was consumed."""
 
     key: bytes | None = None
     value: bytes | None = b""
@@ -45,12 +45,12 @@ class Settings(NamedTuple):
 
     codec: str = "none"
     acks: str = "all"
-    #: None: what the client does by default.
+    #: None: the client's default.
     idempotent: bool | None = None
 
 
 class Client(Protocol):
-    """Writes and reads records. Every call waits for its result, at most WAIT_SECONDS_MAX."""
+    """Produces and consumes records. Every call waits for its result, at most WAIT_SECONDS_MAX."""
 
     name: ClassVar[str]
     codecs: ClassVar[Sequence[str]]
@@ -59,15 +59,15 @@ class Client(Protocol):
     def produce(
         self, topic: str, partition: int, records: Sequence[Record], settings: Settings
     ) -> list[int]:
-        """Writes in order; returns the offsets given (-1: acks is 0, or the client hides them)."""
+        """Produce in order; return the offsets (-1 with acks=0, or if the client hides them)."""
 
     def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Record]:
-        """Seeks to `offset` and reads `count` records."""
+        """Seek to `offset` and read `count` records."""
 
     def consume_from_time(
         self, topic: str, partition: int, timestamp: int, count: int
     ) -> list[Record]:
-        """Asks the broker for the offset of `timestamp`, seeks there and reads `count` records."""
+        """Look up the offset of `timestamp`, seek to it and read `count` records."""
 
     def close(self) -> None: ...
 
@@ -81,7 +81,7 @@ class Admin(Protocol):
     def create_topic(
         self, topic: str, partitions: int, configs: dict[str, str], replicas: int = -1
     ) -> None:
-        """-1 replicas: as many as the brokers give a topic by default."""
+        """Create a topic; -1 replicas means the brokers' default."""
 
     def list_topics(self) -> set[str]: ...
     def describe_topic(self, topic: str) -> list[dict[str, Any]]: ...
@@ -92,7 +92,7 @@ class Admin(Protocol):
     def delete_records(self, topic: str, partition: int, before: int) -> int: ...
     def describe_cluster(self) -> dict[str, Any]: ...
     def describe_log_dirs(self, topic: str) -> dict[int, list[int]]:
-        """The bytes of each replica, by partition."""
+        """Return the bytes of each replica, by partition."""
 
     def list_offset(self, topic: str, partition: int, at: str | int) -> int: ...
     def describe_producers(self, topic: str, partition: int) -> list[dict[str, int]]: ...
@@ -104,7 +104,7 @@ class DriverError(AssertionError):
 
 
 class DriverProcess:
-    """A client of another language: one process, JSON requests in and answers out, by lines."""
+    """A client of another language in a process: one line of JSON per request and response."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self._log = log

@@ -20,7 +20,7 @@ from clients.contract import (
 )
 
 with warnings.catch_warnings():
-    # It reads its schemas, while it is imported, through a call that Python has deprecated.
+    # Its import reads schemas through a call that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec

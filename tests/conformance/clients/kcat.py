@@ -1,9 +1,9 @@
-"""kcat, one process a record written and one a read.
+"""kcat: one process for each record produced, and one for each read.
 
-A record's value is a file, so any bytes pass; keys and headers are arguments, so they cannot hold
-a zero byte. kcat skips empty files and takes an empty key argument for no key: such records go in
-as a line with a separator. It has no option for a record's timestamp, and does not say which
-offset a record got.
+A record's value is a file, so it can hold any bytes. Keys and headers are arguments, so they cannot
+hold a NUL byte. kcat skips empty files and treats an empty key argument as no key; such records are
+sent as a line with a separator. It has no option for a record's timestamp, and does not print the
+offset of a produced record.
 """
 
 from __future__ import annotations
@@ -115,4 +115,4 @@ class KcatClient:
         return tuple(headers)
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no process stays open."""

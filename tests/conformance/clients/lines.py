@@ -1,7 +1,6 @@
-"""Clients that live in a driver process: the Java client and kafkajs, both over the same JSON
-lines.
+"""Clients in a driver process: the Java client and kafkajs, over the same JSON lines.
 
-Bytes travel as base64, null as null. See java/Driver.java and node/driver.js for the other end.
+Bytes are sent as base64, null as null. java/Driver.java and node/driver.js are the other end.
 """
 
 from __future__ import annotations

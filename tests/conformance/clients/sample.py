@@ -1,4 +1,4 @@
-"""The records that every client must carry unharmed, and which of them a client cannot send."""
+"""The records that every client must transfer unchanged, and which of them a client cannot send."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ NEEDED = {
 
 
 def large_record() -> Record:
-    """A record that no codec makes small."""
+    """Return a record that no codec can compress."""
     return Record(b"large", random.Random(5).randbytes(LARGE_BYTES))
 
 
 def samples_for(lacks: frozenset[str]) -> list[Record]:
-    """What a client that lacks these can send."""
+    """Return the samples that a client with these gaps can send."""
     return [record for name, record in SAMPLES.items() if NEEDED.get(name) not in lacks]
 
 
 def sample_parameters(clients: dict[str, frozenset[str]]) -> Iterator[Any]:
-    """Every (client, sample) pair; what a client cannot send is skipped, with the reason."""
+    """Return every (client, sample) pair; pairs that the client cannot send are skipped by name."""
     for client, lacks in clients.items():
         for sample in SAMPLES:
             missing = NEEDED.get(sample)

@@ -20,7 +20,7 @@ from kafka_tools.parity.peer import Peer
 from kafka_tools.parity.step import Run, Start, Step, Stop
 from kafka_tools.runner import Result, RunningTool, ToolRunner
 
-#: How long the outputs of a command that changes nothing may differ.
+#: How long the outputs of a read-only command may differ.
 _SETTLE_SECONDS_MAX = 5.0
 #: Tools that name the option for the address in their own way, or take none.
 _ADDRESS_OPTIONS = {"kafka-replica-verification": "--broker-list", "kafka-dump-log": None}
@@ -64,7 +64,7 @@ class Difference:
 
 
 class Comparison:
-    """One scenario. `folder` is for the files that commands are given."""
+    """The comparison of one scenario. Files for commands are created in `folder`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The differences that are known: `known_differences.toml`, with a reason for each."""
+"""The known differences: `known_differences.toml`, with a reason for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_tools.parity.comparison import Difference
 from kafka_tools.parity.step import Step, Stop
 
 _FILE = Path(__file__).resolve().parent / "known_differences.toml"
-#: Why a difference is there: it is meant to be, or the feature comes later, or it is a defect.
+#: Kinds of differences: intended, a feature that does not exist yet, or a defect.
 KINDS = ("by design", "later", "to be fixed")
 _FIELDS = {"kind", "reason", "commands", "kafka", "millstream"}
 
@@ -54,7 +54,7 @@ class KnownDifferences:
         return False
 
     def unneeded(self, scenarios: Iterable[Sequence[Step]]) -> list[str]:
-        """Patterns of entries that concern these scenarios, and that no difference has matched."""
+        """Return the patterns for these scenarios that matched no difference."""
         steps = [step for scenario in scenarios for step in scenario]
         return [
             f"{entry.reason} {broker}: {pattern.pattern}"

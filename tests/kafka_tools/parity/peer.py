@@ -12,13 +12,13 @@ from unittest.mock import patch
 from harness.broker_process import BrokerProcess
 from harness.kafka_process import kafka_broker
 
-#: What both are told: groups settle at once, and the internal topics are small.
+#: Settings of both brokers: groups rebalance at once, and internal topics are small.
 _SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
 }
-#: What Kafka is told already by those who start it here.
+#: Settings that Kafka's start in these tests already has.
 _SETTINGS_OF_KAFKA: Mapping[str, object] = {
     "node.id": 1,
     "num.partitions": 1,
@@ -30,7 +30,7 @@ _SETTINGS_OF_KAFKA: Mapping[str, object] = {
 
 @dataclass(slots=True)
 class Peer:
-    """`values` stand in commands for what differs between the two."""
+    """One broker. `values` replace the placeholders in commands."""
 
     name: str
     bootstrap: str
@@ -40,7 +40,7 @@ class Peer:
 
 @contextmanager
 def kafka() -> Iterator[Peer]:
-    # It runs for a minute: optimised code would cost more than it saves.
+    # The broker runs for a minute: compiling optimised code would cost more than it saves.
     with patch.dict(os.environ, JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1"):
         yield from _kafka()
 

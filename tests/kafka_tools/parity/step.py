@@ -16,11 +16,11 @@ NUMBERS = (r"(?<![\w.-])-?\d+(?![\w.])", "NUMBER")
 class Run:
     """Run a tool to its end on both brokers and compare what it prints.
 
-    `command` begins with the tool's name; the broker's address is added. Words in braces stand for
-    something of the broker: `{data}`, the names in `files`, and what `capture` took from an earlier
-    output. `masks` are patterns whose matches are replaced before the comparison. `is_distinct`: it
-    does not matter how often a line comes. What `is_read` is run again for a while where the
-    outputs differ: they may show a change that is pending.
+    `command` begins with the tool's name; the runner adds the broker's address. Placeholders in
+    braces stand for values of the broker: `{data}`, the names in `files`, and values that `capture`
+    found in an earlier output. Matches of the patterns in `masks` are replaced before the
+    comparison. With `is_distinct`, repeated lines count once. A command with `is_read` is repeated
+    for a while if the outputs differ: a change may be pending.
     """
 
     command: str
@@ -35,7 +35,7 @@ class Run:
 
 @dataclass(slots=True, frozen=True)
 class Start:
-    """Start a tool on both brokers that goes on until `Stop`; wait until it prints `until`."""
+    """Start a tool on both brokers that runs until `Stop`; wait until it prints `until`."""
 
     command: str
     until: str
@@ -43,7 +43,7 @@ class Start:
 
 @dataclass(slots=True, frozen=True)
 class Stop:
-    """Stop the tool that was started last and compare its output."""
+    """Stop the most recently started tool and compare its output."""
 
     masks: Sequence[tuple[str, str]] = ()
     is_distinct: bool = False
@@ -53,5 +53,5 @@ Step = Run | Start | Stop
 
 
 def change(command: str, **rest: object) -> Run:
-    """A command that changes something, and so is run once."""
+    """Return a step for a command that changes something, which runs only once."""
     return Run(command, is_read=False, **rest)  # type: ignore[arg-type]
