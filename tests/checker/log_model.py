@@ -1,9 +1,9 @@
-"""A tiny broker of transactions for tests of the checker: it records histories that must pass, or,
-told to do one thing wrong, histories that must not.
+"""A tiny transactional broker for tests of the checker.
 
-Single-threaded: its methods are what clients do, one after the other. Each takes effect if it can
-and is passed over if it cannot, so that any sequence of calls is a valid run. Time is the number of
-events so far.
+It records histories that the checker must accept. With a `Fault` it records histories that the
+checker must reject. It is single-threaded: its methods are the operations of clients, one after the
+other. An operation that is not possible is ignored, so any sequence of calls is a valid run. Time is
+the number of events so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP = "movers"
 
 
 class Fault(StrEnum):
-    """One thing that a broker could do wrong."""
+    """One mistake that a broker could make."""
 
     SHOWS_OPEN_TRANSACTIONS = "readers are not held back by open transactions"
     SHOWS_ABORTED = "the list of aborted transactions is forgotten"
@@ -51,7 +51,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Slot:
-    """What is at an offset: a record, or a marker if `value` is None."""
+    """The content of an offset: a record, or a marker if `value` is None."""
 
     offset: int
     value: str | None
@@ -83,7 +83,7 @@ class LogModel:
             self._open[process] = Transaction(process, self._numbers[process], self._tick())
 
     def send(self, process: str, partition: str, *, told: bool) -> None:
-        """`told`: whether the sender gets to know the offset."""
+        """Send a record. `told`: whether the sender learns the offset."""
         transaction = self._open.get(process)
         if transaction is None:
             return
@@ -101,7 +101,7 @@ class LogModel:
             log.append(Slot(offset + 1, value, transaction))
 
     def consume(self, process: str, partition: str, count: int) -> None:
-        """Read in the transaction, for the group: nobody else may hold the partition just then."""
+        """Read in the transaction, for the group; no other member may own the partition."""
         transaction = self._open.get(process)
         if transaction is None or self._is_held(partition):
             return
@@ -115,7 +115,7 @@ class LogModel:
         return any(partition in other.positions for other in self._open.values())
 
     def end(self, process: str, *, commit: bool, known: bool) -> None:
-        """`known`: whether the process gets to know the outcome."""
+        """End the transaction. `known`: whether the process learns the outcome."""
         transaction = self._open.pop(process, None)
         if transaction is None:
             return
@@ -132,7 +132,7 @@ class LogModel:
     def _record(self, transaction: Transaction, outcome: Outcome, end_ns: int | None) -> None:
         steps: list[Step] = list(transaction.steps)
         if end_ns is None:
-            # A process that dies tells only what it was going to send.
+            # A process that dies has recorded only what it was about to send.
             sends = [step for step in steps if isinstance(step, Send)]
             steps = [Send(send.partition, send.value) for send in sends]
         self.history.append(
@@ -149,7 +149,7 @@ class LogModel:
     # Readers
 
     def poll(self, process: str, count: int, *, committed: bool) -> None:
-        """Read on in every partition."""
+        """Read the next records of every partition."""
         begin_ns = self._tick()
         seen: dict[str, list[Seen]] = {}
         positions = self._positions[process]
@@ -195,7 +195,7 @@ class LogModel:
     def _is_unstable(self, slot: Slot, partition: str) -> bool:
         if self._fault is Fault.SHOWS_OPEN_TRANSACTIONS:
             return False
-        # Everything behind an open transaction's first record waits, the marker ends it.
+        # Records after the first record of an open transaction wait until its marker.
         return slot.transaction.fate.get(partition) is Fate.OPEN
 
     def _is_shown(self, slot: Slot, partition: str) -> bool:
@@ -206,7 +206,7 @@ class LogModel:
     # The end
 
     def finish(self) -> None:
-        """All open transactions time out; somebody then reads everything."""
+        """Let all open transactions time out; then read everything."""
         for process in list(self._open):
             self.end(process, commit=False, known=False)
         fault, self._fault = self._fault, self._fault_of_the_last_reader()

@@ -1,7 +1,7 @@
-"""The checker is checked: it finds each anomaly by its name, and nothing where nothing is wrong.
+"""Tests of the checker: it finds each anomaly by its name, and none in a correct history.
 
-Each anomaly is planted twice: in the smallest history that shows it, and through a broker that does
-one thing wrong, whose random runs must be rejected.
+Each anomaly is planted twice: in the smallest history that shows it, and in random runs of a broker
+with one fault.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Command = Callable[[LogModel], None]
 
 
 class Script:
-    """A history written by hand: one operation after the other, unless `at` says when."""
+    """A history written by hand: operations in order, unless `at` sets the time."""
 
     def __init__(self) -> None:
         self.history: list[Operation] = []
@@ -53,12 +53,12 @@ def seen(partition: str, *records: tuple[int, str], group: str | None = None) ->
 
 
 def sent(*values: str) -> list[Send]:
-    """To one partition, from offset 0 on."""
+    """Return records sent to one partition, from offset 0 on."""
     return [Send("a-0", value, offset) for offset, value in enumerate(values)]
 
 
 def log(*values: str) -> Poll:
-    """What a reader of that partition should see."""
+    """Return what a reader of that partition should see."""
     return seen("a-0", *enumerate(values))
 
 
@@ -324,7 +324,7 @@ def test_any_run_of_a_sound_broker_passes(script: list[Command]) -> None:
 
 
 def random_commands(chance: random.Random) -> Iterable[Command]:
-    """A long run in which transactions often get somewhere."""
+    """Return a long run in which many transactions end."""
     for _ in range(300):
         writer, partition = chance.choice(WRITERS), chance.choice(PARTITIONS)
         reader = chance.choice(READERS)
@@ -364,6 +364,6 @@ def test_a_broker_with_one_fault_is_rejected(fault: Fault, kinds: set[Kind]) -> 
 
 
 def test_every_fault_is_tried_by_a_broker_that_is_otherwise_sound() -> None:
-    """The runs above are rejected for the fault alone."""
+    """The checker rejects the runs above because of the fault alone."""
     for seed in range(10):
         assert check(run(LogModel(), random_commands(random.Random(seed)))) == []

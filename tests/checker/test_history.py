@@ -1,4 +1,4 @@
-"""Histories on disk: what was written is read back, also when its writer died."""
+"""Histories on disk can be read back, also after their writer died."""
 
 from __future__ import annotations
 

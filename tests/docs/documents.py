@@ -1,4 +1,4 @@
-"""What the project's documents have in them that can be tried: code and commands. Pure."""
+"""Finds the code and the commands in the project's documents. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDS = re.compile(r"\s[#|&;>]|\.\.\.|…")
 
 
 class Block(NamedTuple):
-    """Code of a document; `line` is that of its first line."""
+    """A code block of a document; `line` is the number of its first line."""
 
     document: str
     line: int
@@ -45,7 +45,7 @@ def python_blocks() -> list[Block]:
 
 
 def commands() -> list[str]:
-    """Each `millstream ...` that a document shows, without the program's name."""
+    """Return each `millstream ...` command in a document, without the program's name."""
     found: dict[str, None] = {}
     for path in DOCUMENTS:
         text = path.read_text()
@@ -67,7 +67,7 @@ def _commands_in(code: str) -> Iterator[str]:
 
 
 def alternatives(command: str) -> list[str]:
-    """`dlq list/show --json` is two commands."""
+    """Return the alternatives of a command: `dlq list/show --json` is two commands."""
     found: list[str] = [""]
     for word in words(command):
         choices = word.split("/") if re.fullmatch(r"[a-z/-]+", word) else [word]

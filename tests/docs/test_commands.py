@@ -1,4 +1,4 @@
-"""The commands that the documents show exist, with the options shown."""
+"""The commands in the documents exist, with the options shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = typer.main.get_command(build())
 
 
 def unknown_in(command: str) -> str | None:
-    """What of a command is not there; None if all is."""
+    """Return the first part of a command that does not exist; None if all exist."""
     found: Any = ROOT
     options: set[str] = set()
     for word in words(command):

@@ -1,8 +1,8 @@
-"""The Python in the documents: what stands alone runs as a program, against a broker of its own.
+"""The Python code in the documents: complete examples run as programs, each with its own broker.
 
-An example is told by a line of it. `before` makes the names that its text takes for granted,
-`after` looks at what came of it; one that runs for ever is interrupted once it has said `until`.
-Code that is not listed has to compile, and what it imports from Millstream has to be there.
+An example is identified by one of its lines. `before` defines the names that the example assumes,
+`after` checks the result. An example that never ends is interrupted once it has printed `until`.
+Code that is not listed must compile, and its imports from Millstream must exist.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ORDERS = f"""{BARE}
 with Producer() as producer:
     producer.send("orders", "alice", "2 apples")
 """
-#: Prints what reaches the topic of bills, as its readers see it.
+#: Prints the records of the topic of bills as consumers see them.
 BILLS = """
 import threading
 
@@ -143,7 +143,7 @@ def program(example: Example, block: Block) -> str:
 
 
 def _flush(code: str) -> str:
-    """Left-aligned: what was put into it may have been so already."""
+    """Dedent the code; inserted code may be dedented already."""
     lines = code.splitlines()
     indent = next((re.match(r" *", line)[0] for line in lines if line.strip()), "")
     return "\n".join(line.removeprefix(indent) for line in lines)

@@ -1,4 +1,4 @@
-"""What is pinned for the broker installs without a compiler, also on a newer Python."""
+"""The pinned requirements of the broker install without a compiler, also on newer Pythons."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "runtime.txt"
-#: Supported, or about to be.
+#: Supported Python versions, and the next one.
 NEWEST = "3.14"
 _ENTRY = re.compile(r"^([\w.-]+)==.*(?:\n    .*)*", re.MULTILINE)
 _UNREACHABLE = ("NewConnectionError", "Connection to", "ReadTimeoutError", "Max retries exceeded")
 
 
 def compiled() -> str:
-    """The pinned requirements that have compiled parts, as they are written."""
+    """Return the pinned requirements that have compiled parts."""
     found = []
     for match in _ENTRY.finditer(REQUIREMENTS.read_text()):
         try:
             files = importlib.metadata.files(match[1]) or []
         except importlib.metadata.PackageNotFoundError:
-            # Of another Python or platform than this one.
+            # Requirements of another Python or platform.
             continue
         if any(file.name.endswith(".so") for file in files):
             found.append(match[0].rstrip(" \\"))
