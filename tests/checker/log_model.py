@@ -1,9 +1,9 @@
 """A tiny transactional broker for tests of the checker.
 
 It records histories that the checker must accept. With a `Fault` it records histories that the
-checker must reject. It is single-threaded: its methods are the operations of clients, one after the
-other. An operation that is not possible is ignored, so any sequence of calls is a valid run. Time is
-the number of events so far.
+checker must reject. It is single-threaded: its methods are the operations of clients, one after
+the other. An operation that is not possible is ignored, so any sequence of calls is a valid run.
+Time is the number of events so far.
 """
 
 from __future__ import annotations
