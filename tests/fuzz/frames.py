@@ -12,13 +12,13 @@ from typing import Any
 
 from fuzz.batches import BatchSource
 from harness.raw_client import encode_frame
-from millstream.broker.handlers import ROWS, TELEMETRY_ROWS
+from millstream.broker.handlers import ENTRIES, TELEMETRY_ENTRIES
 from millstream.model.config import definitions
 from millstream.wire.field import Array, Bytes, Fixed, Kind, Spec, String, Struct, specs_of
 from millstream.wire.framing import parse_request_header
 from millstream.wire.schema import codec
 
-REQUESTS = {int(request.api_key): request for request, _, _ in ROWS + TELEMETRY_ROWS}
+REQUESTS = {int(entry.request.api_key): entry.request for entry in ENTRIES + TELEMETRY_ENTRIES}
 TOPICS = [f"fuzz-{n}" for n in range(8)]
 COMPACTED_TOPIC = TOPICS[0]
 

@@ -1,34 +1,68 @@
-"""The table of APIs: which handler serves which request, in which versions.
+"""API entries, and the table that sessions dispatch requests by.
 
-`broker/handlers/__init__.py` fills the table; ApiVersions is answered from it, so what a client is
-told is what is dispatched.
+Each module of `broker/handlers/` declares an `ApiEntry`; `broker/handlers/__init__.py` collects the
+entries into an `ApiTable`. ApiVersions is answered from that table, so a client learns exactly the
+versions that are dispatched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from millstream.broker.context import Context
 from millstream.broker.metrics.broker_metrics import ApiMetrics, Metrics
+from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply
 from millstream.wire.api import ApiKey
-from millstream.wire.schema import Codec, codec
+from millstream.wire.schema import Codec, Message, codec
 
-#: Returns the response; the Reply that will give it; a coroutine that computes it (one task: not
-#: for the hot path); or None where the protocol has no response (Produce with acks=0).
-Handler: TypeAlias = Callable[[Any, Context], Any | Reply[Any] | Coroutine[Any, Any, Any] | None]
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+#: What a handler returns: the response; the `Reply` that delivers it later; a coroutine that
+#: computes it (in a task of its own: not for the hot path); or None if the protocol has no response
+#: (Produce with acks=0).
+Outcome: TypeAlias = ResponseT | Reply[Any] | Coroutine[Any, Any, ResponseT] | None
+
+#: Handles one request. The request is valid until the handler returns.
+Handler: TypeAlias = Callable[[RequestT, Context], Outcome[ResponseT]]
+
+#: A handler whose API is only known at run time. None is a request of an unknown version, which
+#: only ApiVersions accepts.
+DispatchedHandler: TypeAlias = Callable[[Message | None, Context], Outcome[Message]]
+ErrorResponder: TypeAlias = Callable[[Message | None, Context, ErrorCode], Message | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiEntry(Generic[RequestT, ResponseT]):
+    """One API as its handler's module declares it."""
+
+    request: type[RequestT]
+    response: type[ResponseT]
+    #: First and last version that is served.
+    versions: tuple[int, int]
+    handle: Handler[RequestT, ResponseT]
+    #: Makes the response to a request whose handler failed; None if there is none in a version. By
+    #: default the response has one error code.
+    error_response: Callable[[RequestT, Context, ErrorCode], ResponseT | None] | None = None
+    #: The first version that ApiVersions lists, if it is below the first version served.
+    listed_from: int | None = None
+    #: Whether parts of a response may be sent from files.
+    sends_files: bool = False
 
 
 class Api:
-    """One row of the table, with its codecs compiled when a version is first used."""
+    """One row of the table. The codec of a version is compiled when the version is first used."""
 
     __slots__ = (
         "_request_codecs",
         "_response_codecs",
-        "flexible_from",
+        "error_response",
         "handle",
         "key",
+        "listed_from",
         "metrics",
         "name",
         "request",
@@ -38,27 +72,27 @@ class Api:
         "version_min",
     )
 
-    def __init__(self, request: Any, response: Any, handle: Handler, metrics: Metrics) -> None:
-        self.key: ApiKey = request.api_key
-        self.request = request
-        self.response = response
-        self.handle = handle
-        self.version_min, self.version_max = request.versions
-        self.flexible_from: int = request.flexible_from
-        self.name: str = request.__name__.removesuffix("Request")
+    def __init__(self, entry: ApiEntry[Any, Any], metrics: Metrics) -> None:
+        self.request: type[Message] = entry.request
+        self.response: type[Message] = entry.response
+        self.handle: DispatchedHandler = entry.handle
+        self.error_response: ErrorResponder | None = entry.error_response
+        self.key: ApiKey = entry.request.api_key
+        self.version_min, self.version_max = entry.versions
+        self.listed_from = self.version_min if entry.listed_from is None else entry.listed_from
+        self.name = self.request.__name__.removesuffix("Request")
         self.metrics: ApiMetrics = metrics.api(self.name)
-        #: Whether a response may have parts that are sent from files.
-        self.sends_files = self.key == ApiKey.FETCH
-        self._request_codecs: dict[int, Codec[Any]] = {}
-        self._response_codecs: dict[int, Codec[Any]] = {}
+        self.sends_files = entry.sends_files
+        self._request_codecs: dict[int, Codec[Message]] = {}
+        self._response_codecs: dict[int, Codec[Message]] = {}
 
-    def request_codec(self, version: int) -> Codec[Any]:
+    def request_codec(self, version: int) -> Codec[Message]:
         found = self._request_codecs.get(version)
         if found is None:
             found = self._request_codecs[version] = codec(self.request, version)
         return found
 
-    def response_codec(self, version: int) -> Codec[Any]:
+    def response_codec(self, version: int) -> Codec[Message]:
         found = self._response_codecs.get(version)
         if found is None:
             found = self._response_codecs[version] = codec(self.response, version)
@@ -66,13 +100,13 @@ class Api:
 
 
 class ApiTable:
-    """All APIs of this broker by key."""
+    """The APIs of a broker by key."""
 
     __slots__ = ("_apis", "get")
 
     def __init__(self, apis: Iterable[Api]) -> None:
         self._apis = {int(api.key): api for api in apis}
-        #: The API of a key, or None.
+        #: Returns the API of a key, or None. Bound here to save a call for each request.
         self.get: Callable[[int], Api | None] = self._apis.get
 
     def __iter__(self) -> Iterator[Api]:

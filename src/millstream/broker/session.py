@@ -33,6 +33,7 @@ from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.wire.api import ApiKey
 from millstream.wire.framing import RequestHeader, frame_response, parse_request_header
 from millstream.wire.primitive import DecodeError
+from millstream.wire.schema import Message
 
 #: Only Produce carries records. Any other request this long is made to hurt: decoded, its many
 #: small parts would take far more memory than its bytes.
@@ -77,10 +78,10 @@ class _Slot:
         #: While the request waits for it.
         self.reply: Reply[Any] | None = None
         #: A response that was there before the handler returned.
-        self.response: Any = None
+        self.response: Message | None = None
         self.segments: list[Item] | None = None
 
-    def receive(self, result: Any, /) -> None:
+    def receive(self, result: Message, /) -> None:
         if self.is_waiting:
             self._session.complete(self, result)
         else:
@@ -163,7 +164,7 @@ class Session:
                     header.client_id,
                     api.name,
                 )
-            request: Any = None
+            request: Message | None = None
         else:
             try:
                 request = api.request_codec(version).decode(frame, header.body_position)
@@ -182,7 +183,7 @@ class Session:
         )
         self._handle(slot, request, context)
 
-    def _handle(self, slot: _Slot, request: Any, context: Context) -> None:
+    def _handle(self, slot: _Slot, request: Message | None, context: Context) -> None:
         try:
             outcome = slot.api.handle(request, context)
         except CloseConnectionError as reason:
@@ -198,11 +199,11 @@ class Session:
             return
         now = self._clock.monotonic()
         slot.local_s = now - slot.started_at
-        if outcome.__class__ is slot.api.response:
+        if type(outcome) is slot.api.response:
             self._respond(slot, outcome, now)
         elif outcome is None:
             self._observe(slot, now)
-        elif outcome.__class__ is Reply:
+        elif type(outcome) is Reply:
             response, slot.response = slot.response, None
             if outcome.is_open:
                 slot.reply = outcome
@@ -213,12 +214,12 @@ class Session:
         else:
             self._enqueue(slot)
             task = asyncio.get_running_loop().create_task(
-                self._await(slot, cast("Coroutine[Any, Any, Any]", outcome), request, context)
+                self._await(slot, cast("Coroutine[Any, Any, Message]", outcome), request, context)
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _respond(self, slot: _Slot, response: Any, now: float) -> None:
+    def _respond(self, slot: _Slot, response: Message, now: float) -> None:
         """Respond to a request whose handler has just returned."""
         if self._slots:
             self._enqueue(slot)
@@ -234,7 +235,11 @@ class Session:
         self._observe(slot, now)
 
     async def _await(
-        self, slot: _Slot, coroutine: Coroutine[Any, Any, Any], request: Any, context: Context
+        self,
+        slot: _Slot,
+        coroutine: Coroutine[Any, Any, Message],
+        request: Message | None,
+        context: Context,
     ) -> None:
         # Goes on when the client disconnects: an admin request that was begun is finished.
         try:
@@ -244,7 +249,9 @@ class Session:
             return
         self.complete(slot, response)
 
-    def _reject_failed(self, slot: _Slot, request: Any, context: Context, error: Exception) -> None:
+    def _reject_failed(
+        self, slot: _Slot, request: Message | None, context: Context, error: Exception
+    ) -> None:
         """Respond with an error to a request whose handler raised; if the API has no error
         response, close the connection."""
         if self._is_closed:
@@ -271,7 +278,7 @@ class Session:
             self._is_held = True
             self._connection.hold()
 
-    def complete(self, slot: _Slot, response: Any) -> None:
+    def complete(self, slot: _Slot, response: Message) -> None:
         """Encode the response; send it, and those it held back, once it is its turn."""
         if self._is_closed:
             return
@@ -343,7 +350,7 @@ class Session:
             telemetry.disconnect(self._peer)
 
 
-def _encode(slot: _Slot, response: Any) -> list[Item]:
+def _encode(slot: _Slot, response: Message) -> list[Item]:
     """Return the response's frame. Files that it is sent from stay open until they are released.
 
     Raises what a codec raises, and KAFKA_STORAGE_ERROR where a file can't be opened."""
@@ -353,18 +360,20 @@ def _encode(slot: _Slot, response: Any) -> list[Item]:
         # ApiVersions: the client can't know our versions yet and reads version 0 then.
         version = 0
     body = api.response_codec(version).encode(response)
-    segments = cast("list[Item]", frame_response(api.key, version, header.correlation_id, body))
+    segments = frame_response(api.key, version, header.correlation_id, body)
     if api.sends_files:
-        _hold_files(segments)
-    return segments
+        return _hold_files(segments)
+    return segments  # type: ignore[return-value]  # all of them are in memory
 
 
-def _hold_files(segments: list[Any]) -> None:
-    """Put ranges of files that stay open in the place of those that do not."""
-    for place, item in enumerate(segments):
+def _hold_files(segments: list[Any]) -> list[Item]:
+    """Replace each slice of a log, in place, with a range of a file that stays open until it is
+    released."""
+    for position, item in enumerate(segments):
         if isinstance(item, LogSlice):
             try:
-                segments[place] = item.held()
+                segments[position] = item.held()
             except BaseException:
-                release(segments[:place])
+                release(segments[:position])
                 raise
+    return segments

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.dispatch import Api, ApiTable, Handler
+from millstream.broker.dispatch import Api, ApiTable, DispatchedHandler
 from millstream.broker.error_response import error_response
 from millstream.broker.handlers.produce import refuse_all
 from millstream.model.error import BrokerError, ErrorCode
@@ -70,7 +70,7 @@ class Faults:
             timer.cancel()
             send()
 
-    def _guard(self, api: Api, handle: Handler) -> Handler:
+    def _guard(self, api: Api, handle: DispatchedHandler) -> DispatchedHandler:
         if api.key == ApiKey.PRODUCE:
             handle = self._guard_produce(handle)
 
@@ -99,7 +99,7 @@ class Faults:
 
         return handle_late
 
-    def _guard_produce(self, handle: Handler) -> Handler:
+    def _guard_produce(self, handle: DispatchedHandler) -> DispatchedHandler:
         def handle_or_fail(request: Any, context: Context) -> Any:
             if self._failures:
                 return refuse_all(request, self._failures.pop(0), "a fault that a test asked for")

@@ -1,10 +1,15 @@
-"""The table of APIs that this broker answers: one row an API, one module a row."""
+"""The APIs that this broker serves: one module for each API.
+
+Each module declares its API entry (messages, versions, handler) as `API`. This package collects the
+entries into the table that sessions dispatch by; ApiVersions is answered from the same table. What
+an API does belongs to the parts of the broker that its handler calls.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from millstream.broker.dispatch import Api, ApiTable, Handler
+from millstream.broker.dispatch import Api, ApiEntry, ApiTable
 from millstream.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_after_end,
@@ -60,231 +65,69 @@ from millstream.broker.handlers import (
     write_txn_markers,
 )
 from millstream.broker.metrics.broker_metrics import Metrics
-from millstream.wire.messages.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
-from millstream.wire.messages.add_partitions_after_end import (
-    AddPartitionsAfterEndRequest,
-    AddPartitionsAfterEndResponse,
-)
-from millstream.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from millstream.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-)
-from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from millstream.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from millstream.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from millstream.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-)
-from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from millstream.wire.messages.describe_backlog import (
-    DescribeBacklogRequest,
-    DescribeBacklogResponse,
-)
-from millstream.wire.messages.describe_cluster import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
-from millstream.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-)
-from millstream.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from millstream.wire.messages.describe_log_dirs import (
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
-from millstream.wire.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-)
-from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from millstream.wire.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from millstream.wire.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from millstream.wire.messages.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from millstream.wire.messages.fetch import FetchRequest, FetchResponse
-from millstream.wire.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from millstream.wire.messages.get_telemetry_subscriptions import (
-    GetTelemetrySubscriptionsRequest,
-    GetTelemetrySubscriptionsResponse,
-)
-from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from millstream.wire.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from millstream.wire.messages.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from millstream.wire.messages.list_config_resources import (
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
-from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from millstream.wire.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from millstream.wire.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
-from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from millstream.wire.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
-from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from millstream.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from millstream.wire.messages.unregister_broker import (
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-)
-from millstream.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from millstream.wire.messages.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
+
+#: In the order of the API keys, in which ApiVersions lists them.
+ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
+    produce.API,
+    fetch.API,
+    list_offsets.API,
+    metadata.API,
+    offset_commit.API,
+    offset_fetch.API,
+    find_coordinator.API,
+    join_group.API,
+    heartbeat.API,
+    leave_group.API,
+    sync_group.API,
+    describe_groups.API,
+    list_groups.API,
+    api_versions.API,
+    create_topics.API,
+    delete_topics.API,
+    delete_records.API,
+    init_producer_id.API,
+    offset_for_leader_epoch.API,
+    add_partitions_to_txn.API,
+    add_offsets_to_txn.API,
+    end_txn.API,
+    write_txn_markers.API,
+    txn_offset_commit.API,
+    describe_acls.API,
+    create_acls.API,
+    delete_acls.API,
+    describe_configs.API,
+    alter_configs.API,
+    describe_log_dirs.API,
+    create_partitions.API,
+    delete_groups.API,
+    incremental_alter_configs.API,
+    elect_leaders.API,
+    alter_partition_reassignments.API,
+    list_partition_reassignments.API,
+    offset_delete.API,
+    describe_quorum.API,
+    update_features.API,
+    describe_cluster.API,
+    describe_producers.API,
+    unregister_broker.API,
+    describe_transactions.API,
+    list_transactions.API,
+    consumer_group_heartbeat.API,
+    consumer_group_describe.API,
+    list_config_resources.API,
+    describe_topic_partitions.API,
+    describe_backlog.API,
+    add_partitions_after_end.API,
 )
 
-#: Each API's messages and handler. The versions are those of its messages.
-ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
-    (ProduceRequest, ProduceResponse, produce.handle),
-    (FetchRequest, FetchResponse, fetch.handle),
-    (ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle),
-    (MetadataRequest, MetadataResponse, metadata.handle),
-    (OffsetCommitRequest, OffsetCommitResponse, offset_commit.handle),
-    (OffsetFetchRequest, OffsetFetchResponse, offset_fetch.handle),
-    (FindCoordinatorRequest, FindCoordinatorResponse, find_coordinator.handle),
-    (JoinGroupRequest, JoinGroupResponse, join_group.handle),
-    (HeartbeatRequest, HeartbeatResponse, heartbeat.handle),
-    (LeaveGroupRequest, LeaveGroupResponse, leave_group.handle),
-    (SyncGroupRequest, SyncGroupResponse, sync_group.handle),
-    (DescribeGroupsRequest, DescribeGroupsResponse, describe_groups.handle),
-    (ListGroupsRequest, ListGroupsResponse, list_groups.handle),
-    (ApiVersionsRequest, ApiVersionsResponse, api_versions.handle),
-    (CreateTopicsRequest, CreateTopicsResponse, create_topics.handle),
-    (DeleteTopicsRequest, DeleteTopicsResponse, delete_topics.handle),
-    (DeleteRecordsRequest, DeleteRecordsResponse, delete_records.handle),
-    (InitProducerIdRequest, InitProducerIdResponse, init_producer_id.handle),
-    (
-        OffsetForLeaderEpochRequest,
-        OffsetForLeaderEpochResponse,
-        offset_for_leader_epoch.handle,
-    ),
-    (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, add_partitions_to_txn.handle),
-    (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, add_offsets_to_txn.handle),
-    (EndTxnRequest, EndTxnResponse, end_txn.handle),
-    (WriteTxnMarkersRequest, WriteTxnMarkersResponse, write_txn_markers.handle),
-    (TxnOffsetCommitRequest, TxnOffsetCommitResponse, txn_offset_commit.handle),
-    (DescribeAclsRequest, DescribeAclsResponse, describe_acls.handle),
-    (CreateAclsRequest, CreateAclsResponse, create_acls.handle),
-    (DeleteAclsRequest, DeleteAclsResponse, delete_acls.handle),
-    (DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
-    (AlterConfigsRequest, AlterConfigsResponse, alter_configs.handle),
-    (DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
-    (CreatePartitionsRequest, CreatePartitionsResponse, create_partitions.handle),
-    (DeleteGroupsRequest, DeleteGroupsResponse, delete_groups.handle),
-    (
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse,
-        incremental_alter_configs.handle,
-    ),
-    (ElectLeadersRequest, ElectLeadersResponse, elect_leaders.handle),
-    (
-        AlterPartitionReassignmentsRequest,
-        AlterPartitionReassignmentsResponse,
-        alter_partition_reassignments.handle,
-    ),
-    (
-        ListPartitionReassignmentsRequest,
-        ListPartitionReassignmentsResponse,
-        list_partition_reassignments.handle,
-    ),
-    (OffsetDeleteRequest, OffsetDeleteResponse, offset_delete.handle),
-    (DescribeQuorumRequest, DescribeQuorumResponse, describe_quorum.handle),
-    (UpdateFeaturesRequest, UpdateFeaturesResponse, update_features.handle),
-    (DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
-    (DescribeProducersRequest, DescribeProducersResponse, describe_producers.handle),
-    (UnregisterBrokerRequest, UnregisterBrokerResponse, unregister_broker.handle),
-    (DescribeTransactionsRequest, DescribeTransactionsResponse, describe_transactions.handle),
-    (ListTransactionsRequest, ListTransactionsResponse, list_transactions.handle),
-    (
-        ConsumerGroupHeartbeatRequest,
-        ConsumerGroupHeartbeatResponse,
-        consumer_group_heartbeat.handle,
-    ),
-    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, consumer_group_describe.handle),
-    (ListConfigResourcesRequest, ListConfigResourcesResponse, list_config_resources.handle),
-    (
-        DescribeTopicPartitionsRequest,
-        DescribeTopicPartitionsResponse,
-        describe_topic_partitions.handle,
-    ),
-    (DescribeBacklogRequest, DescribeBacklogResponse, describe_backlog.handle),
-    (
-        AddPartitionsAfterEndRequest,
-        AddPartitionsAfterEndResponse,
-        add_partitions_after_end.handle,
-    ),
-)
-
-
-#: Only where metrics are served: else nobody would see what clients push.
-TELEMETRY_ROWS: Final[tuple[tuple[Any, Any, Handler], ...]] = (
-    (
-        GetTelemetrySubscriptionsRequest,
-        GetTelemetrySubscriptionsResponse,
-        get_telemetry_subscriptions.handle,
-    ),
-    (PushTelemetryRequest, PushTelemetryResponse, push_telemetry.handle),
+#: Served only by a broker that exports metrics: without, pushed metrics would not be visible.
+TELEMETRY_ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
+    get_telemetry_subscriptions.API,
+    push_telemetry.API,
 )
 
 
 def api_table(metrics: Metrics, *, has_telemetry: bool = False) -> ApiTable:
-    rows = ROWS + TELEMETRY_ROWS if has_telemetry else ROWS
-    return ApiTable(Api(request, response, handle, metrics) for request, response, handle in rows)
+    """Return the table of the APIs that a broker serves."""
+    entries = ENTRIES + TELEMETRY_ENTRIES if has_telemetry else ENTRIES
+    return ApiTable(Api(entry, metrics) for entry in entries)

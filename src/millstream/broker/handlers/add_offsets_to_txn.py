@@ -10,9 +10,10 @@ where there is none; the producer then tries again.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
@@ -48,6 +49,11 @@ def handle(
         lambda code: _refusal(code, context),
         lambda _: AddOffsetsToTxnResponse(),
     )
+
+
+API: Final = ApiEntry(
+    AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions=(0, 4), handle=handle
+)
 
 
 async def _create_then_refuse(context: Context) -> AddOffsetsToTxnResponse:

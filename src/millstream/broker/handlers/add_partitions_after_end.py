@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.handlers.add_partitions_to_txn import BATCHED_SINCE, add_to_transaction
 from millstream.broker.reply import Gathering
 from millstream.model.reply import Reply, ReplyKind
@@ -33,3 +34,8 @@ def handle(request: AddPartitionsAfterEndRequest, context: Context) -> Reply[Any
             transaction, BATCHED_SINCE, row.topic_results, gathering, context, end_wait
         )
     return gathering.finish()
+
+
+API: Final = ApiEntry(
+    AddPartitionsAfterEndRequest, AddPartitionsAfterEndResponse, versions=(0, 0), handle=handle
+)

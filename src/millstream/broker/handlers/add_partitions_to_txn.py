@@ -9,9 +9,10 @@ Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_F
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import Gathering
 from millstream.broker.topic import is_internal
 from millstream.coordination.effects import ProducerIdAndEpoch
@@ -52,6 +53,11 @@ def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
     return gathering.finish()
 
 
+API: Final = ApiEntry(
+    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=(0, 5), handle=handle
+)
+
+
 def add_to_transaction(
     transaction: _Transaction,
     version: int,
@@ -74,7 +80,7 @@ def add_to_transaction(
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         _fill(rows, transaction.topics, codes)
         return
-    reply = gathering.part(
+    reply: Reply[Any] = gathering.part(
         lambda codes: _fill(
             rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE)
         ),

@@ -5,8 +5,12 @@ Replaces all overrides of a topic, a broker, a group or a subscription to client
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.config import resource
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
 from millstream.metadata.config_change import replace_all
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -30,6 +34,29 @@ async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigs
         except BrokerError as error:
             row.error_code, row.error_message = error.code, error.message
     return AlterConfigsResponse(responses=rows)
+
+
+def _error_response(
+    request: AlterConfigsRequest, context: Context, code: ErrorCode
+) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=error_rows(
+            _Row,
+            request.resources,
+            ["resource_type", "resource_name"],
+            error_code=code,
+            error_message=FAILURE_MESSAGE,
+        )
+    )
+
+
+API: Final = ApiEntry(
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    versions=(0, 2),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 def _overrides(wanted: AlterConfigsRequest.Resource) -> dict[str, str]:

@@ -7,8 +7,10 @@ a restart of any broker on the way changes nothing, as the plan is part of the p
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.controller import reassignment
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.partition_change import alter_partition
@@ -35,6 +37,14 @@ async def handle(
             AlterPartitionReassignmentsResponse.Topic(name=topic.name, partitions=list(rows))
         )
     return response
+
+
+API: Final = ApiEntry(
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    versions=(0, 1),
+    handle=handle,
+)
 
 
 async def _alter(topic: str, wanted: _Wanted, context: Context, may_resize: bool) -> _Row:

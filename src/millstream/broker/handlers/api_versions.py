@@ -8,21 +8,19 @@ The features and the levels they may have are those of `model/feature`, and the 
 are those in force (`broker/feature`); a feature at level 0 is not listed as finalized. All features
 may be at level 0, so supported features are listed from version 4 on: clients of version 3 fail on
 them.
-
-Produce is listed from version 0 on, as Kafka does, though versions 0 to 2 are rejected. Many
-releases of librdkafka do not compress for a broker that does not list version 0.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from millstream.broker import feature
 from millstream.broker.context import Context
-from millstream.broker.dispatch import Api
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import ErrorCode
 from millstream.model.feature import FEATURES
-from millstream.wire.api import PRIVATE_FROM, ApiKey
+from millstream.wire.api import PRIVATE_FROM
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
@@ -45,7 +43,7 @@ def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsR
         context.peer.software_version = request.client_software_version
     response.api_keys = [
         ApiVersionsResponse.Api(
-            api_key=api.key, min_version=_version_min(api), max_version=api.version_max
+            api_key=api.key, min_version=api.listed_from, max_version=api.version_max
         )
         for api in context.services.apis
         if api.key < PRIVATE_FROM
@@ -54,8 +52,7 @@ def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsR
     return response
 
 
-def _version_min(api: Api) -> int:
-    return 0 if api.key is ApiKey.PRODUCE else api.version_min
+API: Final = ApiEntry(ApiVersionsRequest, ApiVersionsResponse, versions=(0, 4), handle=handle)
 
 
 def _add_features(response: ApiVersionsResponse, context: Context) -> None:

@@ -7,8 +7,11 @@ authorization.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker import feature
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.groups.consumer.consumer_description import describe_consumer_group
 from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.model.error import BrokerError, ErrorCode
@@ -26,6 +29,11 @@ def handle(
     return ConsumerGroupDescribeResponse(
         groups=[_describe(group_id, context) for group_id in request.group_ids]
     )
+
+
+API: Final = ApiEntry(
+    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, versions=(0, 1), handle=handle
+)
 
 
 def _describe(group_id: str, context: Context) -> _Group:

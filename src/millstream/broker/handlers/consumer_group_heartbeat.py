@@ -8,8 +8,11 @@ at level 0.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker import feature
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask, caller_of
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -31,6 +34,11 @@ def handle(
         lambda reply: groups.consumer_heartbeat(request, caller_of(context), reply),
         _refuse,
     )
+
+
+API: Final = ApiEntry(
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, versions=(0, 1), handle=handle
+)
 
 
 def _refuse(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:

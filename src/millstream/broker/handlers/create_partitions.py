@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
 from millstream.metadata.topic_change import NewPartitions
-from millstream.model.error import BrokerError
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -34,3 +38,22 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
         if isinstance(result, BrokerError):
             row.error_code, row.error_message = result.code, result.message
     return CreatePartitionsResponse(results=rows)
+
+
+def _error_response(
+    request: CreatePartitionsRequest, context: Context, code: ErrorCode
+) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=error_rows(
+            _Row, request.topics, ["name"], error_code=code, error_message=FAILURE_MESSAGE
+        )
+    )
+
+
+API: Final = ApiEntry(
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    versions=(0, 3),
+    handle=handle,
+    error_response=_error_response,
+)

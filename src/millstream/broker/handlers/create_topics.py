@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Final
 
 from millstream.broker.config.resource import describe_topic
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
 from millstream.broker.topic import DEFAULT
 from millstream.metadata.cluster_record import Configs, TopicRecord
 from millstream.metadata.topic_change import NewTopic
@@ -73,6 +76,25 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
                 described[key] = _describe_configs(result, context)
             row.configs = described[key]
     return CreateTopicsResponse(topics=rows)
+
+
+def _error_response(
+    request: CreateTopicsRequest, context: Context, code: ErrorCode
+) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=error_rows(
+            _Row, request.topics, ["name"], error_code=code, error_message=FAILURE_MESSAGE
+        )
+    )
+
+
+API: Final = ApiEntry(
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    versions=(2, 7),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 async def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:

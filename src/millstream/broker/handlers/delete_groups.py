@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import Gathering
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -20,9 +21,12 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
     for group_id in dict.fromkeys(request.groups_names):
         row = _Row(group_id=group_id)
         response.results.append(row)
-        reply = gathering.part(None, partial(_refuse, row))
+        reply: Reply[None] = gathering.part(None, partial(_refuse, row))
         context.services.groups.delete_group(group_id, reply)
     return gathering.finish()
+
+
+API: Final = ApiEntry(DeleteGroupsRequest, DeleteGroupsResponse, versions=(0, 2), handle=handle)
 
 
 def _refuse(row: _Row, code: ErrorCode) -> None:

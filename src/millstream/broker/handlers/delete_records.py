@@ -8,8 +8,11 @@ time is up; files that lie wholly before it are removed in the background.
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import error_rows
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -42,6 +45,27 @@ async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecor
     for row, partition, offset in waiting:
         _tell(row, partition, offset)
     return response
+
+
+def _error_response(
+    request: DeleteRecordsRequest, context: Context, code: ErrorCode
+) -> DeleteRecordsResponse:
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        rows = error_rows(
+            _Row, topic.partitions, ["partition_index"], low_watermark=-1, error_code=code
+        )
+        response.topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=rows))
+    return response
+
+
+API: Final = ApiEntry(
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    versions=(0, 2),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 async def _trimmed(partition: Partition, offset: int) -> None:

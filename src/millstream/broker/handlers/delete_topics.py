@@ -6,7 +6,11 @@ files are removed in the background.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import error_rows
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import NO_TOPIC_ID, TopicId
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -36,6 +40,25 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
         else:
             row.name, row.topic_id = result.name, result.topic_id
     return DeleteTopicsResponse(responses=rows)
+
+
+def _error_response(
+    request: DeleteTopicsRequest, context: Context, code: ErrorCode
+) -> DeleteTopicsResponse:
+    if context.version >= _TOPICS_SINCE:
+        rows = error_rows(_Row, request.topics, ["name", "topic_id"], error_code=code)
+    else:
+        rows = [_Row(name=name, error_code=code) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=rows)
+
+
+API: Final = ApiEntry(
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    versions=(1, 6),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 def _refusal(row: _Row, context: Context) -> BrokerError | None:

@@ -13,6 +13,8 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from millstream.broker.context import CloseConnectionError, Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import error_rows
 from millstream.broker.lag.partition_backlog import Backlog, Known
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_backlog import (
@@ -36,6 +38,30 @@ def handle(
     if count > POSITIONS_MAX:
         raise CloseConnectionError(f"DescribeBacklog for {count} positions")
     return _describe(request, context)
+
+
+def _error_response(
+    request: DescribeBacklogRequest, context: Context, code: ErrorCode
+) -> DescribeBacklogResponse:
+    response = DescribeBacklogResponse()
+    for topic in request.topics:
+        rows = error_rows(
+            _Topic.Position,
+            topic.positions,
+            ["partition_index", "committed_offset"],
+            error_code=code,
+        )
+        response.topics.append(_Topic(topic_id=topic.topic_id, positions=rows))
+    return response
+
+
+API: Final = ApiEntry(
+    DescribeBacklogRequest,
+    DescribeBacklogResponse,
+    versions=(0, 0),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 async def _describe(request: DescribeBacklogRequest, context: Context) -> DescribeBacklogResponse:

@@ -6,7 +6,10 @@ Brokers by the addresses of the listener that the client came in through. Endpoi
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_cluster import (
     DescribeClusterRequest,
@@ -45,3 +48,8 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
                 )
             )
     return response
+
+
+API: Final = ApiEntry(
+    DescribeClusterRequest, DescribeClusterResponse, versions=(0, 2), handle=handle
+)

@@ -15,6 +15,7 @@ from millstream.broker.config import client_metrics_resource, logger_resource, r
 from millstream.broker.config.broker_config import SettingValue
 from millstream.broker.config.resource import Description
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.metadata.cluster_record import Configs
 from millstream.metadata.topic_change import find_topic
 from millstream.model.definition import ConfigSource, Definition, Scope
@@ -55,6 +56,11 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
         except BrokerError as error:
             result.error_code, result.error_message = error.code, error.message
     return response
+
+
+API: Final = ApiEntry(
+    DescribeConfigsRequest, DescribeConfigsResponse, versions=(1, 4), handle=handle
+)
 
 
 def _descriptions(

@@ -6,7 +6,10 @@ GROUP_ID_NOT_FOUND. Authorized operations are never told: there is no authorizat
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.groups.classic.classic_description import describe_classic_group
 from millstream.groups.classic.classic_group import ClassicGroup, ClassicState
 from millstream.model.error import BrokerError, ErrorCode
@@ -23,6 +26,9 @@ def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsRe
     return DescribeGroupsResponse(
         groups=[_describe(group_id, context) for group_id in request.groups]
     )
+
+
+API: Final = ApiEntry(DescribeGroupsRequest, DescribeGroupsResponse, versions=(0, 6), handle=handle)
 
 
 def _describe(group_id: str, context: Context) -> _Group:

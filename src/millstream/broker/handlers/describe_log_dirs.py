@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.replication.partition import Partition
 from millstream.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -43,6 +45,11 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
             )
         ]
     )
+
+
+API: Final = ApiEntry(
+    DescribeLogDirsRequest, DescribeLogDirsResponse, versions=(1, 5), handle=handle
+)
 
 
 def _describe(partition: Partition) -> _Topic.Partition:

@@ -6,7 +6,10 @@ open one began: what finds a transaction that hangs.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import BrokerError
 from millstream.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -28,6 +31,11 @@ def handle(request: DescribeProducersRequest, context: Context) -> DescribeProdu
             for topic in request.topics
         ]
     )
+
+
+API: Final = ApiEntry(
+    DescribeProducersRequest, DescribeProducersResponse, versions=(0, 0), handle=handle
+)
 
 
 def _describe(topic: str, number: int, context: Context) -> _Row:

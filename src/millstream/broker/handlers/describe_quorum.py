@@ -22,6 +22,7 @@ from importlib.metadata import version
 from typing import Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.error import ErrorCode
 from millstream.model.sentinel import INT32_MAX
@@ -58,6 +59,9 @@ async def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQu
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.node_id)
     seen = await asyncio.gather(*(_revision_of(broker, context) for broker in brokers))
     return _describe(image.controller, image.controller_epoch, brokers, seen, context)
+
+
+API: Final = ApiEntry(DescribeQuorumRequest, DescribeQuorumResponse, versions=(0, 2), handle=handle)
 
 
 def _describe(

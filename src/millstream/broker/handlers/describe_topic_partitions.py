@@ -6,7 +6,10 @@ more than PARTITIONS_MAX), with a cursor to go on from. No topics named means al
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.topic import is_internal
 from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import TopicRecord
@@ -51,6 +54,11 @@ def handle(
             break
         first = 0
     return response
+
+
+API: Final = ApiEntry(
+    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, versions=(0, 0), handle=handle
+)
 
 
 def _cursor(name: str, partition: int) -> DescribeTopicPartitionsResponse.Cursor:

@@ -6,7 +6,10 @@ was kept shows the producer that may end it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import BrokerError
 from millstream.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -20,6 +23,11 @@ def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTr
     return DescribeTransactionsResponse(
         transaction_states=[_describe(each, context) for each in request.transactional_ids]
     )
+
+
+API: Final = ApiEntry(
+    DescribeTransactionsRequest, DescribeTransactionsResponse, versions=(0, 0), handle=handle
+)
 
 
 def _describe(transactional_id: str, context: Context) -> _Row:

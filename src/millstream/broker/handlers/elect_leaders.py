@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import FAILURE_MESSAGE
 from millstream.controller import election
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord
@@ -21,7 +24,9 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_LEADER
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
-_Row = ElectLeadersResponse.Topic.Partition
+_Topic = ElectLeadersResponse.Topic
+_Row = _Topic.Partition
+_ERROR_SINCE = 1
 
 
 class ElectionType(IntEnum):
@@ -46,6 +51,33 @@ async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeaders
         found.partition_result.append(row)
     response.replica_election_results = list(topics.values())
     return response
+
+
+def _error_response(
+    request: ElectLeadersRequest, context: Context, code: ErrorCode
+) -> ElectLeadersResponse | None:
+    if context.version >= _ERROR_SINCE:
+        return ElectLeadersResponse(error_code=code)
+    if request.topic_partitions is None:
+        # A request for all partitions: the response would have to name them.
+        return None
+    response = ElectLeadersResponse()
+    for topic in request.topic_partitions:
+        rows = [
+            _Row(partition_id=number, error_code=code, error_message=FAILURE_MESSAGE)
+            for number in topic.partitions
+        ]
+        response.replica_election_results.append(_Topic(topic=topic.topic, partition_result=rows))
+    return response
+
+
+API: Final = ApiEntry(
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    versions=(0, 2),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 def _wanted(request: ElectLeadersRequest, context: Context) -> Iterator[tuple[str, int]]:

@@ -9,9 +9,10 @@ PRODUCER_FENCED from 2 on.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask, wait_for
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
@@ -49,13 +50,16 @@ def handle(
     )
 
 
+API: Final = ApiEntry(EndTxnRequest, EndTxnResponse, versions=(0, 5), handle=handle)
+
+
 async def _end_with_new_id(
     transactional_id: str, end: EndRequest, context: Context
 ) -> EndTxnResponse:
     """The epochs of the producer's id are used up: it goes on with another id."""
     try:
         producer_id = await context.services.producer_ids.next()
-        producer = await wait_for(
+        producer: ProducerIdAndEpoch = await wait_for(
             ReplyKind.END_TXN,
             context,
             lambda reply: context.services.transactions.end(

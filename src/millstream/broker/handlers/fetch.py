@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import cast
+from typing import Final, cast
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -62,6 +63,11 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[Fet
     if fetch.collect() or request.max_wait_ms <= 0 or not wanted:
         return fetch.response()
     return fetch.wait(request.max_wait_ms)
+
+
+API: Final = ApiEntry(
+    FetchRequest, FetchResponse, versions=(4, 18), handle=handle, sends_files=True
+)
 
 
 def _resolve(

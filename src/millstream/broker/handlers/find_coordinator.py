@@ -10,9 +10,10 @@ once.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.coordination.key_partition import partition_of
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import BrokerError, ErrorCode
@@ -37,6 +38,28 @@ def handle(
     if topic is not None and context.services.catalog.image.topic(topic) is None:
         return _create_then_find(request, topic, context)
     return _find_all(request, context)
+
+
+def _error_response(
+    request: FindCoordinatorRequest, context: Context, code: ErrorCode
+) -> FindCoordinatorResponse:
+    if context.version < _BATCHED_SINCE:
+        return FindCoordinatorResponse(error_code=code, node_id=-1, port=-1)
+    return FindCoordinatorResponse(
+        coordinators=[
+            FindCoordinatorResponse.Coordinator(key=key, node_id=-1, port=-1, error_code=code)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+API: Final = ApiEntry(
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    versions=(0, 6),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 async def _create_then_find(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import BrokerError
 from millstream.records.compression import CompressionType
 from millstream.wire.messages.get_telemetry_subscriptions import (
@@ -43,3 +44,11 @@ def handle(
         telemetry_max_bytes=telemetry.options.bytes_max,
         requested_metrics=list(instance.wanted.metrics),
     )
+
+
+API: Final = ApiEntry(
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+    versions=(0, 0),
+    handle=handle,
+)

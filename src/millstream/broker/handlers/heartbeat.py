@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -11,3 +14,6 @@ def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
     return HeartbeatResponse(error_code=code)
+
+
+API: Final = ApiEntry(HeartbeatRequest, HeartbeatResponse, versions=(0, 4), handle=handle)

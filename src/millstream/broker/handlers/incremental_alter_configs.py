@@ -6,8 +6,12 @@ to client metrics, and leaves the others. Sets levels of this broker's loggers.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.config import logger_resource, resource
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.topic_change import Edit
 from millstream.model.error import BrokerError, ErrorCode
@@ -45,6 +49,29 @@ async def handle(
         except BrokerError as error:
             row.error_code, row.error_message = error.code, error.message
     return IncrementalAlterConfigsResponse(responses=rows)
+
+
+def _error_response(
+    request: IncrementalAlterConfigsRequest, context: Context, code: ErrorCode
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=error_rows(
+            _Row,
+            request.resources,
+            ["resource_type", "resource_name"],
+            error_code=code,
+            error_message=FAILURE_MESSAGE,
+        )
+    )
+
+
+API: Final = ApiEntry(
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    versions=(0, 1),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 def _edit(wanted: IncrementalAlterConfigsRequest.Resource) -> Edit:

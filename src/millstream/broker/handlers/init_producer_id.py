@@ -17,9 +17,10 @@ open transaction in order to end it; the response then says who wrote it.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask, wait_for
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
@@ -56,6 +57,9 @@ def handle(
     )
 
 
+API: Final = ApiEntry(InitProducerIdRequest, InitProducerIdResponse, versions=(0, 6), handle=handle)
+
+
 async def _give_id(context: Context) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
@@ -69,7 +73,7 @@ async def _begin_with_new_id(
 ) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
-        result = await wait_for(
+        result: InitResult = await wait_for(
             ReplyKind.INIT_PRODUCER_ID,
             context,
             lambda reply: _begin(request, expected, producer_id, context, reply),

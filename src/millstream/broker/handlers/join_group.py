@@ -8,7 +8,10 @@ assignment.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask, caller_of
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -35,3 +38,6 @@ def handle(request: JoinGroupRequest, context: Context) -> Reply[JoinGroupRespon
         refuse,
         respond,
     )
+
+
+API: Final = ApiEntry(JoinGroupRequest, JoinGroupResponse, versions=(0, 9), handle=handle)

@@ -6,7 +6,10 @@ may be named by their instance id alone. Before that one leaves, and its result 
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -26,6 +29,9 @@ def handle(request: LeaveGroupRequest, context: Context) -> Reply[LeaveGroupResp
         _refuse,
         None if is_batched else _flatten,
     )
+
+
+API: Final = ApiEntry(LeaveGroupRequest, LeaveGroupResponse, versions=(0, 5), handle=handle)
 
 
 def _refuse(code: ErrorCode) -> LeaveGroupResponse:

@@ -14,6 +14,7 @@ from millstream.broker.config import resource
 from millstream.broker.config.client_metrics_resource import CLIENT_METRICS
 from millstream.broker.config.logger_resource import BROKER_LOGGER
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.list_config_resources import (
@@ -41,6 +42,11 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
             for name in _names(kind, image)
         ]
     )
+
+
+API: Final = ApiEntry(
+    ListConfigResourcesRequest, ListConfigResourcesResponse, versions=(0, 1), handle=handle
+)
 
 
 def _names(resource_type: int, image: ClusterImage) -> Iterable[str]:

@@ -7,7 +7,10 @@ told yet.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import BrokerError
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -33,3 +36,6 @@ def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     except BrokerError as error:
         return ListGroupsResponse(error_code=error.code)
     return response
+
+
+API: Final = ApiEntry(ListGroupsRequest, ListGroupsResponse, versions=(0, 5), handle=handle)

@@ -9,7 +9,10 @@ nothing.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_EPOCH, NO_REPLICA
 from millstream.replication.partition import Partition
@@ -48,6 +51,9 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
             for topic in request.topics
         ]
     )
+
+
+API: Final = ApiEntry(ListOffsetsRequest, ListOffsetsResponse, versions=(1, 11), handle=handle)
 
 
 def _find(

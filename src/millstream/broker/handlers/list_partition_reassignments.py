@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.controller import reassignment
 from millstream.metadata.cluster_record import TopicRecord
 from millstream.wire.messages.list_partition_reassignments import (
@@ -30,6 +32,14 @@ def handle(
         ]
     response.topics = [row for row in rows if row.partitions]
     return response
+
+
+API: Final = ApiEntry(
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    versions=(0, 0),
+    handle=handle,
+)
 
 
 def _under_way(topic: TopicRecord, numbers: Container[int]) -> _Topic:

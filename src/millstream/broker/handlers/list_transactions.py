@@ -6,7 +6,10 @@ is open (version 1) and a pattern for the id (version 2, which must match all of
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.groups.subscription.pattern import compile_pattern
 from millstream.groups.subscription.pattern_syntax import TEXT_ALPHABET, as_text
 from millstream.model.error import BrokerError
@@ -41,6 +44,11 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
             for each in found
         ],
     )
+
+
+API: Final = ApiEntry(
+    ListTransactionsRequest, ListTransactionsResponse, versions=(0, 2), handle=handle
+)
 
 
 def _is_wanted(

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.topic import is_internal
 from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
@@ -28,6 +29,7 @@ _Topic = MetadataResponse.Topic
 #: Larger answers are built in turns, so that other clients are not kept waiting.
 _TOPICS_AT_ONCE = 1000
 _TOPIC_IDS_SINCE = 12
+_ERROR_SINCE = 13
 
 
 def handle(
@@ -46,6 +48,35 @@ def handle(
         if missing:
             return _create_then_describe(wanted, missing, context)
     return respond(context, [_find(each, context) for each in wanted])
+
+
+def _error_response(
+    request: MetadataRequest, context: Context, code: ErrorCode
+) -> MetadataResponse | None:
+    if request.topics is None and context.version < _ERROR_SINCE:
+        # The response has no field for the error: clients would see a cluster without topics.
+        return None
+    rows = [
+        MetadataResponse.Topic(
+            error_code=code,
+            name=topic.name if context.version >= _TOPIC_IDS_SINCE else topic.name or "",
+            topic_id=topic.topic_id,
+        )
+        for topic in request.topics or ()
+    ]
+    # The brokers are listed as usual: clients forget brokers that a response leaves out.
+    response = respond(context, rows)
+    response.error_code = code
+    return response
+
+
+API: Final = ApiEntry(
+    MetadataRequest,
+    MetadataResponse,
+    versions=(0, 13),
+    handle=handle,
+    error_response=_error_response,
+)
 
 
 def _may_create(request: MetadataRequest, context: Context) -> bool:

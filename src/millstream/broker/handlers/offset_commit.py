@@ -7,7 +7,10 @@ by id. Up to version 4 a client may say for how long an offset is to be kept.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
 from millstream.groups.group_coordinator import OffsetCommit
 from millstream.groups.group_record import NO_EXPIRY
@@ -60,6 +63,9 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
         refuse,
         lambda _: response,
     )
+
+
+API: Final = ApiEntry(OffsetCommitRequest, OffsetCommitResponse, versions=(2, 10), handle=handle)
 
 
 def _find(topic: OffsetCommitRequest.Topic, context: Context) -> TopicRecord | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -40,6 +43,9 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
         _refuse,
         respond,
     )
+
+
+API: Final = ApiEntry(OffsetDeleteRequest, OffsetDeleteResponse, versions=(0, 0), handle=handle)
 
 
 def _refuse(code: ErrorCode) -> OffsetDeleteResponse:

@@ -10,9 +10,10 @@ then; librdkafka 2.16, in a group that rebalances, would take it for no offset a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import Gathering
 from millstream.groups.offset import GroupOffsets
 from millstream.model.error import BrokerError, ErrorCode
@@ -37,6 +38,9 @@ def handle(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
         response.groups.append(row)
         _fetch(wanted, row, request.require_stable, gathering, context)
     return gathering.finish()
+
+
+API: Final = ApiEntry(OffsetFetchRequest, OffsetFetchResponse, versions=(1, 10), handle=handle)
 
 
 def _handle_one(request: OffsetFetchRequest, context: Context) -> Reply[Any]:

@@ -6,7 +6,10 @@ was cut off under another leader.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import BrokerError
 from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -26,6 +29,11 @@ def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForL
             for topic in request.topics
         ]
     )
+
+
+API: Final = ApiEntry(
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, versions=(2, 4), handle=handle
+)
 
 
 def _find(

@@ -20,6 +20,7 @@ internal topics are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from millstream.broker.acknowledgement import (
     ACKS_ALL,
@@ -29,6 +30,7 @@ from millstream.broker.acknowledgement import (
 )
 from millstream.broker.config.part_options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.context import CloseConnectionError, Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.broker.transaction.admission import UNDECIDED, Admission, is_verified
 from millstream.broker.transaction.transaction_queue import QueueKey
@@ -67,6 +69,13 @@ def handle(
     if request.transactional_id is not None:
         return _handle_transactional(request, request.transactional_id, context)
     return _append_all(request, None, context)
+
+
+# Like Kafka, ApiVersions lists Produce from version 0, though versions 0 to 2 are rejected: many
+# releases of librdkafka do not compress for a broker that does not list version 0.
+API: Final = ApiEntry(
+    ProduceRequest, ProduceResponse, versions=(3, 13), handle=handle, listed_from=0
+)
 
 
 def _append_all(

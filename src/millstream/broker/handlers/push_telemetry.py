@@ -7,9 +7,10 @@ read; the other errors are those of `Telemetry.push`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.model.error import BrokerError
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
@@ -24,6 +25,9 @@ def handle(
     except BrokerError as error:
         return PushTelemetryResponse(error_code=error.code)
     return _respond(taking)
+
+
+API: Final = ApiEntry(PushTelemetryRequest, PushTelemetryResponse, versions=(0, 0), handle=handle)
 
 
 async def _respond(taking: Awaitable[None]) -> PushTelemetryResponse:

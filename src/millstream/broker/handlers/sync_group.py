@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -24,3 +27,6 @@ def handle(
         lambda reply: context.services.groups.sync(request, reply),
         lambda code: SyncGroupResponse(error_code=code),
     )
+
+
+API: Final = ApiEntry(SyncGroupRequest, SyncGroupResponse, versions=(0, 5), handle=handle)

@@ -8,7 +8,10 @@ producer has announced the group before (AddOffsetsToTxn), version 5 does that a
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
 from millstream.broker.transaction.admission import UNDECIDED, Admission
 from millstream.coordination.effects import ProducerIdAndEpoch
@@ -71,6 +74,11 @@ def handle(
         refuse,
         lambda _: response,
     )
+
+
+API: Final = ApiEntry(
+    TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=(0, 5), handle=handle
+)
 
 
 def _begin(

@@ -8,7 +8,10 @@ it, and BROKER_ID_NOT_REGISTERED says that nothing is.
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.controller.unregistration import unregister
 from millstream.metadata.store.port import StoreError
 from millstream.model.error import BrokerError, ErrorCode
@@ -28,3 +31,8 @@ async def handle(request: UnregisterBrokerRequest, context: Context) -> Unregist
             error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=str(error)
         )
     return UnregisterBrokerResponse()
+
+
+API: Final = ApiEntry(
+    UnregisterBrokerRequest, UnregisterBrokerResponse, versions=(0, 0), handle=handle
+)

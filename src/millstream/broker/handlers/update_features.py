@@ -13,9 +13,11 @@ every broker supports a level is not checked: brokers do not register the levels
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from millstream.broker import feature
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.metadata.feature_change import alter_features
 from millstream.metadata.store.port import StoreError
 from millstream.model.error import BrokerError, ErrorCode
@@ -53,6 +55,9 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
     return UpdateFeaturesResponse(
         results=[UpdateFeaturesResponse.Result(feature=update.name) for update in updates]
     )
+
+
+API: Final = ApiEntry(UpdateFeaturesRequest, UpdateFeaturesResponse, versions=(0, 2), handle=handle)
 
 
 def _upgrade_type(update: UpdateFeaturesRequest.Update, context: Context) -> int:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import Gathering
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import ErrorCode
@@ -49,7 +50,7 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
             for number in topic.partition_indexes:
                 partition_row = _Topic.Partition(partition_index=number)
                 topic_row.partitions.append(partition_row)
-                part = gathering.part(None, partial(_refuse, partition_row))
+                part: Reply[None] = gathering.part(None, partial(_refuse, partition_row))
                 context.services.markers.send(
                     marker,
                     wanted.coordinator_epoch,
@@ -57,6 +58,11 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
                     part,
                 )
     return gathering.finish(_COMMIT_S_MAX)
+
+
+API: Final = ApiEntry(
+    WriteTxnMarkersRequest, WriteTxnMarkersResponse, versions=(1, 2), handle=handle
+)
 
 
 def _refuse(row: _Topic.Partition, code: ErrorCode) -> None:
