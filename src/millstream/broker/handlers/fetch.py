@@ -33,8 +33,10 @@ from millstream.broker.handlers import replica_fetch
 from millstream.log.reader import LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.model.sentinel import NO_OFFSET
+from millstream.model.sentinel import NO_EPOCH, NO_OFFSET
 from millstream.records.batch import count_records
+from millstream.replication.follower.truncation import EpochEnd
+from millstream.replication.leader.fetch_position import epoch_divergence
 from millstream.replication.leader.read_replica import nearest_replica
 from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -189,8 +191,12 @@ class _Fetch:
             if self._read_committed or partition.log.is_loaded:
                 row.last_stable_offset = partition.last_stable_offset
             row.log_start_offset = partition.log.log_start_offset
-            if entry.last_fetched_epoch >= 0 and _diverges(partition, entry, row):
-                return row
+            epoch = entry.last_fetched_epoch
+            if epoch >= 0:
+                common_end = epoch_divergence(partition.log, epoch, entry.offset)
+                if common_end is not None:
+                    _describe_divergence(row, common_end)
+                    return row
             found = partition.read(
                 entry.offset,
                 min(entry.max_bytes, remaining),
@@ -344,15 +350,12 @@ def _aborted(
     ]
 
 
-def _diverges(partition: Partition, entry: Wanted, row: _Row) -> bool:
-    """Whether the reader's log parts from ours before its offset; then the row says where."""
-    epoch, end_offset = partition.log.epoch_end_offset(entry.last_fetched_epoch)
-    if epoch == entry.last_fetched_epoch and end_offset >= entry.offset:
-        return False
-    if epoch < 0:
+def _describe_divergence(row: _Row, common_end: EpochEnd) -> None:
+    if common_end.epoch == NO_EPOCH:
         raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    row.diverging_epoch = _Row.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return True
+    row.diverging_epoch = _Row.EpochEndOffset(
+        epoch=common_end.epoch, end_offset=common_end.end_offset
+    )
 
 
 def _has_news(entry: Wanted, row: _Row) -> bool:

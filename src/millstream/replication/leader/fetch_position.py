@@ -13,6 +13,7 @@ In this order, because each step relies on the one before:
 
 from __future__ import annotations
 
+from millstream.log.log import PartitionLog
 from millstream.log.reader import EMPTY_SLICE, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_EPOCH
@@ -57,6 +58,18 @@ def check_follower(partition: Partition, broker_id: int, position: FetchPosition
         raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{broker_id} is no replica here")
 
 
+def epoch_divergence(log: PartitionLog, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
+    """Return the end of the last common epoch if the log of a reader at `offset` diverges from
+    `log`; None if it does not diverge.
+
+    `last_fetched_epoch` is the epoch of the reader's last record. The returned epoch is NO_EPOCH if
+    all epochs of `log` are later."""
+    epoch, end_offset = log.epoch_end_offset(last_fetched_epoch)
+    if epoch == last_fetched_epoch and end_offset >= offset:
+        return None
+    return EpochEnd(epoch, end_offset)
+
+
 def divergence(partition: Partition, position: FetchPosition) -> EpochEnd | None:
     """Where the follower's log parts from the leader's before its end; None if it does not.
 
@@ -72,10 +85,8 @@ def divergence(partition: Partition, position: FetchPosition) -> EpochEnd | None
         if position.offset <= log.log_end_offset:
             return None
         return EpochEnd(log.latest_epoch, log.log_end_offset)
-    found = EpochEnd(*log.epoch_end_offset(position.last_fetched_epoch))
-    if found.epoch == position.last_fetched_epoch and found.end_offset >= position.offset:
-        return None
-    if found.epoch == NO_EPOCH:
+    found = epoch_divergence(log, position.last_fetched_epoch, position.offset)
+    if found is not None and found.epoch == NO_EPOCH:
         # No leader is older than what it leads; a log that says so is not to be cut on its word.
         raise BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
