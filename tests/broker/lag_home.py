@@ -13,8 +13,8 @@ from harness.log_home import make_batch
 from millstream.broker.lag.lag_collector import LagCollector, LagOptions
 from millstream.broker.lag.lag_sweep import LagSources, PartitionLag
 from millstream.broker.lag.partition_backlog import PartitionBacklogs
-from millstream.broker.lag.remote_backlog import Questions, RemoteBacklogs
-from millstream.broker.link import Links
+from millstream.broker.lag.remote_backlog import BacklogApi, RemoteBacklogs
+from millstream.broker.peer_link import PeerConnector, PeerLinks
 from millstream.env.network import SystemNetwork
 from millstream.env.supervisor import Supervisor
 from millstream.records.batch import check_batch
@@ -33,15 +33,10 @@ class World(CoordinatorHome):
 
     def begin(self) -> None:
         self.open()
-        links = Links(
-            Questions(),
-            SystemNetwork(),
-            "PLAINTEXT",
-            "broker-1",
-            self.image,
-            Supervisor(),
-            self.replicas.failures,
+        connector = PeerConnector(
+            SystemNetwork(), "PLAINTEXT", "broker-1", Supervisor(), self.replicas.failures
         )
+        links = PeerLinks(BacklogApi(), connector, self.image)
         sources = LagSources(
             1,
             lambda: self.image,

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from broker.test_link import ENDPOINT, FakePeer, Talk
+from broker.test_peer_link import ENDPOINT, FakePeer, Talk
 from groups.coordinator_home import Answers, commit_of
 from groups.coordinator_home import CoordinatorHome as GroupHome
 from harness.logged import tracebacks
 from harness.raw_client import values_batch
 from harness.replica_home import ReplicaHome, picture
-from millstream.broker import link as link_module
-from millstream.broker.link import Link
+from millstream.broker import peer_link as link_module
+from millstream.broker.peer_link import PeerConnector, PeerLink
 from millstream.coordination import shards as shards_module
 from millstream.coordination.shard import ShardState
 from millstream.env.supervisor import Supervisor
@@ -28,7 +28,7 @@ from millstream.groups.group_shard import GroupShard
 from millstream.log.log import PartitionLog
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
-from millstream.net.gate import Gate, Limits
+from millstream.net.gate import ConnectionLimits, Gate
 from millstream.records.batch import read_header
 from millstream.replication import replicas as replicas_module
 from millstream.replication.partition import Partition
@@ -223,9 +223,10 @@ async def transaction_end(path: Path, patch: Patch) -> CallbackFailures:
 async def link(path: Path, patch: Patch) -> CallbackFailures:
     talk, peer, failures = Talk(), FakePeer(), CallbackFailures()
     patch.setattr(link_module.Peer, "connect", peer.connect)
-    patch.setattr(talk, "answer", Once(talk.answer))
+    patch.setattr(talk, "complete", Once(talk.complete))
     network: Any = None
-    one: Link[str] = Link(ENDPOINT, talk, network, "test", Supervisor(), failures)
+    connector = PeerConnector(network, "PLAINTEXT", "test", Supervisor(), failures)
+    one: PeerLink[str] = PeerLink(ENDPOINT, talk, connector)
     for number, item in enumerate(("first", "second")):
         one.put(item)
         await turns()
@@ -238,7 +239,7 @@ async def link(path: Path, patch: Patch) -> CallbackFailures:
 
 async def connection(path: Path, patch: Patch) -> CallbackFailures:
     failures, call = CallbackFailures(), Once()
-    gate = Gate(Limits(request_bytes_max=100), failures)
+    gate = Gate(ConnectionLimits(request_bytes_max=100), failures)
     taken = gate.reserve(100)
     assert taken is not None
     gate.wait(10, call)

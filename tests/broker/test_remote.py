@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from millstream.broker.transaction.remote_admission import (
-    Desks,
-    Question,
-    Questions,
-    WaitingQuestions,
+    AdmissionApi,
+    AdmissionQuery,
+    TransactionCoordinators,
+    WaitingAdmissionApi,
 )
-from millstream.broker.transaction.remote_marker import Deliveries, Delivery, Markers
+from millstream.broker.transaction.remote_marker import ClusterMarkers, MarkerApi, MarkerDelivery
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
@@ -63,12 +63,16 @@ def catalog(topic: str, *leaders: int) -> Any:
     return SimpleNamespace(image=ClusterImage(topics=Map({topic: record})))
 
 
-def desks_of(view: Any, links: Any, waiting_links: Any = None, own: Any = None) -> Desks:
-    return Desks(OWN, view, own, links, waiting_links, CallbackFailures())
+def coordinators_of(
+    view: Any, links: Any, waiting_links: Any = None, own: Any = None
+) -> TransactionCoordinators:
+    return TransactionCoordinators(OWN, view, own, links, waiting_links, CallbackFailures())
 
 
-def question(name: str, answers: Answers, *partitions: TopicPartition) -> Question:
-    return Question(name, ProducerIdAndEpoch(7, 3), partitions, name == "adds", answers.reply(name))
+def question(name: str, answers: Answers, *partitions: TopicPartition) -> AdmissionQuery:
+    return AdmissionQuery(
+        name, ProducerIdAndEpoch(7, 3), partitions, name == "adds", answers.reply(name)
+    )
 
 
 def result(topic: str, **codes: int) -> TxnTopicResult:
@@ -82,7 +86,7 @@ def result(topic: str, **codes: int) -> TxnTopicResult:
 def test_questions_about_many_transactions_are_one_request() -> None:
     answers = Answers()
     items = [question("adds", answers, A0, A1, B0), question("asks", answers, A0)]
-    request = Questions().request(items)
+    request = AdmissionApi().request(items)
     first, second = request.transactions
     assert [(topic.name, topic.partitions) for topic in first.topics] == [("a", [0, 1]), ("b", [0])]
     assert (first.verify_only, second.verify_only) == (False, True)
@@ -95,7 +99,7 @@ def test_questions_about_many_transactions_are_one_request() -> None:
             transactional_id="asks", topic_results=[result("a", _0=48)]
         ),
     ]
-    Questions().answer(items, AddPartitionsToTxnResponse(results_by_transaction=rows))
+    AdmissionApi().complete(items, AddPartitionsToTxnResponse(results_by_transaction=rows))
     assert answers.got == {
         "adds": dict.fromkeys((A0, A1, B0), ErrorCode.NONE),
         "asks": {A0: ErrorCode.INVALID_TXN_STATE},
@@ -108,7 +112,7 @@ def test_answers_that_do_not_fit_are_no_answers() -> None:
     row = AddPartitionsToTxnResponse.Transaction(
         transactional_id="x", topic_results=[result("b", _0=0)]
     )
-    Questions().answer(items, AddPartitionsToTxnResponse(results_by_transaction=[row]))
+    AdmissionApi().complete(items, AddPartitionsToTxnResponse(results_by_transaction=[row]))
     assert answers.got == dict.fromkeys("xy", ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -116,7 +120,7 @@ def test_an_error_of_the_whole_is_everybodys() -> None:
     answers = Answers()
     items = [question("x", answers, A0)]
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    Questions().answer(items, AddPartitionsToTxnResponse(error_code=code))
+    AdmissionApi().complete(items, AddPartitionsToTxnResponse(error_code=code))
     assert answers.got == {"x": code}
 
 
@@ -128,13 +132,13 @@ def test_an_error_of_the_whole_is_everybodys() -> None:
         ({A0: ErrorCode.NONE, A1: ErrorCode.INVALID_TXN_STATE}, None),
     ],
 )
-def test_a_remote_desk_answers_as_the_own_one(
+def test_a_remote_coordinator_replies_as_the_local_one(
     codes: dict[TopicPartition, ErrorCode], expected: ErrorCode | None
 ) -> None:
     links: Any = FakeLinks()
     answers = Answers()
-    desk = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links).of("x")
-    desk.verify_partitions("x", ProducerIdAndEpoch(7, 3), [A0, A1], answers.reply("x"))
+    coordinator = coordinators_of(catalog(TRANSACTIONS_TOPIC, OTHER), links).find("x")
+    coordinator.verify_partitions("x", ProducerIdAndEpoch(7, 3), [A0, A1], answers.reply("x"))
     ((broker_id, item),) = links.put_items
     assert broker_id == OTHER
     item.reply.deliver(codes)
@@ -144,24 +148,24 @@ def test_a_remote_desk_answers_as_the_own_one(
 def test_who_coordinates() -> None:
     links: Any = FakeLinks()
     own: Any = object()
-    assert desks_of(catalog(TRANSACTIONS_TOPIC, OWN), links, own=own).of("x") is own
+    assert coordinators_of(catalog(TRANSACTIONS_TOPIC, OWN), links, own=own).find("x") is own
     for absent in (catalog(TRANSACTIONS_TOPIC, NO_LEADER), catalog("another")):
         answers = Answers()
-        desk = desks_of(absent, links).of("x")
-        desk.add_partitions("x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"))
+        coordinator = coordinators_of(absent, links).find("x")
+        coordinator.add_partitions("x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"))
         assert answers.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert links.put_items == []
 
 
-def delivery(producer_id: int, partition: TopicPartition, answers: Answers) -> Delivery:
+def delivery(producer_id: int, partition: TopicPartition, answers: Answers) -> MarkerDelivery:
     marker = Marker(ProducerIdAndEpoch(producer_id, 4), True, 2)
-    return Delivery(marker, 9, partition, answers.reply(f"{producer_id} {partition}"))
+    return MarkerDelivery(marker, 9, partition, answers.reply(f"{producer_id} {partition}"))
 
 
 def test_markers_for_a_broker_are_one_request() -> None:
     answers = Answers()
     items = [delivery(7, A0, answers), delivery(7, A1, answers), delivery(8, A0, answers)]
-    request = Deliveries().request(items)
+    request = MarkerApi().request(items)
     first, second = request.markers
     assert [(topic.name, topic.partition_indexes) for topic in first.topics] == [("a", [0, 1])]
     assert (first.producer_id, first.producer_epoch, first.transaction_result) == (7, 4, True)
@@ -173,7 +177,7 @@ def test_markers_for_a_broker_are_one_request() -> None:
         topic.Partition(partition_index=1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     row = WriteTxnMarkersResponse.Marker(producer_id=7, topics=[topic(name="a", partitions=rows)])
-    Deliveries().answer(items, WriteTxnMarkersResponse(markers=[row]))
+    MarkerApi().complete(items, WriteTxnMarkersResponse(markers=[row]))
     assert answers.got == {
         "7 a-0": None,
         # The other broker may not have heard of the topic yet: nothing is settled by it.
@@ -186,7 +190,7 @@ def test_where_markers_go() -> None:
     links: Any = FakeLinks()
     sent: list[TopicPartition] = []
     local: Any = SimpleNamespace(send=lambda _marker, _epoch, partition, _: sent.append(partition))
-    markers = Markers(OWN, catalog("a", OWN, OTHER, NO_LEADER), local, links)
+    markers = ClusterMarkers(OWN, catalog("a", OWN, OTHER, NO_LEADER), local, links)
     answers = Answers()
     marker = Marker(ProducerIdAndEpoch(7, 4), True, 2)
     for number in range(4):
@@ -204,12 +208,14 @@ def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
     answers = Answers()
-    desk = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting).of("x")
-    desk.add_partitions_after_end("x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"), 0.5)
+    coordinator = coordinators_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting).find("x")
+    coordinator.add_partitions_after_end(
+        "x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"), 0.5
+    )
     assert links.put_items == []
     ((broker_id, item),) = waiting.put_items
     assert broker_id == OTHER
-    assert WaitingQuestions().request([item]).wait_ms == 500
+    assert WaitingAdmissionApi().request([item]).wait_ms == 500
     item.reply.deliver({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
     assert answers.got == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}
 
@@ -217,10 +223,12 @@ def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
 def test_who_had_to_wait_is_expected_to_wait_again() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
-    desks = desks_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting)
+    coordinators = coordinators_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting)
     reply = Answers().reply("x")
-    desks.of("x").add_partitions_after_end("x", ProducerIdAndEpoch(7, 3), [A0], 2, reply, 0.5)
-    desks.of("x").add_partitions("x", ProducerIdAndEpoch(7, 4), [A0], 2, reply)
-    desks.of("y").add_partitions("y", ProducerIdAndEpoch(8, 0), [A0], 2, reply)
+    coordinators.find("x").add_partitions_after_end(
+        "x", ProducerIdAndEpoch(7, 3), [A0], 2, reply, 0.5
+    )
+    coordinators.find("x").add_partitions("x", ProducerIdAndEpoch(7, 4), [A0], 2, reply)
+    coordinators.find("y").add_partitions("y", ProducerIdAndEpoch(8, 0), [A0], 2, reply)
     assert [item.transactional_id for _, item in waiting.put_items] == ["x", "x"]
     assert [item.transactional_id for _, item in links.put_items] == ["y"]

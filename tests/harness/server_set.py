@@ -26,7 +26,8 @@ from harness.log_home import UnsyncedDisk
 from harness.raw_client import RawClient
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.server import Environment, Server
+from millstream.broker.environment import Environment
+from millstream.broker.server import Server
 from millstream.coordination.key_partition import partition_of
 from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork
@@ -54,13 +55,6 @@ SETTINGS: Final = {
 
 class _Server(Server):
     services: Services
-
-    def _connect(self, *arguments: Any) -> Services:
-        self.services = super()._connect(*arguments)
-        return self.services
-
-    def _settle_memory(self) -> None:
-        """The collector is the tests'."""
 
 
 class ServerSet:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.net.connection import Connection
-from millstream.net.gate import Gate, Limits
+from millstream.net.gate import ConnectionLimits, Gate
 from millstream.net.rejection import Rejection
 
 
@@ -85,9 +85,9 @@ class Recorder:
 
 
 class World:
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
         self.clock = FakeClock()
-        self.gate = Gate(limits or Limits())
+        self.gate = Gate(limits or ConnectionLimits())
         self.lost: list[Connection] = []
 
     def connect(self) -> tuple[Connection, FakeTransport, Recorder]:
@@ -153,7 +153,7 @@ def test_a_frame_larger_than_the_receive_buffer() -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, -(2**31), 101, 2**31 - 1])
 def test_an_impossible_length_closes_the_connection(length: int) -> None:
-    world = World(Limits(frame_bytes_max=100))
+    world = World(ConnectionLimits(frame_bytes_max=100))
     connection, transport, handler = world.connect()
     feed(connection, transport, frame(b"ok") + length.to_bytes(4, "big", signed=True) + b"rest")
     assert handler.frames == [b"ok"]
@@ -192,7 +192,7 @@ def test_hold_and_release_within_a_pass_leave_reading_on() -> None:
 
 
 def test_without_memory_a_connection_waits_and_goes_on() -> None:
-    world = World(Limits(request_bytes_max=100))
+    world = World(ConnectionLimits(request_bytes_max=100))
     first, first_transport, first_handler = world.connect()
     second, second_transport, second_handler = world.connect()
     feed(first, first_transport, frame(b"x" * 80)[:10])
@@ -208,7 +208,7 @@ def test_without_memory_a_connection_waits_and_goes_on() -> None:
 
 
 def test_a_waiting_connection_that_leaves_frees_its_place() -> None:
-    world = World(Limits(request_bytes_max=100))
+    world = World(ConnectionLimits(request_bytes_max=100))
     first, first_transport, _ = world.connect()
     second, second_transport, second_handler = world.connect()
     third, third_transport, third_handler = world.connect()
@@ -227,7 +227,7 @@ def test_a_waiting_connection_that_leaves_frees_its_place() -> None:
 
 
 def test_a_slow_sender_is_cut_off() -> None:
-    world = World(Limits(frame_ms_max=1000))
+    world = World(ConnectionLimits(frame_ms_max=1000))
     connection, transport, _ = world.connect()
     feed(connection, transport, frame(b"x" * 100)[:50])
     world.clock.now = 0.9
@@ -240,7 +240,7 @@ def test_a_slow_sender_is_cut_off() -> None:
 
 
 def test_a_reader_that_never_reads_is_cut_off_and_one_that_reads_slowly_is_not() -> None:
-    world = World(Limits(unread_ms_max=1000))
+    world = World(ConnectionLimits(unread_ms_max=1000))
     connection, transport, _ = world.connect()
     transport.unsent = 5000
     connection.pause_writing()
@@ -256,7 +256,7 @@ def test_a_reader_that_never_reads_is_cut_off_and_one_that_reads_slowly_is_not()
 
 
 def test_an_idle_connection_is_closed() -> None:
-    world = World(Limits(idle_ms_max=1000))
+    world = World(ConnectionLimits(idle_ms_max=1000))
     connection, transport, _ = world.connect()
     world.clock.now = 0.5
     feed(connection, transport, frame(b"a"))
@@ -269,7 +269,7 @@ def test_an_idle_connection_is_closed() -> None:
 
 
 def test_connections_are_bounded_in_total_and_per_address() -> None:
-    world = World(Limits(connections_max=3, connections_per_address_max=2))
+    world = World(ConnectionLimits(connections_max=3, connections_per_address_max=2))
     connections = [world.connect() for _ in range(3)]
     assert [transport.aborted for _, transport, _ in connections] == [False, False, True]
     connections[2][0].connection_lost(None)
@@ -295,7 +295,7 @@ def test_a_connection_that_closes_reads_no_more_when_its_handler_releases_it() -
 
 
 def test_closing_while_waiting_for_memory_gives_nothing_away() -> None:
-    world = World(Limits(request_bytes_max=100))
+    world = World(ConnectionLimits(request_bytes_max=100))
     first, first_transport, _ = world.connect()
     second, second_transport, second_handler = world.connect()
     feed(first, first_transport, frame(b"x" * 80)[:10])
@@ -308,7 +308,7 @@ def test_closing_while_waiting_for_memory_gives_nothing_away() -> None:
 
 
 def test_a_refused_connection_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(Limits(connections_max=0))
+    world = World(ConnectionLimits(connections_max=0))
     _, transport, _ = world.connect()
     assert transport.aborted
     assert world.gate.rejections.counts == {Rejection.CONNECTIONS: 1}

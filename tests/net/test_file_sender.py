@@ -15,7 +15,7 @@ import uvloop
 from millstream.env.clock import SystemClock
 from millstream.net.connection import WRITE_BUFFER_BYTES_MAX, Connection
 from millstream.net.file_sender import Item
-from millstream.net.gate import Gate, Limits
+from millstream.net.gate import ConnectionLimits, Gate
 
 SIZE = 24 * 1024 * 1024
 
@@ -76,7 +76,7 @@ class Home:
         self.descriptor = os.open(path, os.O_RDWR)
         self.handlers: list[Answers] = []
         self.clock = SystemClock()
-        self.gate = Gate(Limits())
+        self.gate = Gate(ConnectionLimits())
         self.asked = asyncio.Event()
         self.lost = asyncio.Event()
 

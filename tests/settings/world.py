@@ -17,7 +17,8 @@ from typing import Any, Final
 from harness.raw_client import PRODUCE_BY_NAME, fetch_request, produce_request, response_class
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.server import Environment, Server, system_environment
+from millstream.broker.environment import Environment, system_environment
+from millstream.broker.server import Server
 from millstream.env.disk import SystemDisk
 from millstream.log.compaction.cleaner import Cleaner
 from millstream.log.log import PartitionLog
@@ -80,10 +81,6 @@ class ObservedServer(Server):
     """A broker whose parts a scenario can look at."""
 
     services: Services
-
-    def _connect(self, *args: Any) -> Services:
-        self.services = super()._connect(*args)
-        return self.services
 
     async def _start_http(self, config: BrokerConfig) -> None:
         if self.has_http:

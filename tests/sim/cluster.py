@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.server import Environment, Server
+from millstream.broker.environment import Environment
+from millstream.broker.server import Server
 from millstream.metadata.cluster_record import PARTITIONS, PartitionRecord, decode_partition
 from millstream.metadata.store.memory import MemoryStore
 from millstream.metadata.store.port import StoreError
@@ -78,10 +79,6 @@ class SimServer(Server):
     """A broker whose parts the simulator can look at."""
 
     services: Services | None = None
-
-    def _connect(self, *args: Any) -> Services:
-        self.services = super()._connect(*args)
-        return self.services
 
     def __init__(self, config: BrokerConfig, environment: Environment) -> None:
         super().__init__(config, environment)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction.local_marker import LocalMarkers
     from millstream.broker.transaction.producer_id import ProducerIds
-    from millstream.broker.transaction.remote_admission import Desks
+    from millstream.broker.transaction.remote_admission import TransactionCoordinators
     from millstream.broker.transaction.transaction_queue import TransactionQueues
 
 #: Bad records that one response names, of all partitions together.
@@ -58,8 +58,8 @@ class Services:
     topics: TopicAdmin
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    #: Coordinators of transactions, on whichever broker.
-    desks: Desks
+    #: Finds the coordinator of a transactional id, on whichever broker.
+    transaction_coordinators: TransactionCoordinators
     #: Produce requests that wait for a transaction's coordinator.
     transaction_queues: TransactionQueues
     #: Ends transactions in the partitions that this broker leads.

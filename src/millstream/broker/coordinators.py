@@ -1,7 +1,7 @@
-"""The coordinators of this broker, and its ways to those of others: built, connected, kept in step.
+"""The coordinators of this broker, and the links to the coordinators of other brokers.
 
-Groups, transactions, the markers that end transactions, and the desks where they are admitted
-depend on each other and on nothing else of the broker but its partitions and metadata.
+Groups, transactions, the markers that end transactions, and the admission of partitions depend on
+each other. Of the rest of the broker they need only its partitions and the metadata.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ from millstream.broker import feature
 from millstream.broker.config import group_override
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.link import Links
+from millstream.broker.peer_link import PeerConnector, PeerLinks
+from millstream.broker.runtime import Runtime
 from millstream.broker.transaction.local_marker import LocalMarkers
 from millstream.broker.transaction.remote_admission import (
-    Desks,
-    Question,
-    Questions,
-    WaitingQuestions,
+    AdmissionApi,
+    TransactionCoordinators,
+    WaitingAdmissionApi,
 )
-from millstream.broker.transaction.remote_marker import Deliveries, Delivery, Markers
-from millstream.env.clock import Clock
-from millstream.env.network import Network
-from millstream.env.random import Random
-from millstream.env.supervisor import Supervisor
+from millstream.broker.transaction.remote_marker import ClusterMarkers, MarkerApi
 from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.groups.group_shards import GroupShards
 from millstream.metadata.catalog import Catalog
@@ -36,57 +32,51 @@ from millstream.transactions.transaction_shards import TransactionShards
 
 
 class Coordinators:
-    """Run between `start` and `stop`. Event loop only."""
+    """Builds the coordinators, connects them, and passes metadata changes on. Event loop only."""
 
     __slots__ = (
         "_admission_links",
         "_marker_links",
         "_waiting_links",
-        "desks",
         "groups",
         "markers",
+        "transaction_coordinators",
         "transactions",
     )
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        catalog: Catalog,
-        replicas: Replicas,
-        *,
-        clock: Clock,
-        network: Network,
-        random: Random,
-        supervisor: Supervisor,
+        self, runtime: Runtime, config: BrokerConfig, catalog: Catalog, replicas: Replicas
     ) -> None:
         node_id, image = config.node_id, catalog.image
-        listener, client_id = config.network.inter_broker_listener, f"broker-{node_id}"
-        # Markers wait for replicas, and some admissions for the end of a transaction. Other
-        # admissions must not wait behind them.
-        self._admission_links: Links[Question] = Links(
-            Questions(), network, listener, client_id, image, supervisor, replicas.failures
-        )
-        self._waiting_links: Links[Question] = Links(
-            WaitingQuestions(), network, listener, client_id, image, supervisor, replicas.failures
-        )
-        self._marker_links: Links[Delivery] = Links(
-            Deliveries(), network, listener, client_id, image, supervisor, replicas.failures
-        )
+        environment, supervisor = runtime.environment, runtime.supervisor
+        clock = environment.clock
+        connector = peer_connector(runtime, config)
+        # Markers wait for replicas, and some admissions wait for the end of a transaction. Other
+        # admissions must not queue behind them, so each kind has its own links.
+        self._admission_links = PeerLinks(AdmissionApi(), connector, image)
+        self._waiting_links = PeerLinks(WaitingAdmissionApi(), connector, image)
+        self._marker_links = PeerLinks(MarkerApi(), connector, image)
         self.groups = GroupCoordinator(
-            GroupShards(replicas, clock, supervisor, random, options.coordinator_options(config))
+            GroupShards(
+                replicas,
+                clock,
+                supervisor,
+                environment.random,
+                options.coordinator_options(config),
+            )
         )
-        #: For partitions of this broker.
+        #: Writes the markers of partitions led here.
         self.markers = LocalMarkers(catalog, replicas, self.groups)
         self.transactions = TransactionCoordinator(
             TransactionShards(
                 replicas,
                 clock,
                 supervisor,
-                Markers(node_id, catalog, self.markers, self._marker_links),
+                ClusterMarkers(node_id, catalog, self.markers, self._marker_links),
                 options.transaction_options(config),
             )
         )
-        self.desks = Desks(
+        self.transaction_coordinators = TransactionCoordinators(
             node_id,
             catalog,
             self.transactions,
@@ -96,17 +86,18 @@ class Coordinators:
         )
 
     def start(self, config: BrokerConfig, image: ClusterImage) -> None:
+        """Begin to serve the groups and transactions whose partitions this broker leads."""
         shards, configs = self.groups.shards, image.group_configs
         shards.configure(group_override.changes(configs, configs, config, shards.options.groups))
         shards.start(image)
         self._set_transaction_version(config, image)
         self.transactions.shards.start(image)
 
-    def follow(self, config: BrokerConfig, image: ClusterImage, delta: ImageDelta) -> None:
-        """The metadata changed. To be called after the partitions have followed."""
-        self._admission_links.follow(image, delta)
-        self._waiting_links.follow(image, delta)
-        self._marker_links.follow(image, delta)
+    def apply_delta(self, config: BrokerConfig, image: ClusterImage, delta: ImageDelta) -> None:
+        """Apply a change of the metadata. The caller has applied it to the partitions before."""
+        self._admission_links.apply_delta(image, delta)
+        self._waiting_links.apply_delta(image, delta)
+        self._marker_links.apply_delta(image, delta)
         shards = self.groups.shards
         shards.apply_delta(image, delta)
         self.transactions.shards.apply_delta(image, delta)
@@ -120,7 +111,7 @@ class Coordinators:
             self._set_transaction_version(config, image)
 
     def configure(self, config: BrokerConfig, image: ClusterImage) -> None:
-        """Apply settings that were changed at run time."""
+        """Apply settings that changed at run time."""
         shards, configs = self.groups.shards, image.group_configs
         consumer = options.coordinator_options(config).groups.consumer
         if consumer != shards.options.groups.consumer:
@@ -133,9 +124,20 @@ class Coordinators:
         self.transactions.shards.set_version(feature.level(TRANSACTION_VERSION, image, config))
 
     async def stop(self) -> None:
-        """Whoever waits for a coordinator is told to look elsewhere. May be called twice."""
+        """Stop all coordinators; pending requests fail. May be called twice."""
         await self.transactions.shards.stop()
         await self.groups.shards.stop()
         self._admission_links.close()
         self._waiting_links.close()
         self._marker_links.close()
+
+
+def peer_connector(runtime: Runtime, config: BrokerConfig) -> PeerConnector:
+    """Return how this broker connects to others."""
+    return PeerConnector(
+        runtime.environment.network,
+        config.network.inter_broker_listener,
+        f"broker-{config.node_id}",
+        runtime.supervisor,
+        runtime.failures,
+    )

@@ -12,12 +12,13 @@ import logging
 from functools import partial
 from typing import Final
 
+from millstream.broker.config import part_options as options
+from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.environment import Environment
 from millstream.controller import departure
-from millstream.controller.controller import Controller, ControllerOptions
+from millstream.controller.controller import Controller
 from millstream.controller.probe import Probe
-from millstream.env.clock import Clock
-from millstream.env.network import Network
-from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
+from millstream.env.supervisor import Policy, SupervisedTask
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
@@ -51,20 +52,25 @@ class Membership:
         catalog: Catalog,
         store: MetadataStore,
         record: BrokerRecord,
-        session_timeout_ms: int,
-        network: Network,
-        clock: Clock,
-        options: ControllerOptions,
-        supervisor: Supervisor,
+        config: BrokerConfig,
+        environment: Environment,
     ) -> None:
+        clock, supervisor = environment.clock, environment.supervisor
         self._supervisor = supervisor
         self._catalog = catalog
         self._store = store
         self._record = record
-        self._network = network
-        self.registration = Registration(catalog, store, record, session_timeout_ms, clock)
+        self._network = environment.network
+        self.registration = Registration(
+            catalog, store, record, config.cluster.broker_session_timeout_ms, clock
+        )
         self.controller = Controller(
-            record.node_id, catalog, self.registration, clock, options, supervisor
+            record.node_id,
+            catalog,
+            self.registration,
+            clock,
+            options.controller_options(config),
+            supervisor,
         )
         self._probes: dict[int, Probe] = {}
         self._expulsions: dict[int, SupervisedTask] = {}

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.config.listener_address import EMBEDDED_STORE
-from millstream.env.clock import Clock
+from millstream.broker.environment import Environment
 from millstream.env.disk import Disk
-from millstream.env.random import Random
-from millstream.env.supervisor import Supervisor
 from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address
 from millstream.metadata.store.port import MetadataStore
 from millstream.metadata.store.sqlite import SqliteStore
@@ -27,18 +25,20 @@ if TYPE_CHECKING:
 METADATA_FILE: Final = "metadata.db"
 
 
-async def open_store(
-    config: BrokerConfig, clock: Clock, disk: Disk, random: Random, supervisor: Supervisor
-) -> MetadataStore:
-    """StoreError, or ConfigError for a file of the settings, with a sentence for the operator."""
+async def open_store(config: BrokerConfig, environment: Environment) -> MetadataStore:
+    """Return the store that the settings name.
+
+    Raise StoreError, or ConfigError for a bad file that the settings name, with a sentence for the
+    operator."""
+    clock = environment.clock
     if config.cluster.metadata_store == EMBEDDED_STORE:
         return await SqliteStore.open(config.log.data_dir / METADATA_FILE, clock)
-    options = etcd_options(config, disk)
+    options = etcd_options(config, environment.disk)
     module = await asyncio.to_thread(
         importlib.import_module, "millstream.metadata.store.etcd.etcd_store"
     )
     store = cast("type[EtcdStore]", module.EtcdStore)
-    return await store.open(options, clock, random, supervisor)
+    return await store.open(options, clock, environment.random, environment.supervisor)
 
 
 def etcd_options(config: BrokerConfig, disk: Disk) -> EtcdOptions:

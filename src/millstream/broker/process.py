@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.server import NotJoinedError, Server, system_environment
+from millstream.broker.environment import system_environment
+from millstream.broker.server import NotJoinedError, Server
 from millstream.env.termination import add_termination_handler
 
 _log = logging.getLogger(__name__)

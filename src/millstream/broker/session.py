@@ -28,7 +28,7 @@ from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, code_of
 from millstream.net.connection import Connection
 from millstream.net.file_sender import Item, release
-from millstream.net.gate import Limits
+from millstream.net.gate import ConnectionLimits
 from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.wire.api import ApiKey
 from millstream.wire.framing import RequestHeader, frame_response, parse_request_header
@@ -117,7 +117,7 @@ class Session:
         connection: Connection,
         services: Services,
         listener: str,
-        limits: Limits,
+        limits: ConnectionLimits,
         tasks: set[asyncio.Task[None]],
     ) -> None:
         self._connection = connection

@@ -25,7 +25,7 @@ _POOLED_BUFFERS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """Bounds on clients, as configured."""
 
     frame_bytes_max: int = 100 * 1024 * 1024
@@ -68,7 +68,7 @@ class Gate:
         "reserved_bytes",
     )
 
-    def __init__(self, limits: Limits, failures: CallbackFailures | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits, failures: CallbackFailures | None = None) -> None:
         self.limits = limits
         self.failures = failures or CallbackFailures()
         self.rejections = Rejections()
@@ -81,7 +81,7 @@ class Gate:
         self._pool: dict[int, list[bytearray]] = {}
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
-    def configure(self, limits: Limits) -> None:
+    def configure(self, limits: ConnectionLimits) -> None:
         """Apply limits that were changed at run time."""
         self.limits = limits
 

@@ -25,8 +25,9 @@ from typing import Any, Final, Self, TypeVar
 
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
+from millstream.broker.environment import system_environment
 from millstream.broker.process import loop_factory
-from millstream.broker.server import Server, system_environment
+from millstream.broker.server import Server
 from millstream.broker.topic import DEFAULT
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.testing.fault import Faults

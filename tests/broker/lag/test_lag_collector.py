@@ -238,7 +238,7 @@ def test_damage_costs_a_row_not_the_round(world: World, caplog: pytest.LogCaptur
         assert sound.seconds == 5
         assert world.lag.failures == 1
         await world.lag.collect()
-        assert caplog.text.count("the lag in t-0 can't be found") == 1
+        assert caplog.text.count("the lag in t-0 cannot be measured") == 1
 
     run(world, body)
 

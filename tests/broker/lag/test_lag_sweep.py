@@ -12,8 +12,8 @@ import pytest
 
 from broker.lag_home import World, run
 from millstream.broker.lag import lag_sweep
-from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, Known
-from millstream.broker.lag.remote_backlog import Question, RemoteBacklogs
+from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, KnownRecord
+from millstream.broker.lag.remote_backlog import BacklogQuery, RemoteBacklogs
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
@@ -23,31 +23,31 @@ TOPIC_ID = b"remote".ljust(16)
 
 
 class Leaders(RemoteBacklogs):
-    """Brokers 2 and 3. Records where partitions end, and what was asked."""
+    """Brokers 2 and 3: responds with `backlogs`, and records the queries."""
 
     def __init__(self) -> None:
-        #: What partition N of the topic `remote` holds; an error code if it is not to be had.
+        #: The backlog of partition N of the topic `remote`, or the error of its leader.
         self.backlogs: dict[int, Backlog | ErrorCode] = {}
-        self.asked: list[list[Question]] = []
+        self.sent: list[list[BacklogQuery]] = []
 
-    async def ask(self, questions: Sequence[Question], timeout_s: float) -> None:
+    async def query(self, queries: Sequence[BacklogQuery], timeout_s: float) -> None:
         assert timeout_s > 0
-        self.asked.append(list(questions))
+        self.sent.append(list(queries))
         await asyncio.sleep(0)
-        for question in questions:
-            found = self.backlogs[question.position[1]]
+        for query in queries:
+            found = self.backlogs[query.position[1]]
             if isinstance(found, ErrorCode):
-                question.error = found
+                query.error = found
             else:
-                question.backlog = found._replace(
-                    offset=max(found.offset, question.position[2]),
-                    has_unread=question.position[2] < found.end_offset,
+                query.backlog = found._replace(
+                    offset=max(found.offset, query.position[2]),
+                    has_unread=query.position[2] < found.end_offset,
                 )
 
     @property
     def positions(self) -> list[list[tuple[int, int, int]]]:
-        """Leader, partition and offset of all questions, by request."""
-        return [[(each.leader, *each.position[1:]) for each in asked] for asked in self.asked]
+        """Leader, partition and offset of all queries, by request."""
+        return [[(each.leader, *each.position[1:]) for each in sent] for sent in self.sent]
 
 
 class RemoteWorld(World):
@@ -72,7 +72,7 @@ class RemoteWorld(World):
 
     def begin(self) -> None:
         super().begin()
-        self.lag._sources = dataclasses.replace(self.lag._sources, elsewhere=self.leaders)
+        self.lag._sources = dataclasses.replace(self.lag._sources, remote=self.leaders)
 
     def tell(self, number: int, end: int, age_s: float, headroom_s: float = 3600.0) -> None:
         self.leaders.backlogs[number] = Backlog(
@@ -111,7 +111,7 @@ def test_every_partition_has_a_row(world: RemoteWorld) -> None:
     run(world, body)
 
 
-def test_groups_at_one_place_share_a_question(world: RemoteWorld) -> None:
+def test_groups_at_one_place_share_a_query(world: RemoteWorld) -> None:
     async def body(world: RemoteWorld) -> None:
         world.tell(0, end=20, age_s=7)
         for number in range(5):
@@ -119,14 +119,14 @@ def test_groups_at_one_place_share_a_question(world: RemoteWorld) -> None:
         found = await world.lag.collect()
         assert [each.records for each in found.groups] == [15] * 5
         assert world.leaders.positions == [[(2, 0, 5)]]
-        assert world.leaders.asked[0][0].known is None
+        assert world.leaders.sent[0][0].known is None
         await world.lag.collect()
         written_ms = world.clock.now_ms - 7000
-        assert world.leaders.asked[1][0].known == Known(5, written_ms), "no search is needed"
+        assert world.leaders.sent[1][0].known == KnownRecord(5, written_ms), "no search is needed"
         await world.commit("g0", ("remote", 0, 6))
         await world.lag.collect()
-        assert {each.position[2]: each.known for each in world.leaders.asked[2]} == {
-            5: Known(5, written_ms),
+        assert {each.position[2]: each.known for each in world.leaders.sent[2]} == {
+            5: KnownRecord(5, written_ms),
             6: None,
         }
 
@@ -148,11 +148,11 @@ def test_a_leader_that_is_silent_is_asked_once_a_round(
         assert all(len(each.partitions) == 2 for each in found.groups)
         assert all(each.unknown_partitions == 1 for each in found.groups)
         assert sorted(each.records for each in found.groups) == list(range(23, 31))
-        asked = [leader for request in world.leaders.positions for leader, _, _ in request]
-        assert (asked.count(2), asked.count(3)) == (2, 8)
+        sent = [leader for request in world.leaders.positions for leader, _, _ in request]
+        assert (sent.count(2), sent.count(3)) == (2, 8)
         await world.lag.collect()
-        asked = [leader for request in world.leaders.positions for leader, _, _ in request]
-        assert (asked.count(2), asked.count(3)) == (4, 16), "and again in the next round"
+        sent = [leader for request in world.leaders.positions for leader, _, _ in request]
+        assert (sent.count(2), sent.count(3)) == (4, 16), "and again in the next round"
 
     run(world, body)
 
@@ -213,7 +213,7 @@ def test_a_partition_that_nobody_leads_has_a_row(tmp_path: Path, leader: int) ->
         (found,) = (await world.lag.collect()).groups
         assert found.partitions[0][2:] == (5, None, None, None, None, False)
         assert found.unknown_partitions == 1
-        assert world.leaders.asked == []
+        assert world.leaders.sent == []
 
     run(RemoteWorld(tmp_path, leader), body)
 
@@ -255,7 +255,7 @@ def test_partitions_that_do_not_exist_have_no_row(world: RemoteWorld) -> None:
         offsets._put("remote", 0, committed._replace(topic_id=b"earlier".ljust(16)))
         (found,) = (await world.lag.collect()).groups
         assert found.partitions == []
-        assert world.leaders.asked == []
+        assert world.leaders.sent == []
 
     run(world, body)
 
@@ -277,13 +277,13 @@ def test_groups_of_other_coordinators_are_not_shown(world: RemoteWorld) -> None:
 
 def test_waiting_for_leaders_is_not_counted_as_work(world: RemoteWorld) -> None:
     async def body(world: RemoteWorld) -> None:
-        ask = world.leaders.ask
+        query = world.leaders.query
 
-        async def slowly(questions: Any, timeout_s: float) -> None:
+        async def slowly(queries: Any, timeout_s: float) -> None:
             world.clock.now_ms += 4000
-            await ask(questions, timeout_s)
+            await query(queries, timeout_s)
 
-        world.leaders.ask = slowly  # type: ignore[method-assign]
+        world.leaders.query = slowly  # type: ignore[method-assign]
         world.tell(0, end=20, age_s=7)
         await world.commit("g", ("remote", 0, 5))
         await world.lag.collect()

@@ -13,9 +13,19 @@ from broker.lag_home import World, run
 from harness.raw_client import Closed, RawClient, values_batch
 from harness.server_set import ServerSet
 from millstream.broker.handlers import describe_backlog
-from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, Known, PartitionBacklogs
-from millstream.broker.lag.remote_backlog import Question, Questions, RemoteBacklogs, backlog_of
-from millstream.broker.link import Links
+from millstream.broker.lag.partition_backlog import (
+    UNLIMITED,
+    Backlog,
+    KnownRecord,
+    PartitionBacklogs,
+)
+from millstream.broker.lag.remote_backlog import (
+    BacklogApi,
+    BacklogQuery,
+    RemoteBacklogs,
+    backlog_of,
+)
+from millstream.broker.peer_link import PeerConnector, PeerLinks
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.image import EMPTY_IMAGE
 from millstream.model.error import ErrorCode
@@ -33,21 +43,21 @@ OTHER_ID = bytes(range(1, 17))
 _Topic = DescribeBacklogResponse.Topic
 
 
-def ask(*questions: Question, links: Any, timeout_s: float = 60.0) -> None:
+def ask(*questions: BacklogQuery, links: Any, timeout_s: float = 60.0) -> None:
     async def main() -> None:
-        await RemoteBacklogs(links).ask(questions, timeout_s)
+        await RemoteBacklogs(links).query(questions, timeout_s)
 
     asyncio.run(main())
 
 
 class Mailbox:
-    """Links that keep what was put into them; `respond` is called in the next turn of the loop."""
+    """Keeps the items put into it; `respond` is called in the next turn of the loop."""
 
     def __init__(self, respond: Any = None) -> None:
-        self.items: dict[int, list[Question]] = {}
+        self.items: dict[int, list[BacklogQuery]] = {}
         self._respond = respond
 
-    def put(self, broker_id: int, item: Question) -> None:
+    def put(self, broker_id: int, item: BacklogQuery) -> None:
         if not self.items and self._respond is not None:
             asyncio.get_running_loop().call_soon(lambda: self._respond(self))
         self.items.setdefault(broker_id, []).append(item)
@@ -83,11 +93,11 @@ def test_an_endless_headroom_stays_within_the_protocol() -> None:
 
 def test_positions_of_a_topic_share_its_row() -> None:
     questions = [
-        Question(2, (ID, 0, 5), None),
-        Question(2, (OTHER_ID, 0, 5), Known(7, 1234)),
-        Question(2, (ID, 0, 6), None),
+        BacklogQuery(2, (ID, 0, 5), None),
+        BacklogQuery(2, (OTHER_ID, 0, 5), KnownRecord(7, 1234)),
+        BacklogQuery(2, (ID, 0, 6), None),
     ]
-    request = Questions().request(questions)
+    request = BacklogApi().request(questions)
     assert [(topic.topic_id, len(topic.positions)) for topic in request.topics] == [
         (ID, 2),
         (OTHER_ID, 1),
@@ -97,7 +107,7 @@ def test_positions_of_a_topic_share_its_row() -> None:
 
 
 def test_each_question_gets_its_own_response() -> None:
-    questions = [Question(2, (ID, number, 5), None) for number in range(4)]
+    questions = [BacklogQuery(2, (ID, number, 5), None) for number in range(4)]
 
     def respond(links: Mailbox) -> None:
         rows = [
@@ -110,7 +120,7 @@ def test_each_question_gets_its_own_response() -> None:
             ),
         ]
         response = DescribeBacklogResponse(topics=[_Topic(topic_id=ID, positions=rows)])
-        Questions().answer(links.items[2], response)
+        BacklogApi().complete(links.items[2], response)
 
     ask(*questions, links=Mailbox(respond))
     assert questions[0].backlog == Backlog(5, 5)
@@ -123,7 +133,7 @@ def test_each_question_gets_its_own_response() -> None:
 
 
 def test_a_question_has_a_deadline_and_a_late_response_changes_nothing() -> None:
-    prompt, late = Question(2, (ID, 0, 5), None), Question(3, (ID, 1, 5), None)
+    prompt, late = BacklogQuery(2, (ID, 0, 5), None), BacklogQuery(3, (ID, 1, 5), None)
     ask(
         prompt,
         late,
@@ -139,17 +149,10 @@ def test_a_question_has_a_deadline_and_a_late_response_changes_nothing() -> None
 def test_a_broker_that_is_gone_fails_at_once() -> None:
     async def main() -> None:
         network: Any = None
-        links = Links(
-            Questions(),
-            network,
-            "PLAINTEXT",
-            "test",
-            EMPTY_IMAGE,
-            Supervisor(),
-            CallbackFailures(),
-        )
-        question = Question(2, (ID, 0, 5), None)
-        await RemoteBacklogs(links).ask([question], 60)
+        connector = PeerConnector(network, "PLAINTEXT", "test", Supervisor(), CallbackFailures())
+        links = PeerLinks(BacklogApi(), connector, EMPTY_IMAGE)
+        question = BacklogQuery(2, (ID, 0, 5), None)
+        await RemoteBacklogs(links).query([question], 60)
         assert question.error == ErrorCode.NETWORK_EXCEPTION
 
     asyncio.run(main())

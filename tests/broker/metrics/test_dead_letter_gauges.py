@@ -22,7 +22,7 @@ class Shelf(World):
 
     async def look(self) -> tuple[dict[str, float], dict[str, float]]:
         """Counts and ages, by topic."""
-        await self.letters.look()
+        await self.letters.refresh()
         counts, ages = self.letters.counts(), self.letters.ages()
         return {topic: value for (topic,), value in counts}, {
             topic: value for (topic,), value in ages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.replica_set import ReplicaSet, run, until
-from millstream.broker.metrics.replication_summary import ClusterLook
+from millstream.broker.metrics.replication_summary import ReplicationSummary
 from millstream.controller import decommission
 from millstream.env.clock import SystemClock
 from millstream.metadata.cluster_record import encode_configs
@@ -13,9 +13,9 @@ from millstream.metadata.store.port import Put
 from millstream.model.map import Map
 
 
-def look_of(brokers: ReplicaSet, node_id: int) -> ClusterLook:
+def summary_of(brokers: ReplicaSet, node_id: int) -> ReplicationSummary:
     node = brokers[node_id]
-    return ClusterLook(node_id, node.catalog, node.replicas, SystemClock())
+    return ReplicationSummary(node_id, node.catalog, node.replicas, SystemClock())
 
 
 def test_what_a_leader_says_of_its_followers(tmp_path: Path) -> None:
@@ -25,29 +25,29 @@ def test_what_a_leader_says_of_its_followers(tmp_path: Path) -> None:
             await brokers.create("u", [2, 1])
             await brokers.produce("t", b"a")
             await brokers.until_equal("t", [1, 2, 3])
-            look = look_of(brokers, 1)
+            summary = summary_of(brokers, 1)
             leadership = brokers[1].partition("t").leadership
             assert leadership is not None
             followers = leadership.followers.values()
             await until(lambda: all(each.log_end_offset == 1 for each in followers), "their word")
-            await look.look()
-            assert look.led.lag_records_max == {2: 0, 3: 0}
-            assert (look.led.partitions, look.led.under_replicated) == (1, 0)
-            assert (look.led.under_min_isr, look.led.at_min_isr) == (0, 0)
+            await summary.refresh()
+            assert summary.led.lag_records_max == {2: 0, 3: 0}
+            assert (summary.led.partitions, summary.led.under_replicated) == (1, 0)
+            assert (summary.led.under_min_isr, summary.led.at_min_isr) == (0, 0)
             await brokers[3].replicator.stop()
             await brokers.change("t", isr=(1, 2))
             for value in (b"b", b"c"):
                 await brokers.produce("t", value)
-            await look.look()
-            assert (look.led.under_replicated, look.led.at_min_isr) == (1, 1)
-            assert look.led.lag_records_max[3] == 2
-            assert look.led.lag_seconds_max[3] > 0
+            await summary.refresh()
+            assert (summary.led.under_replicated, summary.led.at_min_isr) == (1, 1)
+            assert summary.led.lag_records_max[3] == 2
+            assert summary.led.lag_seconds_max[3] > 0
             await brokers.change("t", isr=(1,))
-            await look.look()
-            assert look.led.under_min_isr == 1
+            await summary.refresh()
+            assert summary.led.under_min_isr == 1
             # Others lead nothing of it.
-            other = look_of(brokers, 3)
-            await other.look()
+            other = summary_of(brokers, 3)
+            await other.refresh()
             assert other.led.partitions == 0
 
     run(scenario())
@@ -58,9 +58,9 @@ def test_a_partition_with_all_its_replicas_in_sync_is_not_at_its_minimum(tmp_pat
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("one", [1])
             await brokers.create("two", [1, 2], min_insync_replicas=2)
-            look = look_of(brokers, 1)
-            await look.look()
-            assert (look.led.partitions, look.led.at_min_isr) == (2, 0)
+            summary = summary_of(brokers, 1)
+            await summary.refresh()
+            assert (summary.led.partitions, summary.led.at_min_isr) == (2, 0)
 
     run(scenario())
 
@@ -72,10 +72,10 @@ def test_replicas_that_are_added_are_not_missed(tmp_path: Path) -> None:
             await brokers.produce("t", b"a", b"b")
             await brokers[3].replicator.stop()
             await brokers.change("t", replicas=(1, 3, 2), adding=(3,), removing=(2,), isr=(1, 2))
-            look = look_of(brokers, 1)
+            summary = summary_of(brokers, 1)
             await until(lambda: len(brokers[1].partition("t").state.replicas) == 3, "the change")
-            await look.look()
-            assert (look.led.under_replicated, look.led.moving_records) == (0, 2)
+            await summary.refresh()
+            assert (summary.led.under_replicated, summary.led.moving_records) == (0, 2)
 
     run(scenario())
 
@@ -90,14 +90,14 @@ def test_what_only_the_controller_says(tmp_path: Path) -> None:
             catalog = brokers[1].catalog
             configs = encode_configs(Map({decommission.SETTING: "3"}))
             await catalog.transact([], [Put("configs/broker/default", configs)])
-            look = look_of(brokers, 1)
-            await look.look()
-            assert look.whole.partitions == 0
+            summary = summary_of(brokers, 1)
+            await summary.refresh()
+            assert summary.cluster.partitions == 0
             await catalog.transact([], [Put("controller", b'{"id":1}')])
-            await look.look()
-            whole = look.whole
-            assert (whole.partitions, whole.offline, whole.reassigning) == (2, 1, 1)
-            assert whole.not_preferred == 1
-            assert whole.to_empty == {3: 1}
+            await summary.refresh()
+            cluster = summary.cluster
+            assert (cluster.partitions, cluster.offline, cluster.reassigning) == (2, 1, 1)
+            assert cluster.not_preferred == 1
+            assert cluster.to_empty == {3: 1}
 
     run(scenario())

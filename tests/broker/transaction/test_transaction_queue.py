@@ -13,7 +13,7 @@ from harness.broker_process import wait_until
 from harness.raw_client import produce_request
 from harness.raw_transaction import CLASSIC_END, CLASSIC_PRODUCE
 from harness.server_set import ServerSet
-from millstream.broker.transaction.remote_admission import Desk
+from millstream.broker.transaction.remote_admission import AdmittingCoordinator
 from millstream.broker.transaction.transaction_queue import QueueKey, TransactionQueues
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import ErrorCode
@@ -113,15 +113,15 @@ def test_what_waits_is_bounded() -> None:
     assert not queues.has_room(1)
 
 
-class HeldDesk:
-    """A coordinator's desk that keeps questions until the test lets them through."""
+class HeldCoordinator:
+    """A coordinator's coordinator that keeps questions until the test lets them through."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, coordinator: AdmittingCoordinator) -> None:
+        self._coordinator = coordinator
         self._is_open = False
         #: Those that were not answered, oldest first.
         self.questions: list[Callable[[ErrorCode], None]] = []
-        #: Questions that wait for the end of the transaction before.
+        #: AdmissionApi that wait for the end of the transaction before.
         self.after_end: list[Callable[[], None]] = []
 
     def open(self) -> None:
@@ -139,8 +139,8 @@ class HeldDesk:
         reply: Reply[Any],
     ) -> None:
         def ask() -> None:
-            self._desk.add_partitions(transactional_id, producer, partitions, version, reply)
-            self._desk.flush(transactional_id)
+            self._coordinator.add_partitions(transactional_id, producer, partitions, version, reply)
+            self._coordinator.flush(transactional_id)
 
         self._hold(ask, reply)
 
@@ -152,8 +152,8 @@ class HeldDesk:
         reply: Reply[Any],
     ) -> None:
         def ask() -> None:
-            self._desk.verify_partitions(transactional_id, producer, partitions, reply)
-            self._desk.flush(transactional_id)
+            self._coordinator.verify_partitions(transactional_id, producer, partitions, reply)
+            self._coordinator.flush(transactional_id)
 
         self._hold(ask, reply)
 
@@ -182,7 +182,7 @@ class HeldDesk:
 
 
 class Stage:
-    """The cluster of `Scene`, and a producer whose transactions the leader asks a `HeldDesk` of."""
+    """The cluster of `Scene`, and a producer whose coordinator is a `HeldCoordinator`."""
 
     def __init__(self, scene: Scene, transactional_id: str, version: int) -> None:
         self.scene = scene
@@ -193,19 +193,19 @@ class Stage:
         if self.is_classic:
             assert self.producer.add(TOPIC, 0, 1) == [0, 0]
         self.before = len(scene.values())
-        self._desks = self.services.desks
-        self.desk = HeldDesk(self._desks.of(transactional_id))
-        self.services.desks = self  # type: ignore[assignment]
+        self._found = self.services.transaction_coordinators
+        self.coordinator = HeldCoordinator(self._found.find(transactional_id))
+        self.services.transaction_coordinators = self  # type: ignore[assignment]
 
     @property
     def is_classic(self) -> bool:
         return self.version == CLASSIC_PRODUCE
 
-    def of(self, transactional_id: str) -> HeldDesk:
-        return self.desk
+    def find(self, transactional_id: str) -> HeldCoordinator:
+        return self.coordinator
 
     def close(self) -> None:
-        self.services.desks = self._desks
+        self.services.transaction_coordinators = self._found
         self.client.close()
 
     def request(self, *partitions: int) -> ProduceRequest:
@@ -227,12 +227,12 @@ class Stage:
 
     def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
         """Of the questions the one that has waited longest."""
-        brokers, questions = self.scene.brokers, self.desk.questions
+        brokers, questions = self.scene.brokers, self.coordinator.questions
         wait_until(lambda: brokers.ask(lambda: bool(questions)), "a question")
         brokers.ask(lambda: questions.pop(0)(code))
 
     def open(self) -> None:
-        self.scene.brokers.ask(self.desk.open)
+        self.scene.brokers.ask(self.coordinator.open)
 
     def receive(self, count: int) -> list[list[int]]:
         """The error codes of so many responses."""
@@ -275,9 +275,9 @@ def test_a_request_does_not_overtake_one_that_has_to_ask_again(stage: Stage) -> 
     stage.send(stage.request(0), stage.request(0))
     if not stage.is_classic:
         stage.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        assert len(stage.desk.after_end) == 1
+        assert len(stage.coordinator.after_end) == 1
         stage.open()
-        stage.scene.brokers.ask(stage.desk.after_end[0])
+        stage.scene.brokers.ask(stage.coordinator.after_end[0])
     else:
         stage.open()
     assert stage.receive(2) == [[0], [0]]
@@ -342,7 +342,7 @@ def test_a_request_whose_client_has_gone_is_not_appended(stage: Stage) -> None:
     end_offset = brokers.ask(lambda: partition.log.log_end_offset)
     first, second = stage.request(0), stage.request(0)
     stage.send(first, second)
-    wait_until(lambda: brokers.ask(lambda: bool(stage.desk.questions)), "a question")
+    wait_until(lambda: brokers.ask(lambda: bool(stage.coordinator.questions)), "a question")
     stage.client.close()
     stage.client = brokers.client(LEADER)
     # Only the request that the coordinator was asked about is left.

@@ -16,11 +16,14 @@ from millstream.groups.group_shards import GroupCoordinatorOptions
 from millstream.log.compaction.cleaner import CleanerOptions
 from millstream.log.storage import LogOptions
 from millstream.log.upkeep import UpkeepOptions
-from millstream.net.gate import Limits
+from millstream.net.gate import ConnectionLimits
 from millstream.records.compression import CompressionType
 from millstream.replication.follower.fetcher import FetcherOptions
 from millstream.replication.follower.leader_session import FetchLimits
-from millstream.replication.replicator import ReplicationRates, ReplicatorOptions
+from millstream.replication.replicator import (
+    ReplicationRates,
+    ReplicatorOptions,
+)
 from millstream.transactions.transaction_shards import TransactionOptions
 
 _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
@@ -43,9 +46,9 @@ def log_options(config: BrokerConfig) -> LogOptions:
     )
 
 
-def limits(config: BrokerConfig) -> Limits:
+def limits(config: BrokerConfig) -> ConnectionLimits:
     idle_ms = config.network.connections_max_idle_ms
-    return Limits(
+    return ConnectionLimits(
         frame_bytes_max=config.network.socket_request_max_bytes,
         request_bytes_max=config.network.queued_max_request_bytes,
         connections_max=config.network.max_connections,

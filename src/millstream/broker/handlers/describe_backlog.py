@@ -15,7 +15,7 @@ from typing import Any, Final
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.error_response import error_rows
-from millstream.broker.lag.partition_backlog import Backlog, Known
+from millstream.broker.lag.partition_backlog import Backlog, KnownRecord
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_backlog import (
     HEADROOM_UNKNOWN,
@@ -81,9 +81,9 @@ async def _describe(request: DescribeBacklogRequest, context: Context) -> Descri
             else:
                 known = None
                 if wanted.known_timestamp >= 0:
-                    known = Known(wanted.known_offset, wanted.known_timestamp)
-                _fill(row, backlogs.look(partition, wanted.committed_offset, known))
-            await backlogs.give_way()
+                    known = KnownRecord(wanted.known_offset, wanted.known_timestamp)
+                _fill(row, backlogs.measure(partition, wanted.committed_offset, known))
+            await backlogs.pause_if_due()
     return response
 
 

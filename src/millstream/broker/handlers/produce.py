@@ -225,7 +225,9 @@ def _handle_transactional(
     if request.acks == ACKS_NONE:
         raise CloseConnectionError("transactions need acknowledgements")
     services = context.services
-    admission = Admission(services.desks.of, transactional_id, services.failures)
+    admission = Admission(
+        services.transaction_coordinators.find, transactional_id, services.failures
+    )
     if context.version < _ADDS_SINCE and not is_verified(context):
         admission.waive()
         return _append_all(request, admission, context)

@@ -87,7 +87,9 @@ def _begin(
     """Have the group's partition admitted to the transaction where that is due, then commit."""
     services = context.services
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    admission = Admission(services.desks.of, request.transactional_id, services.failures)
+    admission = Admission(
+        services.transaction_coordinators.find, request.transactional_id, services.failures
+    )
     try:
         # Nothing is added to a transaction for a group that is not served here.
         index = services.groups.shards.of(request.group_id).index

@@ -1,18 +1,17 @@
-"""How far groups are behind: records, seconds, and the time until retention takes what is unread.
+"""The lag of groups: records, seconds, and the time until retention deletes unread records.
 
-A round goes over all groups that this broker coordinates, in slices (`Sweep`), and rests longer the
-longer it took. The next one begins early if coordinators have moved. `of_group` looks at one group
-at once.
+A round covers all groups that this broker coordinates, in slices (`LagSweep`), and pauses longer
+the longer it took. The next round begins early if coordinators have moved. `of_group` measures one
+group at once.
 
-A group's coordinator reports all of its partitions, and asks their leaders on other brokers. So in
-the whole cluster each committed partition has one row. What was found of a group is shown only
-while this broker coordinates it: `shown` drops groups as soon as they are another broker's.
+A group's coordinator reports all of its partitions, and queries their leaders on other brokers. So
+each committed partition has one row in the whole cluster. A group is shown only while this broker
+coordinates it: `shown` drops groups that another broker coordinates by now.
 
-Seconds behind are the age of the first unread record. Headroom is the time until retention deletes
+Lag in seconds is the age of the first unread record. Headroom is the time until retention deletes
 that record, at the earliest.
 
-Memory is kept for the groups that have places in the metrics, and the others are added up in
-`folded`.
+Rows are kept for the groups within the label budget. All other groups are summed up in `folded`.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.broker.lag.lag_sweep import LagSources, Memory, PartitionLag, Sweep
+from millstream.broker.lag.lag_sweep import LagMemory, LagSources, LagSweep, PartitionLag
 from millstream.broker.lag.partition_backlog import UNLIMITED
 from millstream.broker.metrics.broker_metrics import OTHER
 from millstream.broker.metrics.dead_letter_gauges import DeadLetters
-from millstream.broker.metrics.ingress import IngressRates
+from millstream.broker.metrics.growth_rate import GrowthRates
 from millstream.broker.metrics.label_budget import LabelBudget
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.groups.classic.classic_group import ClassicGroup
@@ -37,27 +36,27 @@ from millstream.groups.group_shard import GroupShard
 from millstream.groups.group_shards import GroupShards
 from millstream.groups.offset import GroupOffsets
 
-#: Rounds take at most this part of the time.
+#: Rounds take at most this share of the time.
 _SHARE: Final = 0.05
-#: Time between looks whether coordinators have moved.
-_MOVE_LOOK_S: Final = 0.5
+#: Time between checks whether coordinators have moved.
+_MOVE_POLL_S: Final = 0.5
 
 
 @dataclass(slots=True)
 class GroupLag:
-    """A group, or several added up. Partitions count as far as their lag is known."""
+    """The lag of a group, or of several summed up. Unknown values count as zero."""
 
     group_id: str
     state: str = ""
     members: int = 0
-    #: The partition of the offsets topic that the group lives in.
+    #: The partition of the offsets topic that holds the group.
     shard: int = -1
     partitions: list[PartitionLag] = field(default_factory=list)
     records: int = 0
     records_max: int = 0
     seconds_max: float = 0.0
     headroom_seconds_min: float = UNLIMITED
-    #: Partitions whose leader did not say how far the group is behind.
+    #: Partitions whose leader did not respond.
     unknown_partitions: int = 0
 
     def add(self, row: PartitionLag) -> None:
@@ -89,32 +88,32 @@ class LagOptions:
 @dataclass(slots=True)
 class LagStats:
     rounds: int = 0
-    #: Rounds that failed as a whole.
+    #: Rounds that failed.
     failures: int = 0
-    #: Of the last round, as the clock on the wall saw it.
+    #: Duration of the last round.
     duration_seconds: float = 0.0
-    #: The part of it that was spent on waiting for leaders on other brokers.
+    #: The part of it spent waiting for leaders on other brokers.
     waited_seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class LagRound:
-    """What one round found."""
+    """The results of one round."""
 
-    #: Groups with a place, in the order met; `partitions` is empty where those had no room.
+    #: Groups within the budget, in round order; `partitions` is empty where those did not fit.
     groups: list[GroupLag] = field(default_factory=list)
-    #: All others; None if there are none.
+    #: The sum of all other groups; None if there are none.
     folded: GroupLag | None = None
     folded_groups: int = 0
     folded_partitions: int = 0
-    #: How many groups are in each state.
+    #: Number of groups by state.
     states: Counter[str] = field(default_factory=Counter)
     #: For the next round.
-    memory: Memory = field(default_factory=Memory)
+    memory: LagMemory = field(default_factory=LagMemory)
 
 
 class LagCollector:
-    """See the module's text. Event loop only."""
+    """Measures the lag of groups regularly. Event loop only."""
 
     __slots__ = (
         "_group_budget",
@@ -141,19 +140,19 @@ class LagCollector:
         self._swept: list[tuple[int, int]] = []
         self.dead_letters = DeadLetters(sources.replicas, sources.clock)
         self.stats = LagStats()
-        #: The last round that was finished.
+        #: The last complete round.
         self.last = LagRound()
-        #: Stops this broker from coordinating anything if others may have replaced it.
+        #: Fences this broker's coordinators if its lease may have expired.
         self.check_lease: Callable[[], None] = lambda: None
 
     @property
-    def rates(self) -> IngressRates:
-        return self._sources.here.rates
+    def rates(self) -> GrowthRates:
+        return self._sources.local.rates
 
     @property
     def failures(self) -> int:
-        """Rounds that failed, and looks at logs that can't be read."""
-        return self.stats.failures + self._sources.here.failures
+        """Return the number of failed rounds and failed measurements."""
+        return self.stats.failures + self._sources.local.failures
 
     def shown(self) -> list[GroupLag]:
         """Return the groups of the last round that this broker still coordinates."""
@@ -174,23 +173,23 @@ class LagCollector:
             except Exception:
                 self.stats.failures += 1
                 raise
-            # A leader that is slow or dead must not delay the next round. What leaders do for a
-            # position is about as much as what is done for it here, so the rest spares them too.
+            # A slow or dead leader must not delay the next round. A position costs its leader
+            # about as much as this broker, so the pause limits the load of leaders too.
             stats = self.stats
-            rest_s = (stats.duration_seconds - stats.waited_seconds) / _SHARE
-            await asyncio.sleep(rest_s)
-            await self._until_due(self._options.interval_ms / 1000 - rest_s)
+            pause_s = (stats.duration_seconds - stats.waited_seconds) / _SHARE
+            await asyncio.sleep(pause_s)
+            await self._until_due(self._options.interval_ms / 1000 - pause_s)
 
     async def _until_due(self, seconds_max: float) -> None:
-        """Return after so many seconds, or as soon as this broker coordinates other groups: their
-        rows are in no other broker's metrics."""
+        """Return after so many seconds, or as soon as this broker coordinates other groups: no
+        other broker has rows of those."""
         clock = self._sources.clock
         due_at = clock.monotonic() + seconds_max
         while self._served() == self._swept:
             left_s = due_at - clock.monotonic()
             if left_s <= 0:
                 return
-            await asyncio.sleep(min(left_s, _MOVE_LOOK_S))
+            await asyncio.sleep(min(left_s, _MOVE_POLL_S))
 
     def _served(self) -> list[tuple[int, int]]:
         """Return the shards that are served now, each with its leader epoch."""
@@ -199,23 +198,23 @@ class LagCollector:
     # Rounds
 
     async def collect(self) -> LagRound:
-        """Look at all groups now, giving way to other work in between."""
+        """Measure all groups now, in slices that yield to the loop."""
         clock = self._sources.clock
         started_at = clock.monotonic()
         self._swept = self._served()
-        await self._sources.here.look_at_rates()
-        await self.dead_letters.look()
-        sweep = Sweep(self._sources, self.last.memory)
+        await self._sources.local.sample_rates()
+        await self.dead_letters.refresh()
+        sweep = LagSweep(self._sources, self.last.memory)
         found = LagRound(memory=sweep.memory)
-        #: Groups that wait for rows of the sweep.
-        waiting: list[GroupLag] = []
+        #: Groups that do not have all of their rows yet.
+        pending: list[GroupLag] = []
         for shard, group, offsets in self._groups():
             lag = _group_lag(shard, group)
-            if await self._look(sweep, lag, offsets):
-                self._place_all(waiting, found)
-            waiting.append(lag)
-        await sweep.settle()
-        self._place_all(waiting, found)
+            if await self._add_group(sweep, lag, offsets):
+                self._report_all(pending, found)
+            pending.append(lag)
+        await sweep.finish()
+        self._report_all(pending, found)
         self._group_budget.end_round()
         self._partition_budget.end_round()
         self.last = found
@@ -224,37 +223,40 @@ class LagCollector:
         self.stats.waited_seconds = sweep.waited_seconds
         return found
 
-    async def _look(self, sweep: Sweep, lag: GroupLag, offsets: GroupOffsets | None) -> bool:
-        """Have the sweep look at all offsets of a group. Returns whether the groups before it have
-        all of their rows."""
-        is_settled = False
+    async def _add_group(
+        self, sweep: LagSweep, lag: GroupLag, offsets: GroupOffsets | None
+    ) -> bool:
+        """Add all offsets of a group to the sweep. Return whether the groups before it have all of
+        their rows."""
+        is_delivered = False
         for topic, number, committed in list(offsets or ()):
-            if await sweep.look(lag, topic, number, committed):
-                is_settled = True
+            if await sweep.add(lag, topic, number, committed):
+                is_delivered = True
         if offsets is None:
-            await self._sources.here.give_way()
-        return is_settled
+            await self._sources.local.pause_if_due()
+        return is_delivered
 
-    def _place_all(self, lags: list[GroupLag], found: LagRound) -> None:
+    def _report_all(self, lags: list[GroupLag], found: LagRound) -> None:
         for lag in lags:
-            self._place(lag, found)
+            self._report(lag, found)
         lags.clear()
 
     def _groups(self) -> Iterator[tuple[GroupShard, Group, GroupOffsets | None]]:
-        """Groups that have members or offsets. Others may come and go while this is read."""
+        """Yield groups that have members or offsets; groups may be added or deleted meanwhile."""
         for shard in self._shards.serving():
             for group_id in list(shard.groups):
                 group, offsets = shard.groups.get(group_id), shard.offsets.get(group_id)
                 if group is not None and (offsets or not group.is_empty):
                     yield shard, group, offsets
 
-    def _place(self, lag: GroupLag, found: LagRound) -> None:
+    def _report(self, lag: GroupLag, found: LagRound) -> None:
+        """Show the group if the label budget allows, and sum it up with the others if not."""
         found.states[lag.state] += 1
-        has_place = self._group_budget.take(lag.group_id)
-        if not has_place or not self._partition_budget.take(lag.group_id, len(lag.partitions)):
+        is_shown = self._group_budget.take(lag.group_id)
+        if not is_shown or not self._partition_budget.take(lag.group_id, len(lag.partitions)):
             found.folded_partitions += len(lag.partitions)
             lag.partitions = []
-        if has_place:
+        if is_shown:
             found.groups.append(lag)
             return
         if found.folded is None:
@@ -265,15 +267,15 @@ class LagCollector:
     # One group
 
     async def of_group(self, group_id: str) -> GroupLag | None:
-        """The lag of one group as of now. Raises as `GroupShards.of` does."""
+        """Measure one group now; None if it does not exist. Raises as `GroupShards.of` does."""
         shard = self._shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
             return None
         lag = _group_lag(shard, group)
-        sweep = Sweep(self._sources, self.last.memory)
-        await self._look(sweep, lag, shard.offsets.get(group_id))
-        await sweep.settle()
+        sweep = LagSweep(self._sources, self.last.memory)
+        await self._add_group(sweep, lag, shard.offsets.get(group_id))
+        await sweep.finish()
         return lag
 
 

@@ -1,16 +1,16 @@
-"""One look at the committed offsets of groups: how far each group is behind in each partition.
+"""One sweep over the committed offsets of groups: the lag of each group in each partition.
 
-Partitions that this broker leads are looked at as they come. Positions in other partitions gather,
-and their leaders are asked together once there are `_WINDOW`: one request for each leader, with a
-common deadline. A leader that does not respond is not asked again in the same sweep. Several groups
-at one position share a question.
+Partitions led here are measured at once. Positions in other partitions are collected, and every
+`_WINDOW` positions their leaders are queried: one request for each leader, with a common deadline.
+A leader that does not respond is not queried again in the same sweep. Groups at the same position
+share a query.
 
-Every committed partition that exists has a row. If its leader can't be asked, or there is none, the
-row says so (`is_current`) and holds what is known from before: records as of the last response,
-seconds and headroom carried on with time. What was never known is None.
+Every committed partition that exists has a row. If its leader cannot be queried, or it has none,
+the row is not current (`is_current`) and holds the last known values: records as of the last
+response, seconds and headroom adjusted for the time since. A value that was never known is None.
 
-`Memory` is what a sweep leaves to the next one. It spares leaders the search for a record that was
-found before, and holds the values of leaders that no longer respond.
+`LagMemory` is what a sweep leaves to the next one. It spares leaders the search for a record that
+was found before, and holds the last values of leaders that no longer respond.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from millstream.broker.lag.partition_backlog import Backlog, Known, PartitionBacklogs
-from millstream.broker.lag.remote_backlog import Position, Question, RemoteBacklogs
+from millstream.broker.lag.partition_backlog import Backlog, KnownRecord, PartitionBacklogs
+from millstream.broker.lag.remote_backlog import BacklogQuery, Position, RemoteBacklogs
 from millstream.env.clock import Clock
 from millstream.groups.offset import CommittedOffset
 from millstream.metadata.image import ClusterImage
@@ -29,96 +29,98 @@ from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import NO_TOPIC_ID, TopicId
 from millstream.replication.replicas import Replicas
 
-#: Positions that are looked at before leaders are asked about those of other brokers. If all were
-#: in cold logs of one slow disk, its broker could still respond in time.
+#: Positions collected before the leaders on other brokers are queried. Small enough that a broker
+#: with cold logs on a slow disk responds in time.
 _WINDOW: Final = 250
 _RESPONSE_S_MAX: Final = 5.0
-#: Errors after which a leader is not asked again.
+#: Errors after which a leader is not queried again.
 _SILENCE: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class PartitionLag(NamedTuple):
-    """How far a group is behind in one partition. None is what is not known."""
+    """The lag of a group in one partition. A value that is unknown is None."""
 
     topic: str
     partition: int
     committed_offset: int
     end_offset: int | None
     records: int | None
-    #: None also where the records have no time, or the log can't be read.
+    #: None also if the records have no timestamp, or the log cannot be read.
     seconds: float | None
-    #: None also where the log can't be read.
+    #: None also if the log cannot be read.
     headroom_seconds: float | None
-    #: Whether the partition's leader said so in this sweep.
+    #: Whether the values are the leader's, from this sweep.
     is_current: bool = True
 
 
-class RowTaker(Protocol):
-    """Somebody who wants the rows of one group."""
+class RowReceiver(Protocol):
+    """Receives the rows of one group."""
 
     def add(self, row: PartitionLag) -> None: ...
 
 
-class _Told(NamedTuple):
-    """What a leader said of a position, and when by the monotonic clock."""
+class _LastResponse(NamedTuple):
+    """The last response of a leader for a position, with its monotonic time."""
 
     backlog: Backlog
-    told_at: float
+    received_at: float
 
 
 @dataclass(slots=True)
-class Memory:
-    """What a sweep leaves to the next: times of first unread records, and last known values."""
+class LagMemory:
+    """What a sweep leaves to the next: first unread records, and last known values."""
 
-    #: Positions that were not read to the end.
-    told: dict[Position, _Told] = field(default_factory=dict)
+    #: Of positions that were not read to the end.
+    responses: dict[Position, _LastResponse] = field(default_factory=dict)
     #: The end offsets of other brokers' partitions.
     ends: dict[tuple[TopicId, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LagSources:
-    """Where a sweep learns what partitions hold."""
+    """The sources that a sweep measures with."""
 
     node_id: int
     image: Callable[[], ClusterImage]
     replicas: Replicas
-    here: PartitionBacklogs
-    elsewhere: RemoteBacklogs
+    local: PartitionBacklogs
+    remote: RemoteBacklogs
     clock: Clock
 
 
 @dataclass(slots=True)
-class _Look:
-    taker: RowTaker
+class _PendingRow:
+    """A row that waits for its leader's response."""
+
+    receiver: RowReceiver
     topic: str
     position: Position
     backlog: Backlog | None = None
-    #: The broker to ask; NO_LEADER if there is none.
+    #: The broker to query; NO_LEADER if there is none.
     leader: int = NO_LEADER
 
 
-class Sweep:
-    """`look` for each committed offset, then `settle`. Event loop only."""
+class LagSweep:
+    """Call `add` for each committed offset, then `finish`. Event loop only."""
 
-    __slots__ = ("_before", "_looks", "_silent", "_sources", "memory", "waited_seconds")
+    __slots__ = ("_before", "_pending", "_silent", "_sources", "memory", "waited_seconds")
 
-    def __init__(self, sources: LagSources, before: Memory) -> None:
+    def __init__(self, sources: LagSources, before: LagMemory) -> None:
         self._sources = sources
         self._before = before
-        #: Positions whose takers have no row yet.
-        self._looks: list[_Look] = []
+        #: Rows that their receivers do not have yet.
+        self._pending: list[_PendingRow] = []
         #: Leaders that did not respond in this sweep.
         self._silent: dict[int, None] = {}
-        self.memory = Memory()
+        self.memory = LagMemory()
         #: Time spent on waiting for leaders.
         self.waited_seconds = 0.0
 
-    async def look(
-        self, taker: RowTaker, topic: str, number: int, committed: CommittedOffset
+    async def add(
+        self, receiver: RowReceiver, topic: str, number: int, committed: CommittedOffset
     ) -> bool:
-        """Have `taker` given a row, now or later, unless there is no such partition. Returns
-        whether no taker waits any more."""
+        """Measure one position; `receiver` gets its row now or later, or never if the partition
+        does not exist. Return whether all rows were delivered."""
         sources = self._sources
         found = sources.image().topic(topic)
         if (
@@ -126,82 +128,84 @@ class Sweep:
             and 0 <= number < len(found.partitions)
             and committed.topic_id in (found.topic_id, NO_TOPIC_ID)
         ):
-            look = _Look(taker, topic, (found.topic_id, number, committed.offset))
+            row = _PendingRow(receiver, topic, (found.topic_id, number, committed.offset))
             partition = sources.replicas.get(topic, number)
             if partition is not None and partition.is_leader:
-                known = self._known(look.position)
-                look.backlog = sources.here.look(partition, committed.offset, known)
-                self._remember(look.position, look.backlog)
+                known = self._known(row.position)
+                row.backlog = sources.local.measure(partition, committed.offset, known)
+                self._remember(row.position, row.backlog)
             else:
-                look.leader = found.partitions[number].leader
-            self._looks.append(look)
-        await sources.here.give_way()
-        if len(self._looks) < _WINDOW:
+                row.leader = found.partitions[number].leader
+            self._pending.append(row)
+        await sources.local.pause_if_due()
+        if len(self._pending) < _WINDOW:
             return False
-        await self.settle()
+        await self.finish()
         return True
 
-    async def settle(self) -> None:
-        """Ask the leaders, and give every taker its rows."""
-        looks, self._looks = self._looks, []
-        await self._ask(looks)
-        for look in looks:
-            look.taker.add(self._row(look))
+    async def finish(self) -> None:
+        """Query the leaders, and deliver all rows."""
+        rows, self._pending = self._pending, []
+        await self._query(rows)
+        for row in rows:
+            row.receiver.add(self._row(row))
 
-    async def _ask(self, looks: list[_Look]) -> None:
-        nobody = (NO_LEADER, self._sources.node_id)
-        questions: dict[Position, Question] = {}
-        for look in looks:
-            position = look.position
-            if look.backlog is None and look.leader not in nobody and position not in questions:
-                questions[position] = Question(look.leader, position, self._known(position))
-        asked = [each for each in questions.values() if each.leader not in self._silent]
-        if not asked:
+    async def _query(self, rows: list[_PendingRow]) -> None:
+        unreachable = (NO_LEADER, self._sources.node_id)
+        queries: dict[Position, BacklogQuery] = {}
+        for row in rows:
+            position = row.position
+            if row.backlog is None and row.leader not in unreachable and position not in queries:
+                queries[position] = BacklogQuery(row.leader, position, self._known(position))
+        sent = [each for each in queries.values() if each.leader not in self._silent]
+        if not sent:
             return
         clock = self._sources.clock
         started_at = clock.monotonic()
-        await self._sources.elsewhere.ask(asked, _RESPONSE_S_MAX)
+        await self._sources.remote.query(sent, _RESPONSE_S_MAX)
         self.waited_seconds += clock.monotonic() - started_at
-        self._silent |= {each.leader: None for each in asked if each.error in _SILENCE}
-        for question in asked:
-            if question.backlog is not None:
-                topic_id, number, _ = question.position
-                self._remember(question.position, question.backlog)
-                self.memory.ends[topic_id, number] = question.backlog.end_offset
-        for look in looks:
-            if look.backlog is None and look.position in questions:
-                look.backlog = questions[look.position].backlog
+        self._silent |= {each.leader: None for each in sent if each.error in _SILENCE}
+        for query in sent:
+            if query.backlog is not None:
+                topic_id, number, _ = query.position
+                self._remember(query.position, query.backlog)
+                self.memory.ends[topic_id, number] = query.backlog.end_offset
+        for row in rows:
+            if row.backlog is None and row.position in queries:
+                row.backlog = queries[row.position].backlog
 
     # Memory
 
-    def _told(self, position: Position) -> _Told | None:
-        return self.memory.told.get(position) or self._before.told.get(position)
+    def _last_response(self, position: Position) -> _LastResponse | None:
+        return self.memory.responses.get(position) or self._before.responses.get(position)
 
-    def _known(self, position: Position) -> Known | None:
-        told = self._told(position)
-        if told is None or told.backlog.timestamp_ms is None:
+    def _known(self, position: Position) -> KnownRecord | None:
+        response = self._last_response(position)
+        if response is None or response.backlog.timestamp_ms is None:
             return None
-        return Known(told.backlog.offset, told.backlog.timestamp_ms)
+        return KnownRecord(response.backlog.offset, response.backlog.timestamp_ms)
 
     def _remember(self, position: Position, backlog: Backlog) -> None:
         if backlog.offset < backlog.end_offset:
-            self.memory.told[position] = _Told(backlog, self._sources.clock.monotonic())
+            self.memory.responses[position] = _LastResponse(
+                backlog, self._sources.clock.monotonic()
+            )
 
     # Rows
 
-    def _row(self, look: _Look) -> PartitionLag:
-        backlog = look.backlog
+    def _row(self, row: _PendingRow) -> PartitionLag:
+        backlog = row.backlog
         is_current = backlog is not None
         if backlog is None:
-            backlog = self._last_known(look.position)
-        _, number, committed = look.position
+            backlog = self._last_known(row.position)
+        _, number, committed = row.position
         if backlog is None:
-            return PartitionLag(look.topic, number, committed, None, None, None, None, False)
+            return PartitionLag(row.topic, number, committed, None, None, None, None, False)
         seconds: float | None = 0.0
         if backlog.has_unread:
             seconds = self._age(backlog.timestamp_ms)
         return PartitionLag(
-            look.topic,
+            row.topic,
             number,
             committed,
             backlog.end_offset,
@@ -217,21 +221,21 @@ class Sweep:
         return max(self._sources.clock.wall_ms() - timestamp_ms, 0) / 1000
 
     def _last_known(self, position: Position) -> Backlog | None:
-        """What the leader said before, as it would be now."""
+        """Return the last response of the leader, adjusted for the time since."""
         topic_id, number, committed = position
-        place = (topic_id, number)
-        end = self.memory.ends.get(place)
+        key = (topic_id, number)
+        end = self.memory.ends.get(key)
         if end is None:
-            end = self._before.ends.get(place)
+            end = self._before.ends.get(key)
         if end is not None:
-            self.memory.ends[place] = end
-        told = self._told(position)
-        if told is not None:
-            self.memory.told[position] = told
-            backlog, told_at = told
+            self.memory.ends[key] = end
+        response = self._last_response(position)
+        if response is not None:
+            self.memory.responses[position] = response
+            backlog, received_at = response
             headroom = backlog.headroom_seconds
             if headroom is not None:
-                passed = self._sources.clock.monotonic() - told_at
+                passed = self._sources.clock.monotonic() - received_at
                 headroom = max(headroom - passed, 0.0)
             end = backlog.end_offset if end is None else max(end, backlog.end_offset)
             return backlog._replace(end_offset=end, headroom_seconds=headroom)

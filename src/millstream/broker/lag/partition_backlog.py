@@ -1,14 +1,14 @@
-"""What the partitions led here hold for a reader that has committed an offset.
+"""The backlog of partitions led here: what they hold for a reader that has committed an offset.
 
-A partition that was read to its end costs a comparison. Any other one costs a search in the index
-and a batch header; the search is skipped if the caller remembers its result from an earlier look.
+A partition that was read to its end costs one comparison. Any other partition costs a search in the
+index and a batch header. The search is skipped if the caller remembers its result.
 
-Headroom is the time until retention deletes the first unread record, at the earliest: by time from
-the age of its segment, by size from the rate at which the partition grew lately. It is infinite if
-retention deletes nothing, and zero if it has begun to.
+Headroom is the time until retention deletes the first unread record, at the earliest. Retention by
+time is computed from the age of the record's segment, retention by size from the recent growth rate
+of the partition. Headroom is infinite if retention deletes nothing, and zero if it has begun to.
 
-Callers look at many positions. They await `give_way` after each, which bounds the time that the
-loop is busy with it.
+Callers measure many positions and await `pause_if_due` after each, so that the loop is never busy
+for long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import math
 from functools import partial
 from typing import Final, NamedTuple
 
-from millstream.broker.metrics.ingress import IngressRates
+from millstream.broker.metrics.growth_rate import GrowthRates
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log import backlog
@@ -29,35 +29,35 @@ from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition
 from millstream.replication.replicas import Replicas
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
-#: Committed offsets, and partitions' rates, looked at between two turns of the loop.
+#: Committed offsets measured, and partitions sampled, in one turn of the loop.
 _OFFSETS_PER_TURN: Final = 50
 _PARTITIONS_PER_TURN: Final = 1000
-#: Logs that must be loaded for it: each is a handful of system calls.
+#: Logs loaded in one turn of the loop: each costs a few system calls.
 _LOADS_PER_TURN: Final = 8
 _LOAD_PAUSE_S: Final = 0.02
 
 UNLIMITED: Final = math.inf
 
 
-class Known(NamedTuple):
-    """What an earlier look found at an offset."""
+class KnownRecord(NamedTuple):
+    """The first unread record that an earlier measurement found."""
 
     offset: int
     timestamp_ms: int
 
 
 class Backlog(NamedTuple):
-    """What a partition holds for one reader."""
+    """The unread part of a partition, for one reader."""
 
     #: The committed offset, or the start of the log if that is higher.
     offset: int
     end_offset: int
-    #: False also where the offsets up to the end hold no records: compaction and transaction
-    #: markers leave such offsets.
+    #: False also if the offsets up to the end hold no records, which compaction and transaction
+    #: markers cause.
     has_unread: bool = False
-    #: Time of the first unread record; None if it is not known.
+    #: Timestamp of the first unread record; None if it is unknown.
     timestamp_ms: int | None = None
     #: None if the log can't be read.
     headroom_seconds: float | None = UNLIMITED
@@ -68,12 +68,12 @@ class Backlog(NamedTuple):
 
 
 class PartitionBacklogs:
-    """Looks at the partitions of this broker. Event loop only."""
+    """Measures backlogs and growth rates of the partitions led here. Event loop only."""
 
     __slots__ = (
         "_clock",
         "_loads",
-        "_looks",
+        "_measured",
         "_replicas",
         "_task",
         "_unreadable",
@@ -84,17 +84,17 @@ class PartitionBacklogs:
     def __init__(self, replicas: Replicas, clock: Clock) -> None:
         self._replicas = replicas
         self._clock = clock
-        #: Offsets looked at, and logs loaded for it, since a caller last gave way.
-        self._looks = self._loads = 0
-        #: Partitions whose failure was logged.
+        #: Offsets measured, and logs loaded for that, since the last pause.
+        self._measured = self._loads = 0
+        #: Partitions whose failure is in the log.
         self._unreadable: set[TopicPartition] = set()
         self._task: SupervisedTask | None = None
-        self.rates = IngressRates()
-        #: Looks that failed, mostly at logs that can't be read.
+        self.rates = GrowthRates()
+        #: Measurements that failed, mostly because a log cannot be read.
         self.failures = 0
 
-    def look(self, partition: Partition, committed: int, known: Known | None) -> Backlog:
-        """Return what a partition that this broker leads holds after a committed offset."""
+    def measure(self, partition: Partition, committed: int, known: KnownRecord | None) -> Backlog:
+        """Return the backlog of a partition led here, for a reader at a committed offset."""
         log = partition.log
         end = partition.high_watermark
         offset = max(committed, log.log_start_offset)
@@ -102,7 +102,7 @@ class PartitionBacklogs:
             return Backlog(offset, end)
         was_loaded = log.is_loaded
         try:
-            # Transactions that are open hold back what follows them.
+            # Readers see nothing beyond the first open transaction.
             end = partition.last_stable_offset
             first = self._first_unread(partition, offset, end, known) if offset < end else None
             if first is None:
@@ -118,28 +118,28 @@ class PartitionBacklogs:
         self._unreadable.discard(partition.topic_partition)
         return Backlog(offset, end, True, first.timestamp_ms, headroom)
 
-    async def give_way(self) -> None:
-        """Count one look, and let others have their turn if there were many."""
-        self._looks += 1
+    async def pause_if_due(self) -> None:
+        """Count one measurement, and yield to the loop after many."""
+        self._measured += 1
         if self._loads >= _LOADS_PER_TURN:
-            self._looks = self._loads = 0
+            self._measured = self._loads = 0
             await asyncio.sleep(_LOAD_PAUSE_S)
-        elif self._looks >= _OFFSETS_PER_TURN:
-            self._looks = 0
+        elif self._measured >= _OFFSETS_PER_TURN:
+            self._measured = 0
             await asyncio.sleep(0)
 
     def _failed(self, partition: Partition, error: Exception) -> None:
         self.failures += 1
         if partition.topic_partition not in self._unreadable:
-            # Once, and not at every look of every group.
+            # Once, and not for every group in every round.
             self._unreadable.add(partition.topic_partition)
-            _log.error("the lag in %s can't be found: %s", partition.topic_partition, error)
+            _logger.error("the lag in %s cannot be measured: %s", partition.topic_partition, error)
 
     def _first_unread(
-        self, partition: Partition, offset: int, end: int, known: Known | None
+        self, partition: Partition, offset: int, end: int, known: KnownRecord | None
     ) -> UnreadBatch | None:
-        """Return what the caller remembers, so that cold data stays cold; not if compaction may
-        have removed the record."""
+        """Return the record that the caller remembers, so that cold data stays cold; search if
+        compaction may have removed it."""
         log = partition.log
         is_kept = "compact" not in log.config.cleanup_policy
         if known is not None and known.offset == offset and is_kept:
@@ -160,28 +160,28 @@ class PartitionBacklogs:
     # Rates
 
     def start(self, interval_ms: int, supervisor: Supervisor) -> None:
-        """Keep the rates up to date on a broker that collects no lag itself: coordinators on
-        other brokers ask it for headroom."""
-        work = partial(self._look_regularly, interval_ms)
+        """Sample the growth rates regularly. For a broker that collects no lag itself: coordinators
+        on other brokers query its headroom."""
+        work = partial(self._sample_regularly, interval_ms)
         self._task = supervisor.start("partition-growth", work)
 
     async def stop(self) -> None:
         if self._task is not None:
             await self._task.stop()
 
-    async def _look_regularly(self, interval_ms: int) -> None:
+    async def _sample_regularly(self, interval_ms: int) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             try:
-                await self.look_at_rates()
+                await self.sample_rates()
             except Exception:
                 self.failures += 1
                 raise
 
-    async def look_at_rates(self) -> None:
-        """See how much each partition has grown, giving way to other work in between."""
+    async def sample_rates(self) -> None:
+        """Sample the growth of each partition, in slices that yield to the loop."""
         for number, partition in enumerate(list(self._replicas), 1):
-            self.rates.look(partition.log, self._clock.monotonic())
+            self.rates.sample(partition.log, self._clock.monotonic())
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
         self.rates.forget_others(lambda key: self._replicas.get(*key) is not None)

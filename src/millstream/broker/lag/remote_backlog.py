@@ -1,10 +1,10 @@
-"""Asking the leaders on other brokers what their partitions hold for a reader.
+"""Queries to the leaders on other brokers: how much their partitions hold for a reader.
 
-A coordinator asks about many positions at once. Those that one broker leads go out in one request
-(`Links`). All waits have a common deadline; a question without a response by then has failed.
+A coordinator queries many positions at once. The positions that one broker leads leave in one
+request (`PeerLinks`). All queries have a common deadline; a query without a response by then fails.
 
-A broker of an earlier version does not know DescribeBacklog and closes the connection. Its
-questions fail like those to a broker that can't be reached.
+A broker of an earlier version does not know DescribeBacklog and closes the connection. Queries to
+it fail like queries to a broker that cannot be reached.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, Known
-from millstream.broker.link import Conversation, Links, known_code
+from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, KnownRecord
+from millstream.broker.peer_link import PeerApi, PeerLinks, known_code
 from millstream.model.error import ErrorCode
 from millstream.model.topic import TopicId
 from millstream.wire.messages.describe_backlog import (
@@ -31,60 +31,60 @@ _Topic = DescribeBacklogRequest.Topic
 _Row = DescribeBacklogResponse.Topic.Position
 
 
-class _Inquiry:
-    """Questions asked together. `settled` resolves once none of them is open."""
+class _QueryBatch:
+    """Queries sent together. `finished` resolves once each has a result."""
 
-    __slots__ = ("_open", "settled")
+    __slots__ = ("_pending", "finished")
 
     def __init__(self, count: int) -> None:
-        self._open = count
-        self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending = count
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def count_down(self) -> None:
-        self._open -= 1
-        if not self._open and not self.settled.done():
-            self.settled.set_result(None)
+        self._pending -= 1
+        if not self._pending and not self.finished.done():
+            self.finished.set_result(None)
 
 
-class Question:
-    """What a partition holds after a committed offset. After `RemoteBacklogs.ask`, either `backlog`
-    or `error` is set; a response that comes later changes neither."""
+class BacklogQuery:
+    """Asks for the backlog of one position. After `RemoteBacklogs.query`, either `backlog` or
+    `error` is set; a later response changes neither."""
 
-    __slots__ = ("_inquiry", "backlog", "error", "known", "leader", "position")
+    __slots__ = ("_batch", "backlog", "error", "known", "leader", "position")
 
-    def __init__(self, leader: int, position: Position, known: Known | None) -> None:
+    def __init__(self, leader: int, position: Position, known: KnownRecord | None) -> None:
         self.leader = leader
         self.position = position
         self.known = known
         self.backlog: Backlog | None = None
         self.error: ErrorCode | None = None
-        self._inquiry: _Inquiry | None = None
+        self._batch: _QueryBatch | None = None
 
-    def begin(self, inquiry: _Inquiry) -> None:
-        self._inquiry = inquiry
+    def begin(self, batch: _QueryBatch) -> None:
+        self._batch = batch
 
     def succeed(self, backlog: Backlog) -> None:
-        if self._inquiry is not None:
+        if self._batch is not None:
             self.backlog = backlog
-            self._settle(self._inquiry)
+            self._finish(self._batch)
 
     def fail(self, code: ErrorCode) -> None:
-        if self._inquiry is not None:
+        if self._batch is not None:
             self.error = code
-            self._settle(self._inquiry)
+            self._finish(self._batch)
 
-    def _settle(self, inquiry: _Inquiry) -> None:
-        self._inquiry = None
-        inquiry.count_down()
+    def _finish(self, batch: _QueryBatch) -> None:
+        self._batch = None
+        batch.count_down()
 
 
-class Questions(Conversation[Question]):
-    """The `Conversation` about backlogs. No two items of a request have the same position."""
+class BacklogApi(PeerApi[BacklogQuery]):
+    """DescribeBacklog. No two items of a request have the same position."""
 
     version = 0
     response = DescribeBacklogResponse
 
-    def request(self, items: Sequence[Question]) -> DescribeBacklogRequest:
+    def request(self, items: Sequence[BacklogQuery]) -> DescribeBacklogRequest:
         topics: dict[TopicId, _Topic] = {}
         for item in items:
             topic_id, number, committed = item.position
@@ -94,7 +94,7 @@ class Questions(Conversation[Question]):
             topics.setdefault(topic_id, _Topic(topic_id=topic_id)).positions.append(row)
         return DescribeBacklogRequest(topics=list(topics.values()))
 
-    def answer(self, items: Sequence[Question], response: Any) -> None:
+    def complete(self, items: Sequence[BacklogQuery], response: Any) -> None:
         rows: dict[Position, _Row] = {
             (topic.topic_id, row.partition_index, row.committed_offset): row
             for topic in response.topics
@@ -109,11 +109,12 @@ class Questions(Conversation[Question]):
             else:
                 item.succeed(backlog_of(row))
 
-    def fail(self, item: Question, code: ErrorCode) -> None:
+    def fail(self, item: BacklogQuery, code: ErrorCode) -> None:
         item.fail(code)
 
 
 def backlog_of(row: _Row) -> Backlog:
+    """Return the backlog that a row of the response describes."""
     headroom: float | None = row.headroom_ms / 1000
     if row.headroom_ms == HEADROOM_UNLIMITED:
         headroom = UNLIMITED
@@ -124,23 +125,23 @@ def backlog_of(row: _Row) -> Backlog:
 
 
 class RemoteBacklogs:
-    """Asks other brokers. Event loop only."""
+    """Queries other brokers. Event loop only."""
 
     __slots__ = ("_links",)
 
-    def __init__(self, links: Links[Question]) -> None:
+    def __init__(self, links: PeerLinks[BacklogQuery]) -> None:
         self._links = links
 
-    async def ask(self, questions: Sequence[Question], timeout_s: float) -> None:
-        """Send all questions to their leaders, and return when each is settled."""
-        inquiry = _Inquiry(len(questions))
-        for question in questions:
-            question.begin(inquiry)
-        for question in questions:
-            self._links.put(question.leader, question)
+    async def query(self, queries: Sequence[BacklogQuery], timeout_s: float) -> None:
+        """Send all queries to their leaders, and return when each has a result."""
+        batch = _QueryBatch(len(queries))
+        for query in queries:
+            query.begin(batch)
+        for query in queries:
+            self._links.put(query.leader, query)
         try:
             async with asyncio.timeout(timeout_s):
-                await inquiry.settled
+                await batch.finished
         except TimeoutError:
-            for question in questions:
-                question.fail(ErrorCode.REQUEST_TIMED_OUT)
+            for query in queries:
+                query.fail(ErrorCode.REQUEST_TIMED_OUT)

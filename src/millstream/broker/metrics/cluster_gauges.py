@@ -8,14 +8,18 @@ from typing import Any, Final, TypeVar
 from millstream.broker.membership import Membership
 from millstream.broker.metrics.broker_metrics import Metrics, RowSource
 from millstream.broker.metrics.exposition import Histogram
-from millstream.broker.metrics.replication_summary import ClusterLook, Led, Whole
+from millstream.broker.metrics.replication_summary import (
+    ClusterPartitions,
+    LedPartitions,
+    ReplicationSummary,
+)
 from millstream.metadata.catalog import Catalog
 from millstream.replication.stats import ReplicationStats
 from millstream.transactions.transaction_shards import TransactionShards
 
-_Look = TypeVar("_Look")
+_Counts = TypeVar("_Counts")
 
-_LED: Final[tuple[tuple[str, str, Callable[[Led], float]], ...]] = (
+_LED: Final[tuple[tuple[str, str, Callable[[LedPartitions], float]], ...]] = (
     ("leader_partitions", "Partitions that this broker leads.", lambda led: led.partitions),
     (
         "under_replicated_partitions",
@@ -38,26 +42,28 @@ _LED: Final[tuple[tuple[str, str, Callable[[Led], float]], ...]] = (
         lambda led: led.moving_records,
     ),
 )
-_WHOLE: Final[tuple[tuple[str, str, Callable[[Whole], float]], ...]] = (
-    ("cluster_partitions", "Partitions of the cluster.", lambda whole: whole.partitions),
-    ("offline_partitions", "Partitions without a leader.", lambda whole: whole.offline),
+_CLUSTER: Final[tuple[tuple[str, str, Callable[[ClusterPartitions], float]], ...]] = (
+    ("cluster_partitions", "Partitions of the cluster.", lambda cluster: cluster.partitions),
+    ("offline_partitions", "Partitions without a leader.", lambda cluster: cluster.offline),
     (
         "partitions_without_in_sync_replica",
         "Partitions that wait for the disk of a replica to return, or for an unclean election.",
-        lambda whole: whole.abandoned,
+        lambda cluster: cluster.abandoned,
     ),
-    ("reassigning_partitions", "Partitions being reassigned.", lambda whole: whole.reassigning),
+    ("reassigning_partitions", "Partitions being reassigned.", lambda cluster: cluster.reassigning),
     (
         "preferred_replica_imbalance",
         "Partitions that another than the preferred replica leads.",
-        lambda whole: whole.not_preferred,
+        lambda cluster: cluster.not_preferred,
     ),
 )
 _ON_CONTROLLER: Final = " Told by the controller; 0 elsewhere."
 
 
-def show_replication(metrics: Metrics, stats: ReplicationStats, look: ClusterLook) -> None:
-    metrics.before_render.append(look.look)
+def show_replication(
+    metrics: Metrics, stats: ReplicationStats, summary: ReplicationSummary
+) -> None:
+    metrics.before_render.append(summary.refresh)
     metrics.add_attributes(
         "replication",
         "counter",
@@ -81,30 +87,30 @@ def show_replication(metrics: Metrics, stats: ReplicationStats, look: ClusterLoo
     ):
         metrics.add_counter(f"isr_{name}_total", description, _attribute(stats, attribute))
     for name, description, of_led in _LED:
-        metrics.add_gauge(name, description, _reader(lambda: look.led, of_led))
-    for name, description, of_whole in _WHOLE:
+        metrics.add_gauge(name, description, _reader(lambda: summary.led, of_led))
+    for name, description, of_cluster in _CLUSTER:
         text = description + _ON_CONTROLLER
-        metrics.add_gauge(name, text, _reader(lambda: look.whole, of_whole))
+        metrics.add_gauge(name, text, _reader(lambda: summary.cluster, of_cluster))
     metrics.add_rows(
         "replica_lag_records_max",
         "gauge",
         "Records that a follower lacks, in its worst partition led here.",
         ("follower",),
-        _rows(lambda: look.led.lag_records_max),
+        _rows(lambda: summary.led.lag_records_max),
     )
     metrics.add_rows(
         "replica_lag_seconds_max",
         "gauge",
         "Time for which a follower has lacked something, in its worst partition led here.",
         ("follower",),
-        _rows(lambda: look.led.lag_seconds_max),
+        _rows(lambda: summary.led.lag_seconds_max),
     )
     metrics.add_rows(
         "decommission_replicas_left",
         "gauge",
         "Replicas that a broker has which is decommissioned. Told by the controller.",
         ("broker",),
-        _rows(lambda: look.whole.to_empty),
+        _rows(lambda: summary.cluster.to_empty),
     )
 
 
@@ -170,11 +176,11 @@ def show_membership(
 def show_transactions(metrics: Metrics, shards: TransactionShards) -> None:
     is_open = 0
 
-    async def look() -> None:
+    async def count() -> None:
         nonlocal is_open
         is_open = await shards.count_open()
 
-    metrics.before_render.append(look)
+    metrics.before_render.append(count)
     metrics.add_gauge(
         "transactions_open", "Transactions under way, of this broker's ids.", lambda: is_open
     )
@@ -190,7 +196,7 @@ def _attribute(owner: Any, name: str) -> Callable[[], float]:
     return lambda: getattr(owner, name)
 
 
-def _reader(read: Callable[[], _Look], part: Callable[[_Look], float]) -> Callable[[], float]:
+def _reader(read: Callable[[], _Counts], part: Callable[[_Counts], float]) -> Callable[[], float]:
     return lambda: part(read())
 
 

@@ -1,8 +1,8 @@
-"""Dead letters as the metrics show them: how many the topics named `*.dlq` hold, and since when.
+"""Dead letters in the metrics: how many the topics named `*.dlq` hold, and the age of the oldest.
 
-Told from offsets and the header of each partition's first batch; no record is read. So a letter
-that was replayed counts until it is purged, and a transaction's marker counts as a letter. Only
-partitions that this broker leads are looked at. Topics past `TOPICS_MAX` have no rows.
+Derived from offsets and the header of each partition's first batch; no record is read. So a letter
+that was replayed counts until it is purged, and a transaction marker counts as a letter. Only
+partitions led here are counted. Topics beyond `TOPICS_MAX` have no rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.model.error import BrokerError
 from millstream.replication.partition import Partition
 from millstream.replication.replicas import Replicas
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 SUFFIX: Final = ".dlq"
 TOPICS_MAX: Final = 500
@@ -31,10 +31,10 @@ _PARTITIONS_PER_TURN: Final = 1000
 
 @dataclass(slots=True)
 class Letters:
-    """Of one topic, over its partitions led here."""
+    """The dead letters of one topic, in its partitions led here."""
 
     count: int = 0
-    #: When the oldest was written; None if there is none, or its time is not known.
+    #: When the oldest was written; None if there is none, or its timestamp is unknown.
     since_ms: int | None = None
 
     def add(self, count: int, since_ms: int | None) -> None:
@@ -44,7 +44,7 @@ class Letters:
 
 
 class DeadLetters:
-    """Looks again with each `look`; `topics` is what the last one found. Event loop only."""
+    """The dead letters of each topic as of the last `refresh`. Event loop only."""
 
     __slots__ = ("_budget", "_clock", "_replicas", "failures", "topics")
 
@@ -55,8 +55,8 @@ class DeadLetters:
         self.topics: dict[str, Letters] = {}
         self.failures = 0
 
-    async def look(self) -> None:
-        """At all dead-letter topics, giving way to other work in between."""
+    async def refresh(self) -> None:
+        """Count the letters of all dead-letter topics, in slices that yield to the loop."""
         found: dict[str, Letters] = {}
         for number, partition in enumerate(list(self._replicas), 1):
             topic = partition.topic_partition.topic
@@ -77,7 +77,11 @@ class DeadLetters:
             first = backlog.first_unread_batch(log, start, end)
         except (BrokerError, OSError) as error:
             self.failures += 1
-            _log.warning("the age of the letters in %s: %s", partition.topic_partition, error)
+            _logger.warning(
+                "cannot read the age of the dead letters in %s: %s",
+                partition.topic_partition,
+                error,
+            )
             return end - start, None
         finally:
             if not was_loaded:
@@ -85,11 +89,12 @@ class DeadLetters:
         return (0, None) if first is None else (end - start, first.timestamp_ms)
 
     def counts(self) -> Iterator[tuple[LabelValues, float]]:
+        """Yield the number of letters of each topic."""
         for topic, letters in self.topics.items():
             yield (topic,), letters.count
 
     def ages(self) -> Iterator[tuple[LabelValues, float]]:
-        """Zero where there are none; no row where the time of the oldest is not known."""
+        """Yield the age of the oldest letter: zero without letters, no row if it is unknown."""
         now_ms = self._clock.wall_ms()
         for topic, letters in self.topics.items():
             if letters.since_ms is not None:
@@ -102,7 +107,7 @@ def show_dead_letters(metrics: Metrics, letters: DeadLetters) -> None:
     metrics.add_rows(
         "dead_letters",
         "gauge",
-        "Letters kept in a dead-letter topic, with those that were replayed and not purged.",
+        "Letters in a dead-letter topic, including letters that were replayed and not purged.",
         ("topic",),
         letters.counts,
     )

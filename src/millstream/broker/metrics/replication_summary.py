@@ -1,7 +1,7 @@
-"""A look at replication for the metrics: what this broker leads; on the controller, everything.
+"""Counts of replication for the metrics: partitions led here; on the controller, all partitions.
 
-Made before each scrape, in turns with other work: a broker may hold 100,000 partitions. Nothing is
-counted while records are written.
+Refreshed before each scrape, in slices that yield to the loop: a broker may hold 100,000
+partitions. Nothing is counted on the produce path.
 """
 
 from __future__ import annotations
@@ -21,86 +21,88 @@ from millstream.replication.leader.follower_state import NEVER
 from millstream.replication.partition import Partition
 from millstream.replication.replicas import Replicas
 
-_PER_TURN: Final = 500
+_PER_SLICE: Final = 500
 
 
 @dataclass(slots=True)
-class Led:
-    """Of the partitions that this broker leads."""
+class LedPartitions:
+    """Counts over the partitions that this broker leads."""
 
     partitions: int = 0
     under_replicated: int = 0
     under_min_isr: int = 0
-    #: Of those that are under-replicated: one with all its replicas in sync is as it should be.
+    #: Under-replicated partitions whose ISR has just min.insync.replicas members.
     at_min_isr: int = 0
-    #: Records that replicas which a reassignment adds do not have yet.
+    #: Records that a reassignment still has to copy to the replicas it adds.
     moving_records: int = 0
-    #: By follower: records that it lacks in its worst partition, and for how long it has lacked
-    #: something there.
+    #: By follower: the lag in its worst partition, in records and in seconds.
     lag_records_max: dict[int, int] = field(default_factory=dict)
     lag_seconds_max: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Whole:
-    """Of all partitions of the cluster, as the controller sees them."""
+class ClusterPartitions:
+    """Counts over all partitions of the cluster, in the metadata."""
 
     partitions: int = 0
     offline: int = 0
-    #: Of these, those without an in-sync replica: disks were lost, or stops were not clean.
+    #: Offline partitions with an empty ISR: disks were lost, or brokers stopped uncleanly.
     abandoned: int = 0
     reassigning: int = 0
     not_preferred: int = 0
-    #: By broker that is decommissioned: the replicas it still has.
+    #: Replicas left on each broker that is being decommissioned.
     to_empty: dict[int, int] = field(default_factory=dict)
 
 
-class ClusterLook:
-    """The last look. Event loop only."""
+class ReplicationSummary:
+    """The counts of the last `refresh`. Event loop only."""
 
-    __slots__ = ("_catalog", "_clock", "_node_id", "_replicas", "led", "whole")
+    __slots__ = ("_catalog", "_clock", "_node_id", "_replicas", "cluster", "led")
 
     def __init__(self, node_id: int, catalog: Catalog, replicas: Replicas, clock: Clock) -> None:
         self._node_id = node_id
         self._catalog = catalog
         self._replicas = replicas
         self._clock = clock
-        self.led = Led()
-        #: Empty on all brokers but the controller.
-        self.whole = Whole()
+        self.led = LedPartitions()
+        #: Zero on all brokers but the controller.
+        self.cluster = ClusterPartitions()
 
     @property
     def is_controller(self) -> bool:
         return self._catalog.image.controller == self._node_id
 
-    async def look(self) -> None:
-        self.led = await self._look_at_led()
-        self.whole = await self._look_at_whole() if self.is_controller else Whole()
+    async def refresh(self) -> None:
+        """Count again."""
+        self.led = await self._count_led_partitions()
+        self.cluster = (
+            await self._count_cluster_partitions() if self.is_controller else ClusterPartitions()
+        )
 
-    async def _look_at_led(self) -> Led:
-        found, now = Led(), self._clock.monotonic()
+    async def _count_led_partitions(self) -> LedPartitions:
+        found, now = LedPartitions(), self._clock.monotonic()
         for number, partition in enumerate(list(self._replicas), 1):
-            if number % _PER_TURN == 0:
+            if number % _PER_SLICE == 0:
                 await asyncio.sleep(0)
             if partition.is_leader:
-                _count_led(found, partition, now)
+                _add_partition(found, partition, now)
         return found
 
-    async def _look_at_whole(self) -> Whole:
+    async def _count_cluster_partitions(self) -> ClusterPartitions:
         image = self._catalog.image
         emptied = decommission.named(image.default_broker_configs)
-        found, held = Whole(), Counter[int]()
+        found, held = ClusterPartitions(), Counter[int]()
         for number, topic in enumerate(image.topics.values(), 1):
-            if number % _PER_TURN == 0:
+            if number % _PER_SLICE == 0:
                 await asyncio.sleep(0)
-            _count_whole(found, topic)
+            _add_topic(found, topic)
             if emptied:
                 held.update(each for record in topic.partitions for each in record.replicas)
         found.to_empty = {broker_id: held[broker_id] for broker_id in emptied}
         return found
 
 
-def _count_led(found: Led, partition: Partition, now: float) -> None:
+def _add_partition(found: LedPartitions, partition: Partition, now: float) -> None:
     found.partitions += 1
     leadership, state = partition.leadership, partition.state
     if leadership is None:
@@ -123,7 +125,7 @@ def _count_led(found: Led, partition: Partition, now: float) -> None:
             found.lag_seconds_max[broker_id] = seconds
 
 
-def _count_whole(found: Whole, topic: TopicRecord) -> None:
+def _add_topic(found: ClusterPartitions, topic: TopicRecord) -> None:
     found.partitions += len(topic.partitions)
     for record in topic.partitions:
         found.offline += record.leader == NO_LEADER

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from millstream.broker.context import Context
-from millstream.broker.transaction.remote_admission import Desk
+from millstream.broker.transaction.remote_admission import AdmittingCoordinator
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures
@@ -69,7 +69,7 @@ class Admission:
         "_codes",
         "_default_code",
         "_failures",
-        "_find_desk",
+        "_find_coordinator",
         "_is_added",
         "_is_waived",
         "_moments",
@@ -81,11 +81,11 @@ class Admission:
 
     def __init__(
         self,
-        find_desk: Callable[[str], Desk],
+        find_coordinator: Callable[[str], AdmittingCoordinator],
         transactional_id: str,
         failures: CallbackFailures,
     ) -> None:
-        self._find_desk = find_desk
+        self._find_coordinator = find_coordinator
         self._transactional_id = transactional_id
         self._failures = failures
         self._producer = ProducerIdAndEpoch(-1, -1)
@@ -126,7 +126,7 @@ class Admission:
             each.topic_partition: _Moment(each.leader_epoch, each.log.log_end_offset)
             for each in partitions
         }
-        desk = self._find_desk(self._transactional_id)
+        coordinator = self._find_coordinator(self._transactional_id)
 
         def decided(codes: _Codes | None) -> None:
             self._codes = codes or dict.fromkeys(names, ErrorCode.NONE)
@@ -144,14 +144,16 @@ class Admission:
 
         def begin() -> None:
             if adds and self._wait_until is not None:
-                desk.add_partitions_after_end(
+                coordinator.add_partitions_after_end(
                     transactional_id, producer, names, BUMPING_VERSION, reply, self._time_left_s
                 )
             elif adds:
-                desk.add_partitions(transactional_id, producer, names, BUMPING_VERSION, reply)
+                coordinator.add_partitions(
+                    transactional_id, producer, names, BUMPING_VERSION, reply
+                )
             else:
-                desk.verify_partitions(transactional_id, producer, names, reply)
-            desk.flush(transactional_id)
+                coordinator.verify_partitions(transactional_id, producer, names, reply)
+            coordinator.flush(transactional_id)
 
         # Also called by a timer, where a failure would reach nobody.
         reply.run(begin)

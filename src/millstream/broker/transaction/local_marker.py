@@ -1,7 +1,7 @@
 """Transaction markers for partitions that this broker leads.
 
-Does what a coordinator asks for, here or by WriteTxnMarkers. Markers for the offsets topic go
-through the group coordinator, as they settle offsets.
+Appends the markers that a coordinator requests, on this broker or by WriteTxnMarkers. Markers for
+the offsets topic go through the group coordinator, because they commit or drop pending offsets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.transactions.state import Marker
 
 
 class LocalMarkers:
-    """See the module's text. Event loop only."""
+    """Appends markers to partitions led here. Event loop only."""
 
     __slots__ = ("_catalog", "_groups", "_replicas")
 
@@ -30,11 +30,11 @@ class LocalMarkers:
     def send(
         self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, reply: Reply[None]
     ) -> None:
-        """See `MarkerSender.send`."""
+        """Implement `MarkerSender.send`."""
         topic, number = partition
         replica = self._replicas.get(topic, number)
         if replica is None:
-            reply.fail(self._absence(partition))
+            reply.fail(self._absence_code(partition))
         elif topic == OFFSETS_TOPIC:
             self._groups.end_transaction(
                 number,
@@ -47,7 +47,7 @@ class LocalMarkers:
         else:
             self._append(replica, marker, coordinator_epoch, reply)
 
-    def _absence(self, partition: TopicPartition) -> ErrorCode:
+    def _absence_code(self, partition: TopicPartition) -> ErrorCode:
         topic = self._catalog.image.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

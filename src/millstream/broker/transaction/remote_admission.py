@@ -1,13 +1,14 @@
-"""Transaction coordinators of other brokers, as those need them who admit batches.
+"""The transaction coordinator of any transactional id, for the admission of partitions.
 
-A `Desk` is where partitions are added to a transaction or verified; the coordinator of this broker
-is one. `Desks` finds that of a transactional id: the leader of its partition of the transactions
-topic, as far as this broker knows. Other brokers are asked by AddPartitionsToTxn in the form that
-brokers use among themselves, for many transactions at once; by AddPartitionsAfterEnd where the
-coordinator is to wait for a transaction that is ending.
+`TransactionCoordinators` finds the coordinator of an id: the leader of its partition of the
+transactions topic, by this broker's metadata. The coordinator on this broker is called directly.
+Another broker is sent AddPartitionsToTxn in the form that brokers use among themselves, for many
+transactions at once, or AddPartitionsAfterEnd if the coordinator has to wait until a transaction
+has ended.
 
-Errors are the coordinator's own; NETWORK_EXCEPTION if it could not be asked or did not answer, and
-COORDINATOR_NOT_AVAILABLE if nobody coordinates the id just now.
+Errors are the coordinator's own. The reply fails with NETWORK_EXCEPTION if the coordinator could
+not be reached or did not respond, and with COORDINATOR_NOT_AVAILABLE if no broker coordinates the
+id.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
-from millstream.broker.link import Conversation, Links, known_code
+from millstream.broker.peer_link import PeerApi, PeerLinks, known_code
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.coordination.key_partition import partition_of
 from millstream.metadata.catalog import Catalog
@@ -37,13 +38,14 @@ from millstream.wire.messages.add_partitions_to_txn import (
 )
 from millstream.wire.schema import Message
 
-#: Wait of a question that is expected to need one.
+#: How long the first query waits if the one for the transaction before had to.
 _FIRST_WAIT_MS: Final = 20
+#: Transactional ids remembered because their queries had to wait.
 _WAITED_MAX: Final = 10_000
 
 
-class Desk(Protocol):
-    """See `TransactionCoordinator`, whose methods these are."""
+class AdmittingCoordinator(Protocol):
+    """The methods of `TransactionCoordinator` that admission uses."""
 
     def add_partitions(
         self,
@@ -75,68 +77,70 @@ class Desk(Protocol):
     def flush(self, transactional_id: str) -> None: ...
 
 
-class Question(NamedTuple):
-    """What is asked about one transaction. The reply gets a code for each partition."""
+class AdmissionQuery(NamedTuple):
+    """A request to add or verify partitions of one transaction; replies with a code for each."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
     partitions: Sequence[TopicPartition]
     adds: bool
     reply: Reply[Any]
-    #: How long the coordinator may wait for a transaction that is ending: `WaitingQuestions` only.
+    #: How long the coordinator may wait for a transaction to end; only for `WaitingAdmissionApi`.
     wait_ms: int = 0
 
 
-class Questions(Conversation[Question]):
-    """The `Conversation` about transactions."""
+class AdmissionApi(PeerApi[AdmissionQuery]):
+    """AddPartitionsToTxn, in the version for brokers."""
 
     version = 5
     response: ClassVar[type[Message]] = AddPartitionsToTxnResponse
 
-    def request(self, items: Sequence[Question]) -> Message:
+    def request(self, items: Sequence[AdmissionQuery]) -> Message:
         return AddPartitionsToTxnRequest(transactions=[_row(item) for item in items])
 
-    def answer(self, items: Sequence[Question], response: Any) -> None:
+    def complete(self, items: Sequence[AdmissionQuery], response: Any) -> None:
         if response.error_code:
             for item in items:
                 self.fail(item, known_code(response.error_code))
         else:
-            self._answer_rows(items, response.results_by_transaction)
+            self._complete_rows(items, response.results_by_transaction)
 
-    def _answer_rows(
-        self, items: Sequence[Question], rows: Sequence[AddPartitionsToTxnResponse.Transaction]
+    def _complete_rows(
+        self,
+        items: Sequence[AdmissionQuery],
+        rows: Sequence[AddPartitionsToTxnResponse.Transaction],
     ) -> None:
-        """Rows come in the order of the questions."""
-        for place, item in enumerate(items):
-            row = rows[place] if place < len(rows) else None
+        """Complete each item with its row. Rows have the order of the items."""
+        for index, item in enumerate(items):
+            row = rows[index] if index < len(rows) else None
             codes = _codes(row) if row is not None else {}
             if codes.keys() == set(item.partitions):
                 item.reply.deliver(codes)
             else:
                 self.fail(item, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def fail(self, item: Question, code: ErrorCode) -> None:
+    def fail(self, item: AdmissionQuery, code: ErrorCode) -> None:
         item.reply.fail(code)
 
 
-class WaitingQuestions(Questions):
-    """The same, where the coordinator waits for transactions that are ending."""
+class WaitingAdmissionApi(AdmissionApi):
+    """AddPartitionsAfterEnd: the coordinator waits until the transaction before has ended."""
 
     version = 0
     response = AddPartitionsAfterEndResponse
 
-    def request(self, items: Sequence[Question]) -> Message:
+    def request(self, items: Sequence[AdmissionQuery]) -> Message:
         return AddPartitionsAfterEndRequest(
             wait_ms=max(item.wait_ms for item in items),
             transactions=[_row(item) for item in items],
         )
 
-    def answer(self, items: Sequence[Question], response: Any) -> None:
-        self._answer_rows(items, response.results_by_transaction)
+    def complete(self, items: Sequence[AdmissionQuery], response: Any) -> None:
+        self._complete_rows(items, response.results_by_transaction)
 
 
-class Desks:
-    """Finds desks. Event loop only."""
+class TransactionCoordinators:
+    """Finds the coordinator of a transactional id, on whichever broker. Event loop only."""
 
     __slots__ = (
         "_catalog",
@@ -153,41 +157,44 @@ class Desks:
         node_id: int,
         catalog: Catalog,
         local: TransactionCoordinator,
-        links: Links[Question],
-        waiting_links: Links[Question],
+        links: PeerLinks[AdmissionQuery],
+        waiting_links: PeerLinks[AdmissionQuery],
         failures: CallbackFailures,
     ) -> None:
-        """`waiting_links` are for questions that may wait; no other may wait behind them."""
+        """`waiting_links` carry the queries that may wait, so that no other queues behind them."""
         self._node_id = node_id
         self._catalog = catalog
         self._local = local
         self._links = links
         self._waiting_links = waiting_links
         self._failures = failures
-        #: Ids that had to wait for the end of a transaction, the last one to do so last. They will
-        #: have to again: their producers begin the next transaction at once.
+        #: Ids whose query had to wait for the end of a transaction, the latest last. Their next
+        #: query will have to as well: such producers begin the next transaction at once.
         self._waited: dict[str, None] = {}
 
-    def of(self, transactional_id: str) -> Desk:
+    def find(self, transactional_id: str) -> AdmittingCoordinator:
+        """Return the coordinator; if there is none now, its replies fail."""
         topic = self._catalog.image.topic(TRANSACTIONS_TOPIC)
         leader = NO_LEADER
         if topic is not None:
             leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
         if leader == self._node_id:
             return self._local
-        return _RemoteDesk(leader, self._links, self._waiting_links, self._waited, self._failures)
+        return _RemoteCoordinator(
+            leader, self._links, self._waiting_links, self._waited, self._failures
+        )
 
 
-class _RemoteDesk:
-    """The coordinator on another broker, or none."""
+class _RemoteCoordinator:
+    """The coordinator on another broker, or on none."""
 
     __slots__ = ("_failures", "_leader", "_links", "_waited", "_waiting_links")
 
     def __init__(
         self,
         leader: int,
-        links: Links[Question],
-        waiting_links: Links[Question],
+        links: PeerLinks[AdmissionQuery],
+        waiting_links: PeerLinks[AdmissionQuery],
         waited: dict[str, None],
         failures: CallbackFailures,
     ) -> None:
@@ -207,7 +214,7 @@ class _RemoteDesk:
     ) -> None:
         wait_ms = _FIRST_WAIT_MS if transactional_id in self._waited else 0
         unanimous = _unanimous(reply, self._failures)
-        self._ask(Question(transactional_id, producer, partitions, True, unanimous, wait_ms))
+        self._send(AdmissionQuery(transactional_id, producer, partitions, True, unanimous, wait_ms))
 
     def add_partitions_after_end(
         self,
@@ -224,7 +231,7 @@ class _RemoteDesk:
             del self._waited[next(iter(self._waited))]
         wait_ms = max(int(wait_s * 1000), 1)
         unanimous = _unanimous(reply, self._failures)
-        self._ask(Question(transactional_id, producer, partitions, True, unanimous, wait_ms))
+        self._send(AdmissionQuery(transactional_id, producer, partitions, True, unanimous, wait_ms))
 
     def verify_partitions(
         self,
@@ -234,23 +241,23 @@ class _RemoteDesk:
         reply: Reply[Any],
     ) -> None:
         unanimous = _unanimous(reply, self._failures)
-        self._ask(Question(transactional_id, producer, partitions, False, unanimous))
+        self._send(AdmissionQuery(transactional_id, producer, partitions, False, unanimous))
 
-    def _ask(self, question: Question) -> None:
+    def _send(self, query: AdmissionQuery) -> None:
         if self._leader == NO_LEADER:
-            question.reply.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif question.wait_ms:
-            self._waiting_links.put(self._leader, question)
+            query.reply.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif query.wait_ms:
+            self._waiting_links.put(self._leader, query)
         else:
-            self._links.put(self._leader, question)
+            self._links.put(self._leader, query)
 
     def flush(self, transactional_id: str) -> None:
-        """It leaves at the end of this turn of the loop, together with others."""
+        """Do nothing: queries leave at the end of this turn of the loop."""
 
 
 def _unanimous(reply: Reply[Any], failures: CallbackFailures) -> Reply[Any]:
-    """For codes of partitions: an error that all of them have is that of the whole, as the local
-    coordinator would tell it."""
+    """Return a reply that turns an error common to all partitions into a failure of the whole, as
+    the local coordinator does."""
 
     def deliver(codes: dict[TopicPartition, ErrorCode]) -> None:
         found = set(codes.values())
@@ -262,13 +269,13 @@ def _unanimous(reply: Reply[Any], failures: CallbackFailures) -> Reply[Any]:
     return Reply(ReplyKind.ADMISSION, failures, reply.fail, deliver)
 
 
-def _row(question: Question) -> AddPartitionsToTxnRequest.Transaction:
+def _row(query: AdmissionQuery) -> AddPartitionsToTxnRequest.Transaction:
     return AddPartitionsToTxnRequest.Transaction(
-        transactional_id=question.transactional_id,
-        producer_id=question.producer.producer_id,
-        producer_epoch=question.producer.epoch,
-        verify_only=not question.adds,
-        topics=_by_topic(question.partitions),
+        transactional_id=query.transactional_id,
+        producer_id=query.producer.producer_id,
+        producer_epoch=query.producer.epoch,
+        verify_only=not query.adds,
+        topics=_by_topic(query.partitions),
     )
 
 

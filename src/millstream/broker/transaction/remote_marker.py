@@ -1,11 +1,11 @@
-"""Transaction markers for partitions wherever they are led.
+"""Transaction markers for partitions on any broker.
 
-Is the `MarkerSender` of the transaction coordinator: partitions of this broker are marked at once,
-those of others by WriteTxnMarkers, all that goes to one broker at the same time in one request.
+Implements the transaction coordinator's `MarkerSender`: markers of partitions led here are appended
+at once, and all others leave by WriteTxnMarkers, one request for each leader.
 
-Whether a partition exists is told from this broker's metadata alone: they are at least as new as
-its coordinator's records, while another broker may not have heard of a topic yet. Nothing is tried
-again here: whoever sends a marker does that, and then it goes to whoever leads by that time.
+Only this broker's metadata decide whether a partition exists. They are at least as new as its
+coordinator's records, while another broker may not know a new topic yet. This module does not
+retry: the coordinator does, and the next attempt goes to the partition's leader at that time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from millstream.broker.link import Conversation, Links, known_code
+from millstream.broker.peer_link import PeerApi, PeerLinks, known_code
 from millstream.broker.transaction.local_marker import LocalMarkers
 from millstream.metadata.catalog import Catalog
 from millstream.model.error import ErrorCode
@@ -29,8 +29,8 @@ from millstream.wire.messages.write_txn_markers import (
 _Row = WriteTxnMarkersRequest.Marker
 
 
-class Delivery(NamedTuple):
-    """A marker on its way to one partition."""
+class MarkerDelivery(NamedTuple):
+    """A marker for one partition on another broker."""
 
     marker: Marker
     coordinator_epoch: int
@@ -38,13 +38,13 @@ class Delivery(NamedTuple):
     reply: Reply[None]
 
 
-class Deliveries(Conversation[Delivery]):
-    """The `Conversation` about markers."""
+class MarkerApi(PeerApi[MarkerDelivery]):
+    """WriteTxnMarkers."""
 
     version = 2
     response = WriteTxnMarkersResponse
 
-    def request(self, items: Sequence[Delivery]) -> WriteTxnMarkersRequest:
+    def request(self, items: Sequence[MarkerDelivery]) -> WriteTxnMarkersRequest:
         rows: dict[tuple[Marker, int], _Row] = {}
         for item in items:
             marker = item.marker
@@ -60,7 +60,7 @@ class Deliveries(Conversation[Delivery]):
             _add(row.topics, item.partition)
         return WriteTxnMarkersRequest(markers=list(rows.values()))
 
-    def answer(self, items: Sequence[Delivery], response: Any) -> None:
+    def complete(self, items: Sequence[MarkerDelivery], response: Any) -> None:
         codes = {
             (row.producer_id, topic.name, each.partition_index): each.error_code
             for row in response.markers
@@ -68,33 +68,34 @@ class Deliveries(Conversation[Delivery]):
             for each in topic.partitions
         }
         for item in items:
-            place = (item.marker.producer.producer_id, *item.partition)
-            code = known_code(codes.get(place, ErrorCode.UNKNOWN_SERVER_ERROR))
+            key = (item.marker.producer.producer_id, *item.partition)
+            code = known_code(codes.get(key, ErrorCode.UNKNOWN_SERVER_ERROR))
             if code == ErrorCode.NONE:
                 item.reply.deliver(None)
             else:
                 self.fail(item, code)
 
-    def fail(self, item: Delivery, code: ErrorCode) -> None:
+    def fail(self, item: MarkerDelivery, code: ErrorCode) -> None:
+        # The other broker may not know a new topic yet: the coordinator must retry.
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         item.reply.fail(code)
 
 
 def _add(topics: list[_Row.Topic], partition: TopicPartition) -> None:
-    """Partitions come in the order of their topics."""
+    """Add a partition; those of one topic come one after the other."""
     if not topics or topics[-1].name != partition.topic:
         topics.append(_Row.Topic(name=partition.topic))
     topics[-1].partition_indexes.append(partition.partition)
 
 
-class Markers:
-    """See the module's text. Event loop only."""
+class ClusterMarkers:
+    """Sends markers to the leaders of their partitions. Event loop only."""
 
     __slots__ = ("_catalog", "_links", "_local", "_node_id")
 
     def __init__(
-        self, node_id: int, catalog: Catalog, local: LocalMarkers, links: Links[Delivery]
+        self, node_id: int, catalog: Catalog, local: LocalMarkers, links: PeerLinks[MarkerDelivery]
     ) -> None:
         self._node_id = node_id
         self._catalog = catalog
@@ -104,7 +105,7 @@ class Markers:
     def send(
         self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, reply: Reply[None]
     ) -> None:
-        """See `MarkerSender.send`."""
+        """Implement `MarkerSender.send`."""
         record = self._catalog.image.partition(*partition)
         if record is None:
             reply.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -113,5 +114,5 @@ class Markers:
         elif record.leader == NO_LEADER:
             reply.fail(ErrorCode.LEADER_NOT_AVAILABLE)
         else:
-            delivery = Delivery(marker, coordinator_epoch, partition, reply)
+            delivery = MarkerDelivery(marker, coordinator_epoch, partition, reply)
             self._links.put(record.leader, delivery)

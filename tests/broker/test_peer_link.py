@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from millstream.broker import link as link_module
-from millstream.broker.link import Conversation, Link, Links, known_code
+from millstream.broker import peer_link as link_module
+from millstream.broker.peer_link import PeerApi, PeerConnector, PeerLink, PeerLinks, known_code
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.cluster_record import BrokerRecord, Endpoint
 from millstream.metadata.image import ClusterImage, ImageDelta
@@ -22,7 +22,7 @@ from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 ENDPOINT = Endpoint("PLAINTEXT", "nowhere", 9092)
 
 
-class Talk(Conversation[str]):
+class Talk(PeerApi[str]):
     """A heartbeat's group id carries the items."""
 
     version = 4
@@ -34,7 +34,7 @@ class Talk(Conversation[str]):
     def request(self, items: Sequence[str]) -> HeartbeatRequest:
         return HeartbeatRequest(group_id=",".join(items))
 
-    def answer(self, items: Sequence[str], response: Any) -> None:
+    def complete(self, items: Sequence[str], response: Any) -> None:
         self.answers |= dict.fromkeys(items, response)
 
     def fail(self, item: str, code: ErrorCode) -> None:
@@ -80,12 +80,9 @@ class World:
         self.peer = FakePeer()
         network: Any = None
         self.supervisor = Supervisor()
-        self.link: Link[str] = Link(
-            ENDPOINT, self.talk, network, "test", self.supervisor, CallbackFailures()
-        )
-        self.links: Links[str] = Links(
-            self.talk, network, "PLAINTEXT", "test", image(1), Supervisor(), CallbackFailures()
-        )
+        connector = PeerConnector(network, "PLAINTEXT", "test", self.supervisor, CallbackFailures())
+        self.link: PeerLink[str] = PeerLink(ENDPOINT, self.talk, connector)
+        self.links: PeerLinks[str] = PeerLinks(self.talk, connector, image(1))
 
     @property
     def requests(self) -> list[str]:
@@ -157,7 +154,7 @@ def test_items_gather_while_enough_requests_are_under_way(
 
 
 def test_what_can_t_be_delivered_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "_WAITING_MAX", 2)
+    monkeypatch.setattr(link_module, "_PENDING_MAX", 2)
 
     async def body(world: World) -> None:
         world.peer.is_reachable = False
@@ -185,7 +182,7 @@ def test_what_can_t_be_delivered_fails(run: Any, monkeypatch: pytest.MonkeyPatch
 def test_an_answer_that_does_not_come_ends_the_connection(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "_ANSWER_S_MAX", 0.001)
+    monkeypatch.setattr(link_module, "_RESPONSE_S_MAX", 0.001)
 
     async def body(world: World) -> None:
         world.link.put("a")
@@ -222,7 +219,7 @@ def test_links_follow_the_metadata(run: Any) -> None:
         assert world.requests == ["a"]
         # It was restarted: what it was asked before is not answered.
         after = image(1, 2)
-        world.links.follow(after, ImageDelta(brokers=dict(after.brokers)))
+        world.links.apply_delta(after, ImageDelta(brokers=dict(after.brokers)))
         await turns()
         assert world.talk.answers["a"] == ErrorCode.NETWORK_EXCEPTION
         world.links.put(2, "c")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.log_home import NOW_MS, SMALL, LogHome, append, make_batch
-from millstream.broker.metrics.ingress import IngressRates
+from millstream.broker.metrics.growth_rate import GrowthRates
 from millstream.log.log import PartitionLog
 
 
@@ -26,47 +26,47 @@ def add(log: PartitionLog, size: int) -> int:
 
 
 def test_a_steady_rate_is_found_at_the_second_look(log: PartitionLog) -> None:
-    rates = IngressRates()
+    rates = GrowthRates()
     add(log, 100)
-    rates.look(log, 0.0)
+    rates.sample(log, 0.0)
     assert rates.bytes_per_second(log.topic_partition) == 0
     added = add(log, 5000)
     assert len(log.segments) > 2
-    rates.look(log, 10.0)
+    rates.sample(log, 10.0)
     assert rates.bytes_per_second(log.topic_partition) == pytest.approx(added / 10)
     assert rates.hottest(5) == [(log.topic_partition, pytest.approx(added / 10))]
 
 
 def test_it_fades_when_nothing_comes(log: PartitionLog) -> None:
-    rates = IngressRates()
+    rates = GrowthRates()
     add(log, 100)
-    rates.look(log, 0.0)
+    rates.sample(log, 0.0)
     added = add(log, 1000)
-    rates.look(log, 1.0)
-    rates.look(log, 61.0)
+    rates.sample(log, 1.0)
+    rates.sample(log, 61.0)
     assert rates.bytes_per_second(log.topic_partition) == pytest.approx(added / 2.718, rel=0.01)
-    rates.look(log, 10_000.0)
+    rates.sample(log, 10_000.0)
     assert rates.hottest(5) == []
 
 
 def test_deleted_segments_are_not_negative_growth(log: PartitionLog) -> None:
-    rates = IngressRates()
+    rates = GrowthRates()
     add(log, 9000)
-    rates.look(log, 0.0)
+    rates.sample(log, 0.0)
     assert log.expire(NOW_MS, log.log_end_offset)
     added = add(log, 1000)
-    rates.look(log, 10.0)
+    rates.sample(log, 10.0)
     assert rates.bytes_per_second(log.topic_partition) == pytest.approx(added / 10)
     log.truncate_fully_and_start_at(log.log_end_offset)
-    rates.look(log, 20.0)
+    rates.sample(log, 20.0)
     assert 0 < rates.bytes_per_second(log.topic_partition) < added / 10
 
 
 def test_partitions_that_are_gone_are_forgotten(log: PartitionLog) -> None:
-    rates = IngressRates()
+    rates = GrowthRates()
     for now in range(3):
         add(log, 500)
-        rates.look(log, float(now))
+        rates.sample(log, float(now))
     rates.forget_others(lambda key: key == log.topic_partition)
     assert rates.bytes_per_second(log.topic_partition) > 0
     rates.forget_others(lambda _: False)
@@ -76,15 +76,15 @@ def test_partitions_that_are_gone_are_forgotten(log: PartitionLog) -> None:
 def test_idle_logs_are_forgotten(tmp_path: Path) -> None:
     home = LogHome(tmp_path)
     log = home.open()
-    rates = IngressRates()
-    rates.look(log, 0.0)
+    rates = GrowthRates()
+    rates.sample(log, 0.0)
     add(log, 500)
-    rates.look(log, 1.0)
+    rates.sample(log, 1.0)
     add(log, 500)
-    rates.look(log, 2.0)
+    rates.sample(log, 2.0)
     assert rates.bytes_per_second(log.topic_partition) > 0
     log = home.reopen(clean=True)
     assert not log.is_loaded
-    rates.look(log, 3.0)
+    rates.sample(log, 3.0)
     assert rates.bytes_per_second(log.topic_partition) == 0
     assert not log.is_loaded

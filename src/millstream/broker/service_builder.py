@@ -1,0 +1,170 @@
+"""Builds the parts that serve requests, and connects them: `Services` and the coordinators.
+
+Owns who is given what. The order of a start as a whole is `server.py`'s.
+"""
+
+from __future__ import annotations
+
+from millstream.broker.config import part_options as options
+from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.config.cluster_size import ClusterSize
+from millstream.broker.context import Services
+from millstream.broker.coordinators import Coordinators, peer_connector
+from millstream.broker.fetch_session import FetchSessions
+from millstream.broker.handlers import api_table
+from millstream.broker.lag.lag_collector import LagCollector
+from millstream.broker.lag.lag_sweep import LagSources
+from millstream.broker.lag.partition_backlog import PartitionBacklogs
+from millstream.broker.lag.remote_backlog import BacklogApi, RemoteBacklogs
+from millstream.broker.local_storage import LocalStorage
+from millstream.broker.metrics import cluster_gauges, gauges, lag_gauges, telemetry_gauges
+from millstream.broker.metrics.replication_summary import ReplicationSummary
+from millstream.broker.peer_link import PeerLinks
+from millstream.broker.runtime import Runtime
+from millstream.broker.telemetry.telemetry import Telemetry
+from millstream.broker.topic import TopicAdmin
+from millstream.broker.transaction.producer_id import ProducerIds
+from millstream.broker.transaction.transaction_queue import TransactionQueues
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.joint_update import JointUpdates
+from millstream.replication.replicator import Replicator
+
+
+class ServiceBuilder:
+    """Builds the parts of one broker on its partitions and metadata. Used once, at a start."""
+
+    __slots__ = ("_catalog", "_config", "_runtime", "_storage", "coordinators")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        catalog: Catalog,
+        storage: LocalStorage,
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._catalog = catalog
+        self._storage = storage
+        self.coordinators = self._start_coordinators()
+
+    def build(self) -> Services:
+        """Return the connected parts; the tasks that they need are running."""
+        runtime, config, catalog = self._runtime, self._config, self._catalog
+        environment, coordinators = runtime.environment, self.coordinators
+        services = Services(
+            config=config,
+            clock=environment.clock,
+            network=environment.network,
+            random=environment.random,
+            metrics=runtime.metrics,
+            catalog=catalog,
+            directory=self._storage.directory,
+            replicas=self._storage.replicas,
+            replicator=self._make_replicator(),
+            apis=api_table(runtime.metrics, has_telemetry=config.network.http_address is not None),
+            fetch_sessions=FetchSessions(
+                config.fetch.max_incremental_fetch_session_cache_slots,
+                environment.clock,
+                environment.random,
+            ),
+            producer_ids=ProducerIds(catalog),
+            topics=self._make_topic_admin(),
+            groups=coordinators.groups,
+            transactions=coordinators.transactions,
+            transaction_coordinators=coordinators.transaction_coordinators,
+            transaction_queues=TransactionQueues(config.network.queued_max_request_bytes),
+            markers=coordinators.markers,
+            backlogs=PartitionBacklogs(self._storage.replicas, environment.clock),
+            failures=runtime.failures,
+            checkpoint=self._storage.upkeep.checkpoint_log_starts,
+            telemetry=self._start_telemetry(),
+        )
+        services.directory.storage.on_failure = services.replicator.log_failed
+        return services
+
+    def _start_coordinators(self) -> Coordinators:
+        runtime, catalog = self._runtime, self._catalog
+        coordinators = Coordinators(runtime, self._config, catalog, self._storage.replicas)
+        coordinators.start(self._config, catalog.image)
+        runtime.undo.push_async_callback(coordinators.stop)
+        return coordinators
+
+    def _make_replicator(self) -> Replicator:
+        environment, catalog = self._runtime.environment, self._catalog
+        updates = JointUpdates(catalog, environment.supervisor)
+        self._runtime.undo.push_async_callback(updates.close)
+        return Replicator(
+            self._config.node_id,
+            self._storage.replicas,
+            updates.update,
+            options.replicator_options(self._config),
+            clock=environment.clock,
+            network=environment.network,
+            random=environment.random,
+            supervisor=environment.supervisor,
+        )
+
+    def _make_topic_admin(self) -> TopicAdmin:
+        environment, config = self._runtime.environment, self._config
+        size = ClusterSize(
+            self._catalog,
+            environment.clock,
+            config.cluster.cluster_settle_ms,
+            is_alone=self._runtime.is_alone,
+        )
+        return TopicAdmin(self._catalog, config, environment.random, size)
+
+    def _start_telemetry(self) -> Telemetry | None:
+        """Accept metrics of clients, if this broker has an HTTP address to show them on."""
+        runtime, environment = self._runtime, self._runtime.environment
+        if self._config.network.http_address is None:
+            return None
+        telemetry = Telemetry(
+            environment.clock, environment.random, options.telemetry_options(self._config)
+        )
+        telemetry.follow(self._catalog.image)
+        telemetry.start(runtime.supervisor)
+        runtime.undo.push_async_callback(telemetry.stop)
+        telemetry_gauges.show_telemetry(runtime.metrics, telemetry)
+        return telemetry
+
+    def show(self, services: Services) -> None:
+        """Add the metrics of the parts, and start to measure the lag of groups."""
+        runtime, metrics = self._runtime, self._runtime.metrics
+        gauges.show_broker(metrics, services, runtime.gate)
+        summary = ReplicationSummary(
+            self._config.node_id, self._catalog, self._storage.replicas, runtime.environment.clock
+        )
+        cluster_gauges.show_replication(metrics, services.replicator.stats, summary)
+        cluster_gauges.show_transactions(metrics, services.transactions.shards)
+        if not self._config.metrics.metrics_lag_interval_ms:
+            return
+        if self._config.network.http_address is not None:
+            self._start_lag(services)
+        elif not runtime.is_alone:
+            # Coordinators on other brokers ask this one how fast its partitions grow.
+            services.backlogs.start(
+                self._config.metrics.metrics_lag_interval_ms, runtime.supervisor
+            )
+            runtime.undo.push_async_callback(services.backlogs.stop)
+
+    def _start_lag(self, services: Services) -> None:
+        """Measure the lag of the groups that this broker coordinates."""
+        runtime, config, catalog = self._runtime, self._config, self._catalog
+        links = PeerLinks(BacklogApi(), peer_connector(runtime, config), catalog.image)
+        runtime.undo.callback(links.close)
+        runtime.undo.callback(catalog.subscribe(links.apply_delta))
+        sources = LagSources(
+            config.node_id,
+            lambda: catalog.image,
+            services.replicas,
+            services.backlogs,
+            RemoteBacklogs(links),
+            runtime.environment.clock,
+        )
+        lag = LagCollector(sources, services.groups.shards, options.lag_options(config))
+        lag.check_lease = lambda: services.check_lease()
+        lag.start(runtime.supervisor)
+        runtime.undo.push_async_callback(lag.stop)
+        lag_gauges.show_lag(runtime.metrics, lag)
