@@ -59,7 +59,7 @@ def test_json_values_become_columns_and_the_others_say_why(spark: SparkSession) 
 
 def test_a_struct_where_fields_are_named_like_columns(spark: SparkSession) -> None:
     given = records(spark, b'{"timestamp": 7}', b"{")
-    with pytest.raises(ValueError, match="timestamp are columns of the records as well"):
+    with pytest.raises(ValueError, match="timestamp are also columns of the records"):
         decoded(given, "timestamp BIGINT")
     found = decoded(given, "timestamp BIGINT", into="order").orderBy("offset").collect()
     assert [each["order"] and each["order"]["timestamp"] for each in found] == [7, None]

@@ -108,5 +108,5 @@ def test_the_seam(
 
     broker.delete_topic(topic_name)
     broker.create_topic(topic_name, 2, KEEPING)
-    with pytest.raises(JobError, match="deleted and created anew"):
+    with pytest.raises(JobError, match="deleted and created again"):
         history(allow_gaps=True)

@@ -1,11 +1,13 @@
-"""The data pipeline on Spark: a source and an exactly-once sink, pipelines, and jobs.
+"""Millstream on Spark: a source, an exactly-once sink, decoding, pipelines and jobs.
 
-What people call is imported when first asked for: executors need none of it.
+This package owns everything that runs inside Spark. Connections to brokers belong to
+`millstream.protocol`, the commands to `millstream.cli`. Public names are imported on first use,
+because executors do not need them.
 
 Importing this package sets the environment variable PYSPARK_PYTHON to this interpreter, unless it
-is set. Spark reads it when a session is made. Without it, Spark starts its workers with the
-`python3` that it finds on the path, which in an environment that is not activated is another one:
-that one does not know the data source.
+is set. Spark reads it when it creates a session. Otherwise Spark starts its workers with the
+`python3` on the path, which is another interpreter if the virtual environment is not activated, and
+that interpreter does not have the data source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Between pyarrow and the kernels' plain buffers, without a copy.
+"""Converts between pyarrow and the plain buffers of the record kernels, without copies.
 
-Owns decoded rows as record batches, with exactly the schema that Spark makes of the source's
-columns with the session's time zone UTC; and Arrow arrays as columns to encode.
+Decoded rows become record batches with the schema that Spark derives from the source's columns in
+a session with time zone UTC. Arrow arrays become columns for encoding.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TYPES: Final[dict[str, Any]] = {
 
 
 def columns_for(names: Sequence[str]) -> Columns:
-    """What the kernel has to decode for the Spark columns `names`."""
+    """Return what the kernel decodes for the Spark columns `names`."""
     return Columns(
         key="key" in names,
         value="value" in names,
@@ -45,14 +45,14 @@ def columns_for(names: Sequence[str]) -> Columns:
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of the Spark columns `names`, in their order."""
+    """Return the Arrow schema of the Spark columns `names`, in that order."""
     return pa.schema([pa.field(name, TYPES[name]) for name in names])
 
 
 def record_batch(rows: Rows, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows as a record batch of the columns of `schema`, which shares their memory.
+    """Return the rows as a record batch with the columns of `schema`.
 
-    The rows may not grow any more.
+    The batch shares the memory of the rows, so no rows may be added later.
     """
     arrays = [_array(name, rows, topic, partition) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -114,10 +114,10 @@ def record_columns(
     headers: pa.Array | None = None,
     timestamp: pa.Array | None = None,
 ) -> arrow_encode.RecordColumns:
-    """Arrays of the same length as columns to encode; None, or all null, costs nothing.
+    """Return arrays of equal length as columns to encode. An array of nulls becomes None.
 
-    Keys and values are binary or string, headers of `HEADER_TYPE`, timestamps of microseconds or
-    their int64. At least one array must be given.
+    Keys and values are binary or string, headers have `HEADER_TYPE`, timestamps are microseconds
+    or int64. At least one array is required.
     """
     count = max(len(array) for array in (key, value, headers, timestamp) if array is not None)
     return arrow_encode.RecordColumns(
@@ -130,7 +130,7 @@ def record_columns(
 
 
 def number_column(array: pa.Array, width: int) -> arrow_encode.Column:
-    """An array of numbers of `width` bytes, such as the partition (int32) that rows are for."""
+    """Return an array of numbers of `width` bytes, such as partitions (int32), as a column."""
     validity, numbers = array.buffers()
     return arrow_encode.Column(
         len(array), array.offset, _optional(array, validity), _bytes(numbers), width

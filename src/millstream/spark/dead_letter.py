@@ -1,6 +1,6 @@
-"""Rows that failed, as dead letters: what the sink is to write, with the headers that workers use.
+"""Turns failed rows into dead letters for the sink, with the headers that workers write.
 
-`millstream dlq list|show|replay` and `millstream job deadletters` read them like any other.
+`millstream dlq list|show|replay` and `millstream job deadletters` read these dead letters too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ def dead_letters(
     error_column: str = "_error",
     error_type: str = ERROR_TYPE,
 ) -> DataFrame:
-    """A letter for each of `rows`, which have the source's columns and say in `error_column` what
-    was wrong. With `headers` they have the records' own too, which the letters keep. Letters go to
-    `<topic>.dlq`."""
+    """Return one dead letter per row, for the topic `<topic>.dlq`.
+
+    The rows have the columns of the source, and the error in `error_column`. With `headers`, they
+    have the records' headers too, and the dead letters keep them."""
     from pyspark.sql import functions as f
 
     carried = _headers(group, f.col(error_column), error_type)

@@ -1,15 +1,15 @@
-"""Values of records as columns: JSON, Avro or Protobuf, with a given schema.
+"""Decodes the values of records into columns: JSON, Avro or Protobuf, with a given schema.
 
     rows = decoded(records, "order_id STRING NOT NULL, amount DOUBLE")
     good, letters = split(rows, group="billing")
 
-`records` has the columns of `format("millstream")`. No value fails the query: where one does not
-decode, its fields are null and the error column says why, and `split` makes a dead letter of it,
-ready for the sink. A null value (a tombstone) is no error; its fields are null.
+`records` has the columns of `format("millstream")`. A value that does not decode never fails the
+query: its fields are null, the error column says why, and `split` turns the record into a dead
+letter for the sink. A null value (a tombstone) is not an error; its fields are null.
 
-Decoding is lazy and asks nothing of Spark, so it works in batch and streaming queries, over Spark
-Connect, and inside the functions of a declarative pipeline. JSON is decoded inside the JVM, Avro
-and Protobuf in the Python workers.
+Decoding is lazy and does not call Spark, so it works in batch and streaming queries, over Spark
+Connect, and inside the functions of a declarative pipeline. The JVM decodes JSON; Python workers
+decode Avro and Protobuf.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ERROR_COLUMN: Final = "_error"
 _FORMATS: Final = ("json", "avro", "protobuf")
-#: They are not asked of Spark: in a declarative pipeline's functions it may not be asked.
+#: A constant, because functions of a declarative pipeline must not ask Spark for columns.
 _SOURCE_COLUMNS: Final = frozenset(
     ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 )
@@ -36,7 +36,7 @@ _DATA: Final = "_millstream_data"
 
 
 class Split(NamedTuple):
-    """Rows that decoded, without the error column, and the others as rows for the sink."""
+    """The decoded rows without the error column, and dead letters of the others for the sink."""
 
     valid: DataFrame
     dead_letters: DataFrame
@@ -53,21 +53,25 @@ def decoded(
     error_column: str = ERROR_COLUMN,
     registry_header: bool = False,
 ) -> DataFrame:
-    """`records` with a column for each field of the value, or with one struct named `into`, and
-    with `error_column`: null, or why the value did not decode.
+    """Add a column for each field of the value, or one struct named `into`, and `error_column`.
 
-    `schema` is, for JSON, Spark's (DDL or StructType; fields that are NOT NULL must be there), for
-    Avro the schema as JSON text or dict, and for Protobuf a generated class, or a descriptor set
-    (bytes, or the path of what `protoc --include_imports --descriptor_set_out` wrote) with the full
-    name of the `message` in it. With `registry_header`, values begin with the header that clients
-    of a schema registry write, which is taken off."""
+    The error column is null, or says why the value did not decode. `schema` depends on the format:
+
+    - JSON: Spark's DDL or StructType. Fields that are NOT NULL are required.
+    - Avro: the schema as JSON text or dict.
+    - Protobuf: a generated class, or a descriptor set with the full name of the `message` in it.
+      The descriptor set is bytes, or a path that `protoc --include_imports --descriptor_set_out`
+      wrote.
+
+    With `registry_header`, values start with the header that schema registry clients write. It is
+    removed."""
     if format not in _FORMATS:
-        raise ValueError(f"format={format!r} is unknown: give one of {', '.join(_FORMATS)}.")
+        raise ValueError(f"format={format!r} is unknown: use one of {', '.join(_FORMATS)}.")
     found = _decoding(format, schema, message, column, registry_header)
     if into is None and (clash := sorted(_SOURCE_COLUMNS.intersection(found.names))):
         raise ValueError(
-            f"the fields {', '.join(clash)} are columns of the records as well: give into=NAME to"
-            " have the value as one struct of that name."
+            f"the fields {', '.join(clash)} are also columns of the records: set into=NAME to get"
+            " the value as one struct of that name."
         )
     return _spread(records, found, into, error_column)
 
@@ -75,9 +79,10 @@ def decoded(
 def split(
     rows: DataFrame, *, group: str, headers: bool = False, error_column: str = ERROR_COLUMN
 ) -> Split:
-    """What `decoded` gave, sorted out. `group` is who gave the letters up, as `millstream dlq list`
-    shows it; `headers` says that the source was asked for the records' headers, which letters
-    keep."""
+    """Split the result of `decoded` into valid rows and dead letters.
+
+    `group` is the consumer of the dead letters' records that `millstream dlq list` shows. With
+    `headers`, the rows have the records' headers, and dead letters keep them."""
     from pyspark.sql import functions as f
 
     valid = rows.where(f.col(error_column).isNull()).drop(error_column)
@@ -89,7 +94,7 @@ def split(
 
 
 class _Decoding(NamedTuple):
-    """The names of the fields, and the expressions of the value and of the error."""
+    """The field names, and the expressions for the value and for the error."""
 
     names: list[str]
     data: Column
@@ -133,7 +138,7 @@ def _spread(records: DataFrame, found: _Decoding, into: str | None, error_column
 
 
 def _json(schema: StructType | str, value: Column, registry_header: bool) -> _Decoding:
-    """By Spark's own parser, which puts what it can't read into a column of its own."""
+    """Decode JSON with Spark's parser, which puts invalid text into a separate column."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

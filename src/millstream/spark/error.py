@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and the brokers. Each is a sentence for a person."""
+"""The errors of the Spark source and sink. Each message is a sentence for the user."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from millstream.protocol.error import ProtocolError as ProtocolError
 from millstream.protocol.error import SettingError as SettingError
 from millstream.protocol.error import Unavailable as Unavailable
 
-logger: Final = logging.getLogger("millstream.spark")
+_logger: Final = logging.getLogger(__name__)
 
 
 class OptionError(SettingError):
     """An option of the source or the sink is unknown, malformed, or contradicts another."""
 
 
-class UnknownTopic(OptionError):  # noqa: N818 - what the option names
-    """A topic that is to be read or written does not exist."""
+class UnknownTopic(OptionError):  # noqa: N818 - public name
+    """A topic to read or write does not exist."""
 
 
-class DataLoss(ProtocolError):  # noqa: N818 - what happened to the data
-    """Records that a query was to read are not there any more."""
+class DataLoss(ProtocolError):  # noqa: N818 - public name
+    """Records that a query has to read no longer exist."""
 
 
 class ConciseErrors(ContextDecorator):
-    """Has Spark show the sentence of an error of ours, and not the long way to it.
+    """Removes the traceback from Millstream's errors, so that Spark shows only the message.
 
-    Spark puts tracebacks before the sentence, with those of all causes; they are logged here for
-    debugging instead. Errors that nobody foresaw keep theirs.
+    Spark prints the tracebacks of an error and of all its causes before the message. They are
+    logged at debug level instead. Unexpected errors keep their traceback.
     """
 
     def __enter__(self) -> None:
@@ -44,5 +44,5 @@ class ConciseErrors(ContextDecorator):
         traceback: TracebackType | None,
     ) -> None:
         if isinstance(error, ProtocolError):
-            logger.debug("what led to it", exc_info=error)
+            _logger.debug("traceback of an error that Spark shows without it", exc_info=error)
             raise error.with_traceback(None) from None

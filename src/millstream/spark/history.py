@@ -1,9 +1,8 @@
-"""A topic's whole history: what was archived and what the log has, as one DataFrame.
+"""Reads the whole history of a topic, from its archive and its log, as one DataFrame.
 
-The seam is an offset per partition: the archive's next one. Records below it come from the archive,
-whether or not the log still has them, the others from the log, so that none comes twice. Where
-retention took records between the two, or between two spans of the archive, there is a gap: an
-error that names the offsets, unless gaps are allowed.
+Records below the archive's end offset come from the archive, even if the log still has them. Later
+records come from the log. Each record is therefore read once. If retention deleted records before
+they were archived, there is a gap: an error that names the offsets, unless gaps are allowed.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class HistorySplit(NamedTuple):
-    """What is to be read from the log, and what is nowhere."""
+    """The offsets to read from the log, and the offsets that are missing."""
 
     live: PartitionSpans
     gaps: list[OffsetGap]
-    #: Offsets that the archive has although the log ends before them.
+    #: Archived offsets beyond the end of the log.
     beyond: list[OffsetGap]
 
 
 def split_history(coverage: OffsetCoverage, log: TopicOffsets, topic: str) -> HistorySplit:
-    """Pure: where the archive ends and the log begins."""
+    """Split the history between archive and log. Pure."""
     check_topic_ids(coverage, log)
     live, lost, beyond = find_unread(coverage, log.spans)
     inside = [gap for gap in coverage.gaps() if gap.place.topic == topic]
@@ -58,36 +57,36 @@ def read_topic_history(
     properties: Mapping[str, str] | None = None,
     allow_gaps: bool = False,
 ) -> DataFrame:
-    """All records of a topic up to now, each once, with the columns of the source and headers.
+    """Return all present records of a topic, each once, with the columns of the source and headers.
 
-    Raises JobError where offsets are neither archived nor in the log, or where the log ends before
-    the archive does, unless `allow_gaps`.
+    Unless `allow_gaps`, raises JobError if offsets are neither archived nor in the log, or if the
+    log ends before the archive.
     """
     run = Run(
         "history", bootstrap_servers=bootstrap_servers, properties=properties or {}, spark=spark
     )
-    # First the archive, then the log: what is archived meanwhile is read from the log.
+    # The archive is opened first, so records that are archived meanwhile come from the log.
     store = open_store(archive, table_format)
     state = store.committed()
-    seam = split_history(state.coverage, fetch_topic_offsets(run, [topic]), topic)
+    history = split_history(state.coverage, fetch_topic_offsets(run, [topic]), topic)
     if not allow_gaps:
-        _require_whole(seam)
+        _require_no_gaps(history)
     archived = store.read(spark, state, [topic]).drop("date", "hour")
-    if not count_offsets(seam.live):
+    if not count_offsets(history.live):
         return archived
-    return archived.unionByName(read_ranges(run, seam.live))
+    return archived.unionByName(read_ranges(run, history.live))
 
 
-def _require_whole(seam: HistorySplit) -> None:
-    if seam.gaps:
+def _require_no_gaps(history: HistorySplit) -> None:
+    if history.gaps:
         raise JobError(
             Failure.DATA_LOSS,
-            f"neither the archive nor the log has {format_gaps(seam.gaps)}."
+            f"neither the archive nor the log has {format_gaps(history.gaps)}."
             " Allow gaps to read the rest.",
         )
-    if seam.beyond:
+    if history.beyond:
         raise JobError(
             Failure.DATA_LOSS,
-            f"the log ends before the archive: only the archive has {format_gaps(seam.beyond)}."
+            f"the log ends before the archive: only the archive has {format_gaps(history.beyond)}."
             " Allow gaps to read what the archive has.",
         )

@@ -43,7 +43,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class ProgressListener(StreamingQueryListener):
-    """Commits what the batches of one query have read of one source; see `commit_progress`."""
+    """Commits the end offsets of one source after each batch of a query."""
 
     def __init__(
         self, query_id: str, progress: GroupProgress, subscription: TopicSelection
@@ -51,17 +51,17 @@ class ProgressListener(StreamingQueryListener):
         self._query_id = query_id
         self._progress = progress
         self._subscription = subscription
-        self._is_missed = False
+        self._has_warned = False
 
     def commit(self, progress: StreamingQueryProgress) -> None:
-        """Commit the ends of a finished batch."""
+        """Commit the end offsets of a finished batch."""
         offsets = source_offsets(progress.sources, self._subscription)
         if offsets:
             self._progress.commit(offsets)
-        elif not self._is_missed:
-            self._is_missed = True
+        elif not self._has_warned:
+            self._has_warned = True
             _logger.warning(
-                "progress was not committed: no source of query %s reads what the options say",
+                "progress was not committed: no source of query %s matches the options",
                 self._query_id,
             )
 
@@ -81,15 +81,14 @@ class ProgressListener(StreamingQueryListener):
 
 
 def commit_progress(query: StreamingQuery, options: Mapping[str, str]) -> None:
-    """Commit after each finished batch of `query`, from now on and including the last, how far it
-    is, to the `kafka.group.id` of `options`. These are the options that its source was given, or
-    one of its sources.
+    """Commit the offsets of `query` to a group after each finished batch, including the last one.
 
-    Also good after the query has ended. Raises OptionError if no group is named.
+    `options` are the options of one of its sources, with `kafka.group.id`. The query may have ended
+    already. Raises OptionError if there is no group.
     """
     parsed = stream_options(options)
     if parsed.group_id is None:
-        raise OptionError("kafka.group.id must be given: progress is committed to that group")
+        raise OptionError("kafka.group.id must be set: progress is committed to that group")
     progress = GroupProgress(parsed.connection, parsed.group_id)
     listener = ProgressListener(str(query.id), progress, parsed.subscription)
     is_active = query.isActive
@@ -103,7 +102,7 @@ def commit_progress(query: StreamingQuery, options: Mapping[str, str]) -> None:
 
 
 def _session() -> SparkSession:
-    """The session of this process, which runs its queries."""
+    """Return the session of this process, which runs its queries."""
     session = SparkSession.getActiveSession()
     if session is None:
         raise ProtocolError("this process has no Spark session, so it runs no query")
@@ -113,15 +112,15 @@ def _session() -> SparkSession:
 def source_offsets(
     sources: Iterable[SourceProgress], subscription: TopicSelection
 ) -> dict[TopicPartition, int]:
-    """The ends of the source that reads these topics or partitions, among all sources of a query.
+    """Return the end offsets of the source that reads these topics or partitions.
 
-    Spark does not tell sources apart, so this goes by what they have read. A source that has read
-    other topics as well is another one. Of several that have read the same, the one that is behind
-    counts: the query is not further than that.
+    Spark does not identify sources, so they are identified by their partitions. A source with other
+    topics does not match. If several sources match, the lowest offsets count, because the query is
+    only as far as its slowest source.
     """
     found = [offsets for each in sources if (offsets := _offsets(each.endOffset)) is not None]
     chosen = [offsets for offsets in found if offsets and all(map(subscription.reads, offsets))]
-    # A source of fewer topics is meant only if no source has them all: topics may be gone.
+    # A source with fewer topics matches only if no source has all of them: topics get deleted.
     most = max((len(_topics(offsets)) for offsets in chosen), default=0)
     ends: dict[TopicPartition, int] = {}
     for offsets in chosen:
@@ -136,7 +135,7 @@ def _topics(offsets: Iterable[TopicPartition]) -> set[str]:
 
 
 def _offsets(text: str | None) -> dict[TopicPartition, int] | None:
-    """A source's end, if it is of this kind: other sources of a query have other ones."""
+    """Parse the end of a source. Return None for sources of another kind."""
     value: object = None if text is None else json.loads(text)
     if isinstance(value, dict) and all(
         isinstance(row, dict) and all(isinstance(offset, int) for offset in row.values())

@@ -1,8 +1,7 @@
-"""The one place that builds a SparkSession.
+"""Builds the SparkSession of every Millstream job and pipeline.
 
-Owns what every session of Millstream's jobs and pipelines has in common. Executors import
-`pyspark_millstream` from their own Python: locally that is this interpreter, elsewhere Millstream
-is installed beside Spark.
+Executors import `pyspark_millstream` from their own Python. Locally that is this interpreter;
+elsewhere Millstream must be installed next to Spark.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER: Final = "local[*]"
 _LOOPBACK: Final = "127.0.0.1"
-#: Of a Spark Connect server whose address has none.
+#: The default port of a Spark Connect server.
 _PORT: Final = 15002
-_ANSWER_S_MAX: Final = 10.0
+_CONNECT_S_MAX: Final = 10.0
 
-#: Timestamps mean the same everywhere, and filters reach the source.
+#: One time zone for all sessions, and filter pushdown to the source.
 _CONFIG: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Rows reach the sink while more are made ready: with Spark's 64 MB, and 10,000 rows, large
-    # rows come in few batches, and either side waits for the other.
+    # Small batches let Spark compute rows while the sink writes. With Spark's default (64 MB or
+    # 10,000 rows), large rows come in few batches, and each side waits for the other.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
-#: These belong to the process that runs Spark, which over Spark Connect is not this one.
+#: Settings of the process that runs Spark. With Spark Connect that is another process.
 _CLASSIC_CONFIG: Final = {
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
@@ -45,11 +44,12 @@ def spark_session(
     remote: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session named `app`: on `master` (all cores of this machine unless it is given), or of the
-    Spark Connect server at `remote` (`local[2]`: one that is started here). `config` wins over what
-    is set here.
+    """Return a session named `app`.
 
-    Raises ValueError if both are given, ImportError if Spark is not installed.
+    It runs on `master` (default: all cores of this machine) or on the Spark Connect server at
+    `remote` (`local[2]` starts one here). `config` overrides the settings of this module.
+
+    Raises ValueError if both are set, ImportError if Spark is not installed.
     """
     if master is not None and remote is not None:
         raise ValueError("a session has a master or a remote, not both")
@@ -62,29 +62,30 @@ def spark_session(
     builder = builder.master(chosen) if remote is None else builder.remote(remote)
     settings = dict(_CONFIG)
     if remote is None or remote.startswith("local"):
-        settings |= _CLASSIC_CONFIG | _place(chosen)
+        settings |= _CLASSIC_CONFIG | _local_config(chosen)
     for name, value in (settings | dict(config or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
 def require_server(remote: str) -> None:
-    """Raise Unavailable where nobody listens at the address of a Spark Connect server: its client
-    would go on trying for many minutes, without a word."""
-    place = urlsplit(remote)
-    if place.scheme != "sc" or place.hostname is None:
+    """Raise Unavailable if no Spark Connect server listens at the address.
+
+    Spark's own client would retry silently for many minutes."""
+    url = urlsplit(remote)
+    if url.scheme != "sc" or url.hostname is None:
         return
-    # Parameters that follow, a token among them, are nobody's business.
-    address = (place.hostname, place.port or _PORT)
+    # The parameters after the address may contain a token and must not be shown.
+    address = (url.hostname, url.port or _PORT)
     try:
-        socket.create_connection(address, _ANSWER_S_MAX).close()
+        socket.create_connection(address, _CONNECT_S_MAX).close()
     except OSError as error:
         where = ":".join(map(str, address))
         raise Unavailable(f"no Spark Connect server answers at {where}: {error}") from None
 
 
-def _place(master: str) -> dict[str, str]:
-    """What is set where Spark runs on this machine alone; also in the environment of its JVM."""
+def _local_config(master: str) -> dict[str, str]:
+    """Return the settings for a Spark on this machine only, and set the environment of its JVM."""
     if not master.startswith("local"):
         return {}
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

@@ -20,7 +20,7 @@ def test_only_what_was_there_before() -> None:
     assert later.up_to(earlier).spans == {A: OffsetSpan(5, 10), B: OffsetSpan(12, 12)}
 
 
-def test_a_topic_created_anew_is_another() -> None:
+def test_a_topic_created_again_is_another() -> None:
     coverage = OffsetCoverage().extended({A: OffsetSpan(0, 10)}, {"orders": "x"})
     check_topic_ids(coverage, TopicOffsets({"orders": "x", "others": "y"}, {}))
     with pytest.raises(JobError, match="its id was x and is z") as caught:

@@ -170,15 +170,15 @@ def test_a_driver_that_sweeps_late_harms_nobody(
     world: DirectQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_behind = world.prepared(values("dead"), 1)
-    confirm = DecisionLog.confirm
+    check_claim = DecisionLog.check_claim
 
-    def stopped(ledger: DecisionLog) -> None:
+    def stopped(log: DecisionLog) -> None:
         """While this driver has seen what it wants to sweep, another one does two batches."""
-        monkeypatch.setattr(DecisionLog, "confirm", confirm)
+        monkeypatch.setattr(DecisionLog, "check_claim", check_claim)
         world.commit(1, world.prepared(values("b"), 1))
-        confirm(ledger)
+        check_claim(log)
 
-    monkeypatch.setattr(DecisionLog, "confirm", stopped)
+    monkeypatch.setattr(DecisionLog, "check_claim", stopped)
     with pytest.raises(ProtocolError, match="another driver"):
         world.commit(0, world.prepared(values("a"), 0))
     assert world.output() == Counter(values("a") + values("b"))
@@ -203,7 +203,7 @@ def test_a_decision_is_found_without_its_offset(
     killer.add("decided")
     with pytest.raises(Killed):
         world.commit(1, world.prepared(values("b")))
-    monkeypatch.setattr("millstream.spark.sink.decision_log.Ledger._known_offset", lambda _: None)
+    monkeypatch.setattr(DecisionLog, "_known_offset", lambda _: None)
     world.replay(1, values("b"))
     assert world.output() == Counter(values("a") + values("b"))
 
@@ -215,7 +215,7 @@ def test_a_decision_that_was_given_up_is_none(
     killer.add("decision-written")
     with pytest.raises(Killed):
         world.commit(1, world.prepared(values("b")))
-    monkeypatch.setattr("millstream.spark.sink.decision_log.Ledger._known_offset", lambda _: None)
+    monkeypatch.setattr(DecisionLog, "_known_offset", lambda _: None)
     world.commit(1, world.prepared(values("b")))
     assert world.output() == Counter(values("a") + values("b"))
     assert world.open_ids() == []

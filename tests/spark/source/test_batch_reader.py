@@ -84,14 +84,14 @@ def test_filters_reach_the_plan(spark: SparkSession, broker: LocalBroker, orders
 
 
 def test_wrong_option_is_named(spark: SparkSession, broker: LocalBroker, orders: str) -> None:
-    with pytest.raises(PySparkException, match="startingofset is no option of the source"):
+    with pytest.raises(PySparkException, match="startingofset is not an option of the source"):
         _batch(spark, options_for(broker, orders, startingOfset="earliest")).count()
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"startingOfset": "earliest"}, "startingofset is no option of the source"),
+        ({"startingOfset": "earliest"}, "startingofset is not an option of the source"),
         ({"subscribe": "nowhere"}, "subscribe names topic nowhere, which does not exist"),
         ({"startingOffsets": '{"orders": {"0": 99, "1": 0}}'}, "startingOffsets has offset 99"),
     ],

@@ -261,7 +261,7 @@ def _delete_before(broker: LocalBroker, topic: str, offset: int) -> None:
         )
 
 
-def test_topic_created_anew_between_plan_and_read(broker: LocalBroker, topic_name: str) -> None:
+def test_topic_created_again_between_plan_and_read(broker: LocalBroker, topic_name: str) -> None:
     broker.create_topic(topic_name, 1)
     produce_values(broker, topic_name, [f"old-{n}" for n in range(10)])
     options = options_for(broker, topic_name)
@@ -272,7 +272,7 @@ def test_topic_created_anew_between_plan_and_read(broker: LocalBroker, topic_nam
         list(reader.read(plan))
     broker.create_topic(topic_name, 1)
     produce_values(broker, topic_name, [f"new-{n}" for n in range(20)])
-    with pytest.raises(DataLoss, match=f"Topic {topic_name} was deleted and created anew"):
+    with pytest.raises(DataLoss, match=f"Topic {topic_name} was deleted and created again"):
         list(reader.read(plan))
 
 

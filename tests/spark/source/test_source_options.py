@@ -88,7 +88,7 @@ def test_login_by_jaas_or_by_name() -> None:
 
 
 _WRONG = [
-    ({"startingOffset": "earliest"}, "startingoffset is no option.*startingOffsets"),
+    ({"startingOffset": "earliest"}, "startingoffset is not an option.*startingOffsets"),
     ({"startingOffsets": "first"}, "startingOffsets must be earliest, latest or JSON"),
     ({"startingOffsets": '{"orders":{"a":1}}'}, "startingOffsets has .*partition"),
     ({"startingOffsets": '{"orders":{"0":-3}}'}, "startingOffsets has offset -3 for orders-0"),
@@ -103,7 +103,7 @@ _WRONG = [
     ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers must be given"),
     ({"kafka.bootstrap.servers": "host:x"}, "kafka.bootstrap.servers has 'host:x'"),
     ({"kafka.isolation.level": "x"}, "kafka.isolation.level must be one of read_uncommitted"),
-    ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset can't be set.*starting"),
+    ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset cannot be set.*starting"),
     ({"kafka.isolation.levle": "x"}, "kafka.isolation.levle is not known.*isolation.level"),
     ({"kafka.request.timeout.ms": "-1"}, "kafka.request.timeout.ms must be a whole number"),
     ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol must be one of PLAINTEXT"),

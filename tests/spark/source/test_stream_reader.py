@@ -161,7 +161,7 @@ def test_does_not_wait_for_ever(broker: LocalBroker, topic_name: str) -> None:
     assert len(query.batch()) == 1
 
 
-def test_topic_created_anew(
+def test_topic_created_again(
     broker: LocalBroker, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.create_topic(topic_name, 1)
@@ -171,16 +171,16 @@ def test_topic_created_anew(
     restarted = Query(options)
     assert len(strict.batch()) == len(lenient.batch()) == len(restarted.batch()) == 5
     broker.delete_topic(topic_name)
-    with pytest.raises(DataLoss, match=f"{topic_name}-0 is gone; it was read up to offset 5"):
+    with pytest.raises(DataLoss, match=f"{topic_name}-0 was deleted; it was read up to offset 5"):
         strict.batch()
     broker.create_topic(topic_name, 1)
     produce_values(broker, topic_name, ["new-0", "new-1"])
-    with pytest.raises(DataLoss, match=f"Topic {topic_name} was deleted and created anew"):
+    with pytest.raises(DataLoss, match=f"Topic {topic_name} was deleted and created again"):
         strict.batch()
     with pytest.raises(DataLoss, match="was read up to offset 5, but now ends at 2"):
         Query(options, restarted.end).batch()
     assert _values(lenient.batch()) == [b"new-0", b"new-1"]
-    assert "created anew" in caplog.text
+    assert "created again" in caplog.text
 
 
 def test_topic_is_gone_when_the_query_comes_back(
@@ -199,7 +199,7 @@ def test_topic_is_gone_when_the_query_comes_back(
         Query(options, query.end).batch()
     lenient = options | {"failOnDataLoss": "false"}
     assert _values(Query(lenient, query.end).batch()) == [b"new"]
-    assert f"{topics[0]}-0 is gone; it was read up to offset 5" in caplog.text
+    assert f"{topics[0]}-0 was deleted; it was read up to offset 5" in caplog.text
     with pytest.raises(OptionError, match="which does not exist"):
         Query(lenient)
 

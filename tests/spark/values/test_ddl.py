@@ -25,5 +25,5 @@ def test_fields_with_types_of_every_form() -> None:
 
 @pytest.mark.parametrize("ddl", ["", "id", "id STRING,", "id STRING,,x INT"])
 def test_what_is_no_field_is_named(ddl: str) -> None:
-    with pytest.raises(ValueError, match="is no field of a schema"):
+    with pytest.raises(ValueError, match="is not a field of a schema"):
         fields(ddl)

@@ -190,7 +190,7 @@ def test_protobuf_descriptor_sets_and_registry_headers(order_class: Any, tmp_pat
     assert [each["value"] and each["value"]["id"] for each in found] == ["o1", "o1", None, None]
     with pytest.raises(ValueError, match=r"no message 'shop\.Bill'"):
         ProtobufDecoder(path, "shop.Bill")
-    with pytest.raises(ValueError, match="give message=NAME"):
+    with pytest.raises(ValueError, match="set message=NAME"):
         ProtobufDecoder(path)
 
 

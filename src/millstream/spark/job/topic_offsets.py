@@ -69,13 +69,13 @@ def fetch_offsets_at(
 
 
 def check_topic_ids(coverage: OffsetCoverage, log: TopicOffsets) -> None:
-    """Offsets of a topic that was deleted and created anew mean other records."""
+    """Offsets of a topic that was deleted and created again mean other records."""
     for topic, known in coverage.topic_ids.items():
         found = log.ids.get(topic, known)
         if known and found != known:
             raise JobError(
                 Failure.DATA_LOSS,
-                f"topic {topic!r} was deleted and created anew since it was read: its id was"
+                f"topic {topic!r} was deleted and created again since it was read: its id was"
                 f" {known} and is {found}. Use another folder for what it has now.",
             )
 

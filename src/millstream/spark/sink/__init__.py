@@ -1,9 +1,7 @@
-"""Writing DataFrames to topics: `df.write` and `df.writeStream.format("millstream")`.
+"""The Spark sink: writes DataFrames to topics, exactly once by default.
 
-`option.py` what is asked for · `column.py` rows as Arrow arrays · `encoding.py` rows into record
-batches · `producer.py` batches to their partitions · `transaction.py` transactions' requests ·
-`task.py` what one task does · `decision.py`, `ledger.py` which batches were decided · `commit.py`
-what the driver does · `writer.py` the classes that Spark calls · `fault.py` steps for tests.
+This package owns options, encoding, sending, transactions and the commit of a batch. Connections,
+retries and leaders belong to `millstream.protocol`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ __all__ = ["batch_writer", "stream_writer"]
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceWriter:
-    """For `df.write`. Raises OptionError."""
+    """Return the writer of `df.write`. Raises OptionError."""
     chosen = sink_options(options)
     return TopicBatchWriter(chosen, plan_columns(schema, chosen.topic), overwrite)
 
@@ -31,6 +29,6 @@ def batch_writer(
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamWriter:
-    """For `df.writeStream`. Raises OptionError."""
+    """Return the writer of `df.writeStream`. Raises OptionError."""
     chosen = sink_options(options)
     return TopicStreamWriter(chosen, plan_columns(schema, chosen.topic), overwrite)

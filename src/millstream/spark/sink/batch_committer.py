@@ -1,18 +1,18 @@
-"""What the driver does once all tasks of a batch have prepared their transactions, or one failed.
+"""Commits or aborts a batch on the driver, once its tasks have prepared their transactions.
 
-    claim the query       other drivers can't decide any more
-    look for a decision   this batch or a later one: its transactions are committed, ours aborted
-    adopt                 the tasks' transactions get new epochs: whoever saw them before is fenced
-    decide                one durable record names all transactions of the batch
-    roll forward          each of them is committed; again and again, by whoever comes
-    sweep                 what is still open of this query is nobody's, and is aborted
+    claim the query       fence other drivers, so that they can no longer decide
+    find the decision     if this batch is decided, commit its transactions and abort the new ones
+    adopt                 give the prepared transactions new epochs; this fences older drivers
+    decide                write one durable record that names all transactions of the batch
+    roll forward          commit each of them; any later driver repeats this if needed
+    abort leftovers       abort the other open transactions of this query
 
-Another driver of the query, stopped anywhere and going on now, can do no harm: it decides nothing,
-as its claim is gone; and what it was about to sweep it saw before we adopted it, or finds out that
-its claim is gone.
+A paused driver that resumes late does no harm. It cannot decide, because its claim is fenced. It
+listed leftovers either before they were adopted, so that its epochs are fenced, or after, and then
+`check_claim` fails.
 
-Before the decision nothing of the batch can become visible, after it all of it must. Nothing is
-kept here between batches: each call finds out where the one before it stopped.
+Before the decision no record of the batch can become visible. After it all records must. This class
+keeps no state between batches: each call finds out how far the previous call came.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _GONE: Final = (
 
 
 class BatchCommitter:
-    """Ends the transactions of one query."""
+    """Ends the transactions of one query's batches."""
 
     def __init__(self, cluster: ClusterClient, options: SinkOptions, owner: str) -> None:
         self._cluster = cluster
         self._owner = owner
-        self._ledger = DecisionLog(cluster, options.commit_topic, owner)
+        self._decisions = DecisionLog(cluster, options.commit_topic, owner)
 
     def commit(self, batch: int, prepared: Sequence[PreparedTransaction]) -> None:
-        """Make the batch visible, if it is not yet. Raises ProtocolError, BrokerError."""
-        self._ledger.claim()
-        decision = self._ledger.last()
+        """Make the batch visible, if it is not yet. Raises ProtocolError or BrokerError."""
+        self._decisions.claim()
+        decision = self._decisions.last()
         if decision is None or decision.batch < batch:
             never_expires = all(each.never_expires for each in prepared)
             decision = Decision(batch, adopt(self._cluster, prepared), never_expires)
-            self._ledger.decide(decision)
+            self._decisions.decide(decision)
             self._roll_forward(decision)
         else:
             if decision.batch == batch:
@@ -71,9 +71,9 @@ class BatchCommitter:
         self._abort_leftovers(decision)
 
     def abort(self, batch: int, prepared: Sequence[PreparedTransaction]) -> None:
-        """Give the batch up, unless it was decided: then whoever tries it again finishes it."""
-        self._ledger.claim()
-        decision = self._ledger.last()
+        """Abort the batch unless it is decided. The next attempt then completes it."""
+        self._decisions.claim()
+        decision = self._decisions.last()
         if decision is None or decision.batch < batch:
             self._discard(prepared)
 
@@ -81,7 +81,7 @@ class BatchCommitter:
         roll_forward(self._cluster, decision, f"batch {decision.batch} of query {self._owner}")
 
     def _discard(self, prepared: Sequence[PreparedTransaction]) -> None:
-        # What was ended or fenced in the meantime is refused, and that is as good.
+        # A rejection means that the transaction is already ended or fenced.
         TransactionEnder(self._cluster, is_commit=False).end([each.holder for each in prepared])
 
     def _abort_leftovers(self, decision: Decision) -> None:
@@ -92,36 +92,38 @@ class BatchCommitter:
             if each.transactional_id not in decided
         ]
         if found:
-            self._ledger.confirm()
+            self._decisions.check_claim()
             TransactionEnder(self._cluster, is_commit=False).end(found)
 
 
 def roll_forward(cluster: ClusterClient, decision: Decision, what: str) -> None:
-    """Commit every transaction of a decision. Raises ProtocolError if one can't be."""
+    """Commit every transaction of a decision. Raises ProtocolError if one cannot be committed."""
     ender = TransactionEnder(cluster, is_commit=True)
     ender.end(decision.transactions)
     lost = {
         each.transactional_id: code
-        for each, code in ender.refused.items()
-        # An id is forgotten long after its transaction ended; one that does not expire is ended
-        # by a commit, or by a person.
+        for each, code in ender.rejected.items()
+        # The coordinator forgets an id long after its transaction ended. A prepared transaction
+        # is ended only by a commit or by an operator.
         if not (decision.never_expires and code is ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     }
     if lost:
         names = ", ".join(f"{name} ({code.name})" for name, code in sorted(lost.items()))
         raise ProtocolError(
-            f"{what} was decided, but some of its transactions are not there to be committed: they"
-            " were aborted by a timeout (transaction.max.timeout.ms) or by a person, and their rows"
-            f" are not in the output; or another driver of the query runs. {names}. Brokers that"
-            " allow two-phase commit (transaction.two.phase.commit.enable) have no such timeout."
+            f"{what} was decided, but some of its transactions cannot be committed: {names}. Either"
+            " a timeout (transaction.max.timeout.ms) or an operator aborted them, and their rows"
+            " are not in the output; or another driver of the query runs. Brokers that allow"
+            " two-phase commit (transaction.two.phase.commit.enable) have no such timeout."
         )
 
 
 def adopt(
     cluster: ClusterClient, prepared: Sequence[PreparedTransaction]
 ) -> tuple[ProducerIdentity, ...]:
-    """Become the only one who may end these transactions. Raises ProtocolError unless every one
-    is still there: nothing is decided yet, so the batch can be tried again."""
+    """Fence all others who could end these transactions; return the identities that may end them.
+
+    Raises ProtocolError if a transaction is no longer open. Nothing is decided then, so the batch
+    can be retried."""
     return tuple(_adopt(cluster, each) for each in prepared)
 
 
@@ -139,19 +141,19 @@ def _adopt(cluster: ClusterClient, prepared: PreparedTransaction) -> ProducerIde
         if found is not None and found.is_open and found.identity == holder:
             return holder
     raise ProtocolError(
-        f"transaction {holder.transactional_id} was aborted before its batch was decided: its time"
-        " was up (kafka.transaction.timeout.ms), or somebody fenced it"
+        f"transaction {holder.transactional_id} was aborted before its batch was decided: it timed"
+        " out (kafka.transaction.timeout.ms), or another producer fenced it"
     )
 
 
 def open_transactions(cluster: ClusterClient, owner: str) -> list[ProducerIdentity]:
-    """All open transactions of a query or job, and who may end them."""
+    """Return the identities that may end the open transactions of a query or job."""
     described = (transaction_request.describe(cluster, each) for each in _open_ids(cluster, owner))
     return [each.identity for each in described if each is not None and each.is_open]
 
 
 def _open_ids(cluster: ClusterClient, owner: str) -> list[str]:
-    # Owners may begin with each other's names; what follows a name is the task's and the slot's.
+    # One owner's name may be a prefix of another's. The numbers of the task and slot follow it.
     pattern = re.compile(re.escape(transactional_id_prefix(owner)) + r"-[0-9]+-[0-9]+")
     request = ListTransactionsRequest(
         state_filters=[_ONGOING], transactional_id_pattern=pattern.pattern
@@ -175,7 +177,7 @@ def _open_ids(cluster: ClusterClient, owner: str) -> list[str]:
 
 
 def _addresses(cluster: ClusterClient) -> list[Address]:
-    """Of all brokers."""
+    """Return the addresses of all brokers."""
 
     def ask() -> list[Address]:
         answer = cluster.any_connection().call(MetadataRequest(topics=[]), MetadataResponse)

@@ -1,8 +1,8 @@
-"""Rows into record batches, by topic and partition.
+"""Encodes rows into record batches by topic and partition.
 
-The records of a topic are `records.encoded`'s work: which partition a row goes to, and the sequence
-numbers that let brokers tell repeated batches. Here rows are told apart by topic. Pure: the caller
-says how many partitions topics have.
+This module splits rows by topic. `records.encoded` chooses the partition of each row and assigns
+the sequence numbers by which brokers detect duplicate batches. Pure: the caller passes the number
+of partitions of each topic.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from millstream.spark.sink.input_column import InputRows
 from millstream.spark.sink.transaction_request import ProducerIdentity
 
 _INT32_BYTES: Final = 4
-_TURNS: Final = 1 << 16
+_START_PARTITIONS: Final = 1 << 16
 
 
 class PartitionBatch(NamedTuple):
-    """A record batch for a partition."""
+    """An encoded record batch and its partition."""
 
-    place: TopicPartition
+    partition: TopicPartition
     batch: Buffer
 
 
 class BatchEncoder:
-    """Of one producer. Batches must be sent in the order in which they are made."""
+    """Encodes the rows of one producer. Batches must be sent in the order of encoding."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class BatchEncoder:
         self._encoders: dict[str, RowEncoder] = {}
 
     def encode(self, rows: InputRows, topic: str | None) -> Iterator[PartitionBatch]:
-        """Take rows in; the batches that are full by that. `topic` goes before the column."""
+        """Add rows and yield the batches that are full. `topic` overrides the topic column."""
         now_ms = time.time_ns() // 1_000_000
         for name, share in [(topic, rows)] if topic is not None else _by_topic(rows):
             given = None
@@ -63,12 +63,12 @@ class BatchEncoder:
                 made = self._encoder(name).append(columns, given, now_ms)
             except ValueError as error:
                 raise OptionError(f"a row for topic {name} cannot be written: {error}") from error
-            yield from _placed(name, made)
+            yield from _with_partition(name, made)
 
     def flush(self) -> Iterator[PartitionBatch]:
-        """The batches that are not full."""
+        """Yield the batches that are not full yet."""
         for name, encoder in self._encoders.items():
-            yield from _placed(name, encoder.flush())
+            yield from _with_partition(name, encoder.flush())
 
     def _encoder(self, topic: str) -> RowEncoder:
         found = self._encoders.get(topic)
@@ -78,8 +78,8 @@ class BatchEncoder:
                 self._partition_count(topic),
                 self._codec,
                 self._batch_bytes,
-                # Tasks that begin at the same time do not all begin with the same partition.
-                random.randrange(_TURNS),
+                # Concurrent tasks start with different partitions.
+                random.randrange(_START_PARTITIONS),
             )
         return found
 
@@ -93,6 +93,6 @@ def _by_topic(rows: InputRows) -> Iterator[tuple[str, InputRows]]:
         )
 
 
-def _placed(topic: str, batches: Iterable[EncodedBatch]) -> Iterator[PartitionBatch]:
+def _with_partition(topic: str, batches: Iterable[EncodedBatch]) -> Iterator[PartitionBatch]:
     for partition, data, _ in batches:
         yield PartitionBatch(TopicPartition(topic, partition), data)

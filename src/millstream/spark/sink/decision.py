@@ -1,11 +1,11 @@
-"""A decision: which transactions make up a batch of a query. As a record of the commit topic.
+"""A decision: the transactions that make up a batch of a query, as a record of the commit topic.
 
-The key is the query's id, the value JSON:
+The key of the record is the query's id. The value is JSON:
 
     {"version": 1, "batch": 7, "never_expires": true, "transactions": [["id", 4711, 3], ...]}
 
 A transaction is its transactional id with the producer id and epoch that may end it. Only the last
-decision of a query counts, so the topic is compacted.
+decision of a query matters, so the topic is compacted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """The transactions of a batch that the driver decided to commit."""
+
     batch: int
     transactions: tuple[ProducerIdentity, ...]
-    #: Whether the brokers keep the transactions until they are ended.
+    #: Whether the transactions are prepared, so that no timeout aborts them.
     never_expires: bool
 
     def encode(self) -> bytes:
@@ -41,7 +43,7 @@ class Decision:
 
 
 def decode_decision(value: Buffer) -> Decision:
-    """Raises ProtocolError if it is not a decision that can be read here."""
+    """Decode the value of a record. Raises ProtocolError for an unknown version or other data."""
     try:
         found = json.loads(bytes(value))
         if found["version"] != _VERSION:

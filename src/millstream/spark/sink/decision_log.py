@@ -1,10 +1,12 @@
-"""The decisions of one query: the last one, and the next.
+"""Reads the last decision of a query and writes the next one.
 
-A decision is a record of the commit topic, written in a transaction of the query's own
-transactional id. `claim` fences every other driver of the query: what they had not decided by then
-they never will. The offset of the record is committed, in the same transaction, as that of a group
-with the query's name: so the last decision is found without reading the topic. If that offset has
-expired, the topic is read from its beginning.
+A decision is a record of the commit topic. It is written in a transaction of the query's own
+transactional id. `claim` fences every other driver of the query, so that no other driver can write
+a decision from then on.
+
+The same transaction commits the offset of the record for a group with the query's name. The last
+decision is therefore found without reading the topic. If that offset has expired, the topic is read
+from its beginning.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ from millstream.wire.messages.txn_offset_commit import (
 _PARTITION: Final = 0
 _TIMEOUT_MS: Final = 60_000
 _FETCH_BYTES: Final = 8 << 20
-#: For one decision; a larger one is sent whole all the same.
+#: Enough for one decision. Brokers return the first batch whole even if it is larger.
 _ONE_BYTES: Final = 1 << 14
 _DECISION_BYTES_MAX: Final = 64 << 20
-#: Names are used for topics up to these versions, and one group is asked for.
+#: The last versions that name topics and that ask for one group.
 _FETCH_VERSION: Final = 12
 _OFFSET_FETCH_VERSION: Final = 7
 _TXN_OFFSET_COMMIT_VERSION: Final = 4
@@ -61,24 +63,24 @@ _CONFIG: Final = {
 
 
 class DecisionLog:
-    """See the module's text. Not for several threads."""
+    """The decisions of one query in the commit topic. Not thread-safe."""
 
     def __init__(self, cluster: ClusterClient, topic: str, query: str) -> None:
         self._cluster = cluster
         self._place = TopicPartition(topic, _PARTITION)
         self._query = query
-        #: Of the group, and of the transactions in which decisions are written.
+        #: The group id, and the transactional id of the decisions.
         self._name = f"spark-commit-{query}"
         self._producer: ProducerIdentity | None = None
 
     def claim(self) -> None:
-        """Become the only one who decides."""
+        """Fence all other drivers of the query."""
         self._producer = transaction_request.init_producer(self._cluster, self._name, _TIMEOUT_MS)
 
     # The last decision
 
-    def confirm(self) -> None:
-        """Make sure that nobody has claimed the query since. Raises ProtocolError."""
+    def check_claim(self) -> None:
+        """Raise ProtocolError if another driver has claimed the query since `claim`."""
         assert self._producer is not None, "claim first"
         try:
             self._producer = transaction_request.init_producer(
@@ -90,11 +92,10 @@ class DecisionLog:
             raise self._fenced() from error
 
     def last(self) -> Decision | None:
-        """What was decided last, by whomever. Certain once `claim` was called: before, a decision
-        may be under way."""
+        """Return the last decision of any driver. Before `claim`, another one may be pending."""
         offset = self._known_offset()
         if offset is not None:
-            # It is committed, as the offset is, whatever other queries have under way.
+            # The decision is committed, as its offset is. Other transactions may be open.
             for record in committed_records(self._fetch(offset, _ONE_BYTES, is_committed=False)):
                 if record.offset == offset and record.value is not None:
                     return decode_decision(record.value)
@@ -103,7 +104,7 @@ class DecisionLog:
     def _known_offset(self) -> int | None:
         topic, number = self._place
         wanted = OffsetFetchRequest.Topic(name=topic, partition_indexes=[number])
-        # Of those who have claimed the query no offset is under way.
+        # `claim` has ended earlier transactions, so no offset commit is pending.
         request = OffsetFetchRequest(group_id=self._name, topics=[wanted])
 
         def ask() -> int:
@@ -118,7 +119,7 @@ class DecisionLog:
         return None if offset < 0 else offset
 
     def _search(self) -> Decision | None:
-        """Read the whole topic. Only what is committed: a decision may have been given up."""
+        """Search the whole topic for the last committed decision."""
         try:
             position = self._cluster.list_offsets({self._place: EARLIEST})[self._place]
         except BrokerError as error:
@@ -132,15 +133,15 @@ class DecisionLog:
             for record in committed_records(row):
                 if position <= record.offset < end and record.key == self._query.encode():
                     found = found if record.value is None else decode_decision(record.value)
-            position = _following(row, position)
+            position = _next_offset(row, position)
         return found
 
     def _stable_end(self) -> int:
-        """The end of the topic, once everything before it is committed or aborted."""
+        """Return the end of the topic once no transaction before it is open."""
         end = self._cluster.list_offsets({self._place: LATEST})[self._place]
         retry = self._cluster.backoff(f"read {self._place} up to offset {end}")
         while self._cluster.list_offsets({self._place: LATEST}, True)[self._place] < end:
-            retry.pause(ProtocolError("a decision of another query is under way"))
+            retry.pause(ProtocolError("a decision of another query is pending"))
         return end
 
     def _fetch(
@@ -167,11 +168,12 @@ class DecisionLog:
 
         return self._cluster.attempt("read decisions", ask)
 
-    # The next
+    # The next decision
 
     def decide(self, decision: Decision) -> None:
-        """It holds when this returns; if this raises, only `claim` and `last` tell whether it
-        does. Raises ProtocolError if another driver has claimed the query."""
+        """Write and commit the decision. Raises ProtocolError if another driver claimed the query.
+
+        If this raises, the decision may be committed or not: `claim` and `last` tell."""
         assert self._producer is not None, "claim first"
         try:
             self._write(self._producer, decision)
@@ -198,23 +200,23 @@ class DecisionLog:
         self._commit_offset(producer, sender.offsets[self._place])
         ender = TransactionEnder(self._cluster, is_commit=True)
         ender.end([producer])
-        if ender.refused:
+        if ender.rejected:
             raise self._fenced()
 
     def _commit_offset(self, producer: ProducerIdentity, offset: int) -> None:
         transactional_id, producer_id, epoch = producer
-        announced = AddOffsetsToTxnRequest(
+        group_request = AddOffsetsToTxnRequest(
             transactional_id=transactional_id,
             producer_id=producer_id,
             producer_epoch=epoch,
             group_id=self._name,
         )
 
-        def announce() -> None:
+        def add_offsets() -> None:
             link = self._cluster.coordinator_connection(transactional_id, TRANSACTION)
-            _check(link.call(announced, AddOffsetsToTxnResponse).error_code, "announcing a group")
+            _check(link.call(group_request, AddOffsetsToTxnResponse).error_code, "adding the group")
 
-        self._cluster.attempt("add a decision's offset", announce)
+        self._cluster.attempt("add a decision's offset", add_offsets)
         topic, number = self._place
         row = TxnOffsetCommitRequest.Topic.Partition(
             partition_index=number, committed_offset=offset, committed_metadata=""
@@ -230,9 +232,9 @@ class DecisionLog:
         def commit() -> None:
             link = self._cluster.coordinator_connection(self._name, GROUP)
             answer = link.call(request, TxnOffsetCommitResponse, _TXN_OFFSET_COMMIT_VERSION)
-            _check(answer.topics[0].partitions[0].error_code, "keeping a decision's offset")
+            _check(answer.topics[0].partitions[0].error_code, "committing a decision's offset")
 
-        self._cluster.attempt("keep a decision's offset", commit)
+        self._cluster.attempt("commit a decision's offset", commit)
 
     def _make_topic(self) -> None:
         try:
@@ -262,13 +264,12 @@ class DecisionLog:
 
     def _fenced(self) -> ProtocolError:
         return ProtocolError(
-            f"another driver writes for query {self._query}: is it running twice with one"
-            " checkpoint?"
+            f"another driver writes for query {self._query}: do two queries share one checkpoint?"
         )
 
 
 def committed_records(row: FetchResponse.Topic.Partition) -> Iterator[Record]:
-    """The records of an answer, without those of transactions that it says were aborted."""
+    """Yield the records of a response, without those of aborted transactions."""
     data: Buffer = row.records or b""  # type: ignore[assignment]
     starts = sorted(
         (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
@@ -283,8 +284,8 @@ def committed_records(row: FetchResponse.Topic.Partition) -> Iterator[Record]:
             yield from decode_records(data, _DECISION_BYTES_MAX, position)
 
 
-def _following(row: FetchResponse.Topic.Partition, offset: int) -> int:
-    """Where to go on after an answer to a fetch at `offset`; one further if it had nothing."""
+def _next_offset(row: FetchResponse.Topic.Partition, offset: int) -> int:
+    """Return the next offset to fetch after a response to a fetch at `offset`."""
     data: Buffer = row.records or b""  # type: ignore[assignment]
     ends = [header.next_offset for _, header in iterate_batches(data, verify_crc=False)]
     return max([offset + 1, *ends])

@@ -1,15 +1,15 @@
-"""Which columns a DataFrame brings to a topic, and the same as Arrow arrays of one type each.
+"""The columns of a DataFrame that the sink writes, as Arrow arrays of fixed types.
 
-    topic      string                                     where no option names the topic
-    key        string or binary                           may be missing, may be null
-    value      string or binary                           required, may be null (a tombstone)
-    headers    array<struct<key: string, value: binary>>  may be missing, may be null
-    partition  int                                        may be missing; null: by key
-    timestamp  timestamp                                  may be missing; null: now
+    topic      string                                     required unless the option names a topic
+    key        string or binary                           optional, nullable
+    value      string or binary                           required, nullable (a tombstone)
+    headers    array<struct<key: string, value: binary>>  optional, nullable
+    partition  int                                        optional; null: chosen by key
+    timestamp  timestamp                                  optional; null: now
 
-Names are matched without regard to case, and other columns are left out, as Spark's Kafka sink
-does: so what was read from a topic can be written as it is. Pure; knows Spark's types and Arrow's
-arrays, and nothing of topics' partitions.
+Column names are case-insensitive, and other columns are ignored, as in Spark's Kafka sink. Rows
+that were read from a topic can therefore be written unchanged. Pure: this module knows Spark's
+types and Arrow arrays, not the partitions of topics.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 
 class InputRows(NamedTuple):
-    """The rows of one Arrow batch. Arrays of equal length; None where there is no such column."""
+    """The rows of one Arrow batch: arrays of equal length, or None for a missing column."""
 
     #: string
     topic: Any
@@ -65,7 +65,7 @@ class InputRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """Where in each batch the columns are; -1 for those that there are not."""
+    """The index of each column in a batch; -1 if the column is missing."""
 
     topic: int
     key: int
@@ -73,11 +73,11 @@ class ColumnPlan:
     headers: int
     partition: int
     timestamp: int
-    #: From the option; goes before the column, as in Spark's Kafka sink.
+    #: The topic option. It takes precedence over the column, as in Spark's Kafka sink.
     topic_default: str | None
 
     def rows(self, batch: pa.RecordBatch) -> InputRows:
-        """Raises OptionError where a row has no topic."""
+        """Return the rows of a batch. Raises OptionError if a row has no topic."""
         topic = _column(batch, self.topic)
         if self.topic_default is not None:
             topic = None
@@ -97,8 +97,7 @@ class ColumnPlan:
 
 
 def plan_columns(schema: StructType, topic: str | None) -> ColumnPlan:
-    """Raises OptionError, which says the column or option that is missing or of the wrong
-    type."""
+    """Find the columns. Raises OptionError that names the missing or mistyped column."""
     places: dict[str, int] = {}
     for place, field in enumerate(schema.fields):
         name = field.name.lower()
@@ -157,7 +156,7 @@ def _as_binary(array: Any) -> Any:
 
 
 def _as_headers(array: Any) -> Any:
-    """None if no row has headers: then they cost nothing."""
+    """Return the headers, or None if no row has any, so that encoding skips them."""
     if array is None or array.null_count == len(array):
         return None
     return array.cast(HEADER_TYPE)

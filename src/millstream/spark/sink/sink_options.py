@@ -1,13 +1,13 @@
-"""The options of the sink, named as Spark's Kafka connector and Kafka's producer name them. Pure.
+"""The options of the sink, with the names of Spark's Kafka connector and Kafka's producer. Pure.
 
-    topic               where rows without a topic column go; goes before the column
+    topic               the topic of all rows; takes precedence over the topic column
     delivery            exactly-once (default) or at-least-once
-    commitTopic         compacted topic that keeps the decisions of exactly-once queries
-    txnAppId            with txnVersion: a batch write that is done at most once for the pair,
-    txnVersion          which grows; for `foreachBatch`, whose batch id it can be
-    kafka.*             of the connection, and of the producer
+    commitTopic         the compacted topic with the decisions of exactly-once queries
+    txnAppId            together with txnVersion: a batch write that takes effect once per pair
+    txnVersion          a growing number, such as the batch id of `foreachBatch`
+    kafka.*             settings of the connection and of the producer
 
-Names come in lower case: Spark's options don't know case.
+Spark's options are case-insensitive, so names arrive in lower case.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from millstream.spark.kafka_option import PREFIX, kafka_properties, pop_connecti
 
 COMMIT_TOPIC_DEFAULT: Final = "__millstream_spark_commits"
 _NAMES: Final = ("topic", "delivery", "commitTopic", "txnAppId", "txnVersion")
-#: Spark's own, and those of the source: one set of options is often used for both.
+#: Options of Spark and of the source. They are ignored, as programs share one set of options.
 _IDLE_NAMES: Final = frozenset({"checkpointlocation", "queryname", "path", "includeheaders"})
-#: Of a producer that sends by threads of its own, or that could send twice.
+#: Settings of Kafka's producer that have no effect on this sink. They are ignored.
 _IDLE_KAFKA: Final = frozenset(
     {
         "buffer.memory",
@@ -51,9 +51,9 @@ _IDLE_KAFKA: Final = frozenset(
 _REFUSED_KAFKA: Final = {
     "key.serializer": "keys are strings or binary: encode them in the query",
     "value.serializer": "values are strings or binary: encode them in the query",
-    "transactional.id": "the sink has ids of its own for its tasks",
-    "interceptor.classes": "there are no interceptors",
-    "partitioner.class": "bring a partition column",
+    "transactional.id": "the sink assigns transactional ids to its tasks",
+    "interceptor.classes": "the sink does not support interceptors",
+    "partitioner.class": "add a partition column",
 }
 _KNOWN_KAFKA: Final = (
     "acks",
@@ -64,36 +64,38 @@ _KNOWN_KAFKA: Final = (
     "transaction.timeout.ms",
 )
 _CODECS: Final = {codec.name.lower(): codec for codec in CompressionType}
-#: The broker's own limit for a batch is 1 MiB and some bytes.
+#: Slightly below the broker's default limit for a batch (1 MiB and some bytes).
 _BATCH_BYTES: Final = 1_000_000
 _BATCH_BYTES_MIN: Final = 1024
-#: The longest that brokers grant unless they are told otherwise.
+#: The broker's default for transaction.max.timeout.ms.
 _TIMEOUT_MS: Final = 900_000
 
 
 class DeliveryGuarantee(Enum):
+    """How often a row is visible to read_committed consumers after failures."""
+
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Can be pickled, and goes to executors."""
+    """The parsed options. They are pickled and sent to executors."""
 
     connection: ConnectionSettings
     topic: str | None = None
     delivery: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     commit_topic: str = COMMIT_TOPIC_DEFAULT
-    #: Application and version of a batch write that is not to be repeated.
+    #: Application and version of a batch write that takes effect once.
     application: tuple[str, int] | None = None
     codec: CompressionType = CompressionType.NONE
     batch_bytes: int = _BATCH_BYTES
-    #: How long a task may write before its transaction is given up.
+    #: How long a task may write before the coordinator aborts its transaction.
     transaction_timeout_ms: int = _TIMEOUT_MS
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Raises OptionError, which names the option."""
+    """Parse the options. Raises OptionError that names the wrong option."""
     given = {name.lower(): value for name, value in options.items()}
     kafka = kafka_properties(given)
     connection = pop_connection(kafka)

@@ -1,10 +1,10 @@
-"""Record batches to the leaders of their partitions, several requests on their way at a time.
+"""Sends record batches to the leaders of their partitions, with several requests in flight.
 
-Batches of a partition arrive in the order in which they are given, each once: they carry sequence
-numbers, and what was not answered when a connection broke or a leader moved is sent again, one
-request at a time, until brokers have it or the connection's deadline has passed.
+Brokers append the batches of a partition in the listed order, each once, because batches carry
+sequence numbers. When a connection breaks or a leader moves, the producer resends every
+unacknowledged request, one at a time, until brokers acknowledge it or the deadline passes.
 
-Has connections of its own, beside those of the cluster: one per leader. Not for several threads.
+The producer has its own connection to each leader, beside those of the cluster. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -25,116 +25,118 @@ from millstream.spark.sink.batch_encoder import PartitionBatch
 from millstream.spark.sink.transaction_request import ProducerIdentity
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 
-#: The last version of the classic protocol, in which partitions are added before.
+#: The last version of the classic protocol, which requires AddPartitionsToTxn first.
 _CLASSIC_VERSION: Final = 11
 #: Brokers remember the last five batches of a producer in a partition.
 _WINDOW: Final = 5
 _REQUEST_BYTES: Final = 4 << 20
 _ACKS_ALL: Final = -1
-_DONE: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-_AGAIN: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
+_ACKNOWLEDGED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_RETRIED: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
-#: What one request brings: a batch for each of some partitions.
+#: The batches of one request, at most one per partition.
 RequestBatches: TypeAlias = dict[TopicPartition, Buffer]
 
 
 @dataclass(slots=True)
 class _LeaderConnection:
-    """A leader's connection, and what it has not answered yet, in order."""
+    """A connection to a leader, and its unacknowledged requests in order."""
 
     link: BrokerConnection
-    waiting: deque[tuple[int, RequestBatches]] = field(default_factory=deque)
+    unacknowledged: deque[tuple[int, RequestBatches]] = field(default_factory=deque)
 
 
 class TaskProducer:
-    """See the module's text."""
+    """Sends the batches of one producer."""
 
     def __init__(self, cluster: ClusterClient, producer: ProducerIdentity) -> None:
         self._cluster = cluster
         self._producer = producer
-        self._lanes: dict[Address, _LeaderConnection] = {}
-        #: Where a partition's batches go, so that the cluster is asked once.
+        self._connections: dict[Address, _LeaderConnection] = {}
+        #: The leader of each partition, cached.
         self._leaders: dict[TopicPartition, Address] = {}
-        self._serial = 0
-        #: Of the first record in the last batch that a partition has taken.
+        self._request_number = 0
+        #: The base offset of the last acknowledged batch of each partition.
         self.offsets: dict[TopicPartition, int] = {}
 
     def close(self) -> None:
-        for lane in self._lanes.values():
-            lane.link.close()
-            lane.waiting.clear()
-        self._lanes.clear()
+        for connection in self._connections.values():
+            connection.link.close()
+            connection.unacknowledged.clear()
+        self._connections.clear()
 
     def send(self, batches: Iterable[PartitionBatch]) -> None:
-        """Give batches on their way; waits only where too much is. Raises BrokerError or
-        Unavailable: then nothing is known of what was given, but that it was not given twice."""
-        given = list(batches)
-        self._add({place for place, _ in given} - self._leaders.keys())
-        shares: dict[Address, tuple[RequestBatches, int]] = {}
-        for place, batch in given:
-            leader = self._leaders[place]
-            share, size = shares.get(leader, ({}, 0))
-            if place in share or (share and size + len(batch) > _REQUEST_BYTES):
-                self._dispatch(leader, share)
-                share, size = {}, 0
-            share[place] = batch
-            shares[leader] = share, size + len(batch)
-        for leader, (share, _) in shares.items():
-            self._dispatch(leader, share)
+        """Send batches. Wait only while too many requests are in flight.
+
+        Raises BrokerError or Unavailable. The batches may then be appended or not, but no batch is
+        appended twice."""
+        listed = list(batches)
+        self._add({partition for partition, _ in listed} - self._leaders.keys())
+        by_leader: dict[Address, tuple[RequestBatches, int]] = {}
+        for partition, batch in listed:
+            leader = self._leaders[partition]
+            request, size = by_leader.get(leader, ({}, 0))
+            if partition in request or (request and size + len(batch) > _REQUEST_BYTES):
+                self._dispatch(leader, request)
+                request, size = {}, 0
+            request[partition] = batch
+            by_leader[leader] = request, size + len(batch)
+        for leader, (request, _) in by_leader.items():
+            self._dispatch(leader, request)
 
     def flush(self) -> None:
-        """Wait until brokers have everything."""
-        for lane in list(self._lanes.values()):
-            while lane.waiting:
-                self._receive(lane)
+        """Wait until brokers have acknowledged all batches."""
+        for connection in list(self._connections.values()):
+            while connection.unacknowledged:
+                self._receive(connection)
 
-    # On the way
+    # Requests in flight
 
-    def _add(self, places: Collection[TopicPartition]) -> None:
-        if not places:
+    def _add(self, partitions: Collection[TopicPartition]) -> None:
+        if not partitions:
             return
         if self._producer.transactional_id:
-            transaction_request.add_partitions(self._cluster, self._producer, sorted(places))
-        for place in places:
-            self._leaders[place] = self._leader(place)
+            transaction_request.add_partitions(self._cluster, self._producer, sorted(partitions))
+        for partition in partitions:
+            self._leaders[partition] = self._leader(partition)
 
-    def _leader(self, place: TopicPartition) -> Address:
+    def _leader(self, partition: TopicPartition) -> Address:
         return self._cluster.attempt(
-            f"find the leader of {place}", lambda: self._cluster.leader_connection(*place).address
+            f"find the leader of {partition}",
+            lambda: self._cluster.leader_connection(*partition).address,
         )
 
-    def _dispatch(self, leader: Address, share: RequestBatches) -> None:
-        self._serial += 1
-        entry = self._serial, share
+    def _dispatch(self, leader: Address, batches: RequestBatches) -> None:
+        self._request_number += 1
+        entry = self._request_number, batches
         try:
-            lane = self._lanes.get(leader)
-            if lane is None:
-                lane = self._lanes[leader] = _LeaderConnection(
-                    BrokerConnection(leader, self._cluster.settings)
-                )
-            while len(lane.waiting) >= _WINDOW:
-                self._receive(lane)
-            lane.waiting.append(entry)
-            lane.link.send(self._request(share), _CLASSIC_VERSION)
+            connection = self._connections.get(leader)
+            if connection is None:
+                link = BrokerConnection(leader, self._cluster.settings)
+                connection = self._connections[leader] = _LeaderConnection(link)
+            while len(connection.unacknowledged) >= _WINDOW:
+                self._receive(connection)
+            connection.unacknowledged.append(entry)
+            connection.link.send(self._request(batches), _CLASSIC_VERSION)
         except ConnectionLost:
-            self._recover(entry)
+            self._resend_unacknowledged(entry)
 
-    def _receive(self, lane: _LeaderConnection) -> None:
-        entry = lane.waiting[0]
+    def _receive(self, connection: _LeaderConnection) -> None:
+        entry = connection.unacknowledged[0]
         try:
-            refused = self._read(lane.link.receive(ProduceResponse))
+            rejected = self._read(connection.link.receive(ProduceResponse))
         except ConnectionLost:
-            self._recover(entry)
+            self._resend_unacknowledged(entry)
             return
-        if refused:
-            _raise_lasting(refused)
-            self._recover(entry)
+        if rejected:
+            _raise_permanent(rejected)
+            self._resend_unacknowledged(entry)
         else:
-            lane.waiting.popleft()
+            connection.unacknowledged.popleft()
 
-    def _request(self, share: RequestBatches) -> ProduceRequest:
+    def _request(self, batches: RequestBatches) -> ProduceRequest:
         topics: dict[str, ProduceRequest.Topic] = {}
-        for (name, number), batch in share.items():
+        for (name, number), batch in batches.items():
             topic = topics.setdefault(name, ProduceRequest.Topic(name=name, partition_data=[]))
             topic.partition_data.append(ProduceRequest.Topic.Partition(index=number, records=batch))
         return ProduceRequest(
@@ -145,60 +147,64 @@ class TaskProducer:
         )
 
     def _read(self, answer: ProduceResponse) -> dict[TopicPartition, BrokerError]:
-        """Take an answer; which batches were refused, and how."""
-        refused = {}
+        """Process a response. Return the errors of the rejected batches."""
+        rejected = {}
         for topic in answer.responses:
             for row in topic.partition_responses:
                 code = ErrorCode(row.error_code)
-                place = TopicPartition(topic.name, row.index)
-                if code in _DONE:
-                    self.offsets[place] = row.base_offset
+                partition = TopicPartition(topic.name, row.index)
+                if code in _ACKNOWLEDGED:
+                    self.offsets[partition] = row.base_offset
                 else:
-                    refused[place] = BrokerError(code, row.error_message or f"writing to {place}")
-        return refused
+                    message = row.error_message or f"writing to {partition}"
+                    rejected[partition] = BrokerError(code, message)
+        return rejected
 
-    # After a failure
+    # Recovery
 
-    def _recover(self, failed: tuple[int, RequestBatches]) -> None:
-        """Send again whatever was not answered, in order, and wait for it."""
-        waiting = {serial: share for lane in self._lanes.values() for serial, share in lane.waiting}
-        waiting.setdefault(*failed)
+    def _resend_unacknowledged(self, failed: tuple[int, RequestBatches]) -> None:
+        """Resend all unacknowledged requests in order and wait for their responses."""
+        connections = self._connections.values()
+        pending = {
+            number: batches for each in connections for number, batches in each.unacknowledged
+        }
+        pending.setdefault(*failed)
         self.close()
         self._cluster.forget_leaders()
-        for _, share in sorted(waiting.items(), key=lambda entry: entry[0]):
-            self._repeat(dict(share))
-        self._leaders = {place: self._leader(place) for place in self._leaders}
+        for _, batches in sorted(pending.items(), key=lambda entry: entry[0]):
+            self._resend(dict(batches))
+        self._leaders = {partition: self._leader(partition) for partition in self._leaders}
 
-    def _repeat(self, share: RequestBatches) -> None:
-        while share:
-            place = next(iter(share))
-            self._cluster.attempt(f"write to {place}", lambda: self._repeat_some(share))
+    def _resend(self, batches: RequestBatches) -> None:
+        while batches:
+            partition = next(iter(batches))
+            self._cluster.attempt(f"write to {partition}", lambda: self._resend_to_leader(batches))
 
-    def _repeat_some(self, share: RequestBatches) -> None:
-        """Send to one leader what is its own, and take that out of `share`."""
-        link = self._cluster.leader_connection(*next(iter(share)))
+    def _resend_to_leader(self, batches: RequestBatches) -> None:
+        """Send one leader its batches, and remove the acknowledged ones from `batches`."""
+        link = self._cluster.leader_connection(*next(iter(batches)))
         mine = {
-            place: batch
-            for place, batch in share.items()
-            if self._cluster.leader_connection(*place) is link
+            partition: batch
+            for partition, batch in batches.items()
+            if self._cluster.leader_connection(*partition) is link
         }
-        refused = self._read(link.call(self._request(mine), ProduceResponse, _CLASSIC_VERSION))
-        for place in mine.keys() - refused.keys():
-            del share[place]
-        if refused:
-            _raise_lasting(refused)
-            place, error = next(iter(refused.items()))
+        rejected = self._read(link.call(self._request(mine), ProduceResponse, _CLASSIC_VERSION))
+        for partition in mine.keys() - rejected.keys():
+            del batches[partition]
+        if rejected:
+            _raise_permanent(rejected)
+            partition, error = next(iter(rejected.items()))
             code = error.code if error.code in RETRIABLE else ErrorCode.REQUEST_TIMED_OUT
-            raise BrokerError(code, f"{place}: {error}")
+            raise BrokerError(code, f"{partition}: {error}")
 
 
-def _raise_lasting(refused: Mapping[TopicPartition, BrokerError]) -> None:
-    """Raise what will not pass."""
-    for place, error in refused.items():
+def _raise_permanent(rejected: Mapping[TopicPartition, BrokerError]) -> None:
+    """Raise the first error that a retry cannot solve."""
+    for partition, error in rejected.items():
         if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
             raise OptionError(
-                f"a batch for {place} is larger than the topic's max.message.bytes: lower"
+                f"a batch for {partition} is larger than the topic's max.message.bytes: lower"
                 " kafka.batch.size, or make rows smaller"
             ) from error
-        if error.code not in _AGAIN:
+        if error.code not in _RETRIED:
             raise error

@@ -1,8 +1,8 @@
 """The classes that Spark calls: `write` in tasks, `commit` and `abort` for the driver.
 
-Spark makes them anew in other processes, for each batch and for its end, so they hold nothing but
-what was asked for. A streaming query is known by its id, which tasks find among Spark's local
-properties and tell the driver; a batch write by a random id, or by the name it was given.
+Spark creates them in other processes, for each batch and for its commit, so they hold only options.
+A streaming query is identified by its id, which tasks read from Spark's local properties and send
+to the driver. A batch write is identified by its `txnAppId`, or by a random id.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Of one micro-batch."""
+    """Writes one micro-batch of a streaming query."""
 
     def __init__(self, options: SinkOptions, columns: ColumnPlan, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError("a topic takes appended rows only: use outputMode append or update")
+            raise OptionError(
+                "rows can only be appended to a topic: use outputMode append or update"
+            )
         self._options = options
         self._columns = columns
 
@@ -46,7 +48,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty(_QUERY_PROPERTY)
         batch = context.getLocalProperty(_BATCH_PROPERTY)
         if query is None or batch is None:
-            raise ProtocolError("Spark does not tell its tasks of which query and batch they are")
+            raise ProtocolError("Spark did not set the query id and batch id for the task")
         task = WriteTask(self._options, self._columns, query, int(batch))
         return task.write(context.partitionId(), iterator)
 
@@ -64,11 +66,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
-    """Of one `df.write`."""
+    """Writes one `df.write`."""
 
     def __init__(self, options: SinkOptions, columns: ColumnPlan, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError('a topic takes appended rows only: use mode("append")')
+            raise OptionError('rows can only be appended to a topic: use mode("append")')
         self._options = options
         self._columns = columns
         application = options.application
@@ -107,7 +109,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
 def _collect(
     messages: Sequence[WriterCommitMessage | None],
 ) -> tuple[list[TaskMessage], list[PreparedTransaction]]:
-    """Of the tasks that finished."""
+    """Return the messages of the finished tasks, and their prepared transactions."""
     found = [each for each in messages if isinstance(each, TaskMessage)]
     return found, [each.prepared for each in found if each.prepared is not None]
 
@@ -115,5 +117,5 @@ def _collect(
 def _task_context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise ProtocolError("rows are written by Spark's tasks only")
+        raise ProtocolError("rows can be written only in a Spark task")
     return context

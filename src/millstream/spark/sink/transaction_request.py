@@ -1,10 +1,11 @@
-"""The requests of transactions: a producer's id, its partitions, its end.
+"""The requests of a transaction: initialize the producer, add partitions, prepare, describe, end.
 
-The classic protocol is spoken on purpose: an epoch lasts until the producer is initialised again,
-so that an end can be asked for again and again, by whoever knows id and epoch, with one outcome.
+The sink uses the classic transaction protocol on purpose. There an epoch is valid until the
+producer is initialized again. Any process that knows the producer id and epoch can therefore
+repeat EndTxn with the same result.
 
-Every call tries again where that can help, within the connection's deadline, and raises BrokerError
-where it cannot. Not for several threads.
+Every call retries within the connection's deadline, and raises BrokerError for errors that a retry
+cannot solve. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ _ONGOING: Final = "Ongoing"
 _CLASSIC_ADD_VERSION: Final = 3
 _CLASSIC_END_VERSION: Final = 4
 _TWO_PHASE_VERSION: Final = 6
-#: From brokers that have the version, but have two-phase commit off or know half of it.
+#: Errors of brokers that know the version but do not support or allow two-phase commit.
 _NOT_TWO_PHASE: Final = (
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorCode.UNSUPPORTED_VERSION,
 )
-#: The end of a transaction is usually done by then.
+#: The coordinator usually completes a transaction within this time.
 _ENDING_S: Final = 0.004
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer: what its batches and requests say."""
+    """The transactional id, producer id and epoch of a producer."""
 
     transactional_id: str
     producer_id: int
@@ -54,7 +55,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class TransactionStatus(NamedTuple):
-    """What the coordinator says of a transactional id."""
+    """The last producer of a transactional id, and whether its transaction is open."""
 
     identity: ProducerIdentity
     is_open: bool
@@ -66,9 +67,9 @@ def init_producer(
     timeout_ms: int,
     expected: ProducerIdentity | None = None,
 ) -> ProducerIdentity:
-    """A producer of this id, which fences those before it; an open transaction is aborted.
+    """Initialize a producer: fence earlier producers of the id and abort an open transaction.
 
-    With `expected`, only if that is still the last one: else PRODUCER_FENCED."""
+    With `expected`, raise PRODUCER_FENCED if another producer is the last one of the id."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
@@ -84,7 +85,7 @@ def init_producer(
 
 
 def init_idempotent(cluster: ClusterClient) -> ProducerIdentity:
-    """A producer without transactions."""
+    """Initialize a producer without a transactional id."""
 
     def ask() -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
@@ -96,8 +97,10 @@ def init_idempotent(cluster: ClusterClient) -> ProducerIdentity:
 
 
 def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdentity | None:
-    """Have the producer's open transaction stay until it is ended, and fence the producer; who may
-    end it. None if the brokers don't have this: the transaction keeps its timeout."""
+    """Prepare the producer's open transaction and fence the producer.
+
+    Return the identity that may end the transaction, which no longer expires. Return None if the
+    brokers do not support this; the transaction then keeps its timeout."""
     transactional_id = producer.transactional_id
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
@@ -116,14 +119,15 @@ def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdent
             return None
         _check(answer.error_code, transactional_id)
         if answer.ongoing_txn_producer_id == NO_PRODUCER_ID:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id} has nothing open")
+            problem = f"{transactional_id} has no open transaction"
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, problem)
         return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
 
     return _ask(cluster, transactional_id, "prepare a transaction", ask)
 
 
 def describe(cluster: ClusterClient, transactional_id: str) -> TransactionStatus | None:
-    """None if nobody used the id yet."""
+    """Return the status of the id, or None if the id was never used."""
 
     def ask(link: BrokerConnection) -> TransactionStatus | None:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -136,13 +140,13 @@ def describe(cluster: ClusterClient, transactional_id: str) -> TransactionStatus
         identity = ProducerIdentity(transactional_id, row.producer_id, row.producer_epoch)
         return TransactionStatus(identity, row.transaction_state == _ONGOING)
 
-    return _ask(cluster, transactional_id, "look at a transaction", ask)
+    return _ask(cluster, transactional_id, "describe a transaction", ask)
 
 
 def add_partitions(
     cluster: ClusterClient, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Make partitions part of the producer's transaction."""
+    """Add partitions to the producer's transaction."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
@@ -166,21 +170,21 @@ def add_partitions(
 
 
 class TransactionEnder:
-    """Commits or aborts many transactions, with the requests to each coordinator in one go."""
+    """Commits or aborts many transactions, with pipelined requests to each coordinator."""
 
     def __init__(self, cluster: ClusterClient, *, is_commit: bool) -> None:
         self._cluster = cluster
         self._is_commit = is_commit
-        #: Transactions that cannot be ended this way, and why.
-        self.refused: dict[ProducerIdentity, ErrorCode] = {}
+        #: The transactions whose end the coordinator rejected, with the error.
+        self.rejected: dict[ProducerIdentity, ErrorCode] = {}
 
     def end(self, transactions: Sequence[ProducerIdentity]) -> None:
-        """Until each is ended or refused. Raises Unavailable."""
-        left = list(transactions)
-        retry = self._cluster.backoff(f"end {len(left)} transactions")
-        while left:
+        """End every transaction or record its rejection. Raises Unavailable."""
+        pending = list(transactions)
+        retry = self._cluster.backoff(f"end {len(pending)} transactions")
+        while pending:
             try:
-                left = self._round(left)
+                pending = self._round(pending)
                 problem: Exception = BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
             except ConnectionLost as lost:
                 problem = lost
@@ -188,27 +192,27 @@ class TransactionEnder:
                 if error.code not in RETRIABLE:
                     raise
                 problem = error
-            if left:
+            if pending:
                 self._cluster.forget_leaders()
                 retry.pause(problem)
 
     def _round(self, transactions: list[ProducerIdentity]) -> list[ProducerIdentity]:
-        """Ask for the end of each once; which are to be asked for again."""
+        """Send one EndTxn per transaction. Return the transactions to retry."""
         by_link: dict[BrokerConnection, list[ProducerIdentity]] = {}
         for each in transactions:
             link = self._cluster.coordinator_connection(each.transactional_id, TRANSACTION)
             by_link.setdefault(link, []).append(each)
-        again: list[ProducerIdentity] = []
+        retries: list[ProducerIdentity] = []
         for link, share in by_link.items():
             for each in share:
                 link.send(self._request(each), _CLASSIC_END_VERSION)
             for each in share:
                 code = ErrorCode(link.receive(EndTxnResponse).error_code)
                 if code in RETRIABLE or code == ErrorCode.CONCURRENT_TRANSACTIONS:
-                    again.append(each)
+                    retries.append(each)
                 elif code:
-                    self.refused[each] = code
-        return again
+                    self.rejected[each] = code
+        return retries
 
     def _request(self, transaction: ProducerIdentity) -> EndTxnRequest:
         return EndTxnRequest(
@@ -225,7 +229,7 @@ def _ask(
     what: str,
     action: Callable[[BrokerConnection], T],
 ) -> T:
-    """The answer of the id's coordinator. While a transaction of the id is ending, ask again."""
+    """Call the id's coordinator. RetryBackoff while it completes a transaction of the id."""
     retry = cluster.backoff(f"{what} of {transactional_id}")
     is_first = True
     while True:

@@ -1,10 +1,10 @@
-"""What one task does: writes its rows in a transaction of its own, prepares it, and says so.
+"""One task of a write: sends its rows in its own transaction and prepares the transaction.
 
-A transactional id is a prefix (which names the query), the task's partition, and a slot. A task
-takes the first slot whose transaction is not open, and only if nobody took it in the meantime: so
-no task ever aborts what another one has prepared, be it an attempt of the same task, a task of
-another driver with the same checkpoint, or one of a batch that was decided and not yet carried out.
-The number of ids is that of partitions times that of attempts at one time, whatever happens.
+A transactional id consists of a prefix that names the query, the task's partition, and a slot. A
+task acquires the first slot without an open transaction, unless another task acquires it first. No
+task therefore aborts a transaction that another one has prepared: another attempt of the same task,
+a task of another driver with the same checkpoint, or a task of a decided batch that is not yet
+committed. The number of ids is at most partitions times concurrent attempts.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from millstream.spark.sink.task_producer import TaskProducer
 from millstream.spark.sink.transaction_request import ProducerIdentity
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-#: Attempts at one task that can have a transaction open at a time.
+#: Attempts of one task that can have an open transaction at the same time.
 _SLOTS_MAX: Final = 64
-#: A topic that is being made is there after these.
+#: Pauses while brokers create a topic.
 _CREATION_PAUSES_S: Final = (0.1, 0.4, 1.0)
-_TAKEN: Final = (
+_FENCED: Final = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -43,29 +43,29 @@ _TAKEN: Final = (
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that has all rows of a task."""
+    """A transaction with all rows of a task."""
 
-    #: Who may end it.
+    #: The identity that may end it.
     holder: ProducerIdentity
-    #: Whether the brokers keep it until then.
+    #: Whether it is prepared on the brokers, so that no timeout aborts it.
     never_expires: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMessage(WriterCommitMessage):
-    """From a task to the driver."""
+    """The result of a task for the driver."""
 
-    #: The query or job that the task is of.
+    #: The query or job of the task.
     owner: str
     rows: int
-    #: None if there was nothing to write, or nothing that needs to be committed.
+    #: None if the task had no rows, or wrote them without a transaction.
     prepared: PreparedTransaction | None = None
-    #: Whether the task wrote nothing because its batch had been decided.
+    #: Whether the task wrote nothing because its batch was already decided.
     is_decided: bool = False
 
 
 def transactional_id_prefix(owner: str) -> str:
-    """What the ids of a query's or job's transactions begin with."""
+    """Return the prefix of the transactional ids of a query or job."""
     return f"spark-sink-{owner}"
 
 
@@ -75,14 +75,14 @@ class WriteTask:
     def __init__(
         self, options: SinkOptions, columns: ColumnPlan, owner: str, batch: int | None
     ) -> None:
-        """A task of a batch of `owner`; of None if nobody will ever write the batch again."""
+        """`batch` is None if the batch is never retried by another driver."""
         self._options = options
         self._columns = columns
         self._owner = owner
         self._batch = batch
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Raises what makes Spark try the task again."""
+        """Write the rows of a Spark partition. Spark retries the task if this raises."""
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
@@ -106,8 +106,9 @@ class WriteTask:
         return TaskMessage(self._owner, count, prepared)
 
     def _is_decided(self, cluster: ClusterClient) -> bool:
-        """Whether the batch was decided before: then it is for the driver to finish it. Not
-        certain if the answer is no, as another driver may be about to decide."""
+        """Return whether the batch is decided; the driver then completes it.
+
+        After False, another driver may still decide the batch."""
         if self._batch is None:
             return False
         decision = DecisionLog(cluster, self._options.commit_topic, self._owner).last()
@@ -137,7 +138,7 @@ class WriteTask:
 
 
 def acquire_slot(cluster: ClusterClient, prefix: str, timeout_ms: int) -> ProducerIdentity:
-    """A producer whose transaction nobody else has open."""
+    """Initialize a producer of the first slot without an open transaction."""
     for slot in range(_SLOTS_MAX):
         transactional_id = f"{prefix}-{slot}"
         found = transaction_request.describe(cluster, transactional_id)
@@ -149,16 +150,16 @@ def acquire_slot(cluster: ClusterClient, prefix: str, timeout_ms: int) -> Produc
                 cluster, transactional_id, timeout_ms, expected
             )
         except BrokerError as error:
-            if error.code not in _TAKEN:
+            if error.code not in _FENCED:
                 raise
     raise ProtocolError(
-        f"{_SLOTS_MAX} transactions of {prefix} are open: look at them with `millstream txn list"
-        f" --pattern '{prefix}-.*'`, and abort those that nobody needs"
+        f"{_SLOTS_MAX} transactions of {prefix} are open: list them with `millstream txn list"
+        f" --pattern '{prefix}-.*'`, and abort the ones that no query uses"
     )
 
 
 def partition_count(cluster: ClusterClient, topic: str) -> int:
-    """Of a topic, which brokers make if they are allowed to."""
+    """Return the number of partitions of a topic. Brokers may create the topic."""
     try:
         return len(cluster.topic(topic).leaders)
     except BrokerError as error:
@@ -166,15 +167,15 @@ def partition_count(cluster: ClusterClient, topic: str) -> int:
             raise
     for pause_s in _CREATION_PAUSES_S:
         try:
-            return _made(cluster, topic)
+            return _create_and_count(cluster, topic)
         except UnknownTopic:
-            # Kafka says so of a topic that it has just begun to make, too.
+            # Kafka also returns this error while it creates the topic.
             time.sleep(pause_s)
-    return _made(cluster, topic)
+    return _create_and_count(cluster, topic)
 
 
-def _made(cluster: ClusterClient, topic: str) -> int:
-    """The partitions of a topic that brokers may make. Raises UnknownTopic."""
+def _create_and_count(cluster: ClusterClient, topic: str) -> int:
+    """Return the number of partitions, and let brokers create the topic. Raises UnknownTopic."""
     asked = MetadataRequest(
         topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=True
     )
@@ -183,7 +184,7 @@ def _made(cluster: ClusterClient, topic: str) -> int:
         (row,) = cluster.any_connection().call(asked, MetadataResponse).topics
         if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopic(
-                f"topic {topic} does not exist, and brokers do not make it: create it first"
+                f"topic {topic} does not exist, and brokers do not create it: create it first"
             )
         if row.error_code:
             raise BrokerError(ErrorCode(row.error_code), f"topic {topic}")
@@ -193,7 +194,9 @@ def _made(cluster: ClusterClient, topic: str) -> int:
 
 
 def _abort(cluster: ClusterClient, writer: ProducerIdentity) -> None:
-    """Abort, so that readers need not wait for a timeout. What happened is raised already, and if
-    this fails as well, the timeout will do it."""
+    """Abort the transaction so that consumers need not wait for its timeout.
+
+    Errors are suppressed: the caller raises the original error, and the timeout aborts the
+    transaction if this does not."""
     with contextlib.suppress(ProtocolError, BrokerError):
         transaction_request.TransactionEnder(cluster, is_commit=False).end([writer])

@@ -1,6 +1,6 @@
-"""Reading topics in a batch: `spark.read.format("millstream")`.
+"""The batch reader: `spark.read.format("millstream")`.
 
-Owns the reader that Spark plans with. Readers are pickled: they hold options, never connections.
+Spark pickles readers, so they hold options and never connections.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from millstream.spark.source.source_schema import requested_columns
 
 
 class FilterHook:
-    """Takes the filters that Spark pushes to a reader.
+    """Receives the filters that Spark pushes to a reader.
 
-    Where a session has pushing turned off, Spark refuses readers that override `pushFilters`. This
-    passes for the method that was not overridden, so that the source works in both.
+    If filter pushdown is off in a session, Spark rejects readers that override `pushFilters`. This
+    object looks like the original method, so that the source works in both cases.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self) -> None:
-        self.narrowing = RangeFilter()
+        self.range_filter = RangeFilter()
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        self.narrowing, left = push_filters(filters)
+        self.range_filter, left = push_filters(filters)
         return left
 
 
 class BatchReader(DataSourceReader):
-    """What `spark.read` reads with."""
+    """Plans the ranges of one `spark.read`."""
 
     @ConciseErrors()
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -54,7 +54,7 @@ class BatchReader(DataSourceReader):
             planner = SourcePlanner(cluster, options)
             topics = planner.topics()
             partitions = planner.partitions(topics)
-            ranges = self._narrowed(
+            ranges = self._filtered(
                 planner, ranges_between(planner.start(partitions), planner.end(partitions))
             )
         parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
@@ -64,8 +64,8 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._ranges.read(partition)
 
-    def _narrowed(self, planner: SourcePlanner, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        narrowing: RangeFilter = self.pushFilters.narrowing  # type: ignore[attr-defined]
-        left = narrowing.apply(ranges)
-        moment_ms = narrowing.timestamp_ms
+    def _filtered(self, planner: SourcePlanner, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        wanted: RangeFilter = self.pushFilters.range_filter  # type: ignore[attr-defined]
+        left = wanted.apply(ranges)
+        moment_ms = wanted.timestamp_ms
         return left if moment_ms is None else planner.since(left, max(0, moment_ms))

@@ -1,22 +1,28 @@
-"""What happens when records that a query was to read are gone: `failOnDataLoss`."""
+"""Handles data loss as `failOnDataLoss` says: fail the query, or log a warning and continue."""
 
 from __future__ import annotations
 
-from millstream.spark.error import DataLoss, logger
+import logging
+from typing import Final
+
+from millstream.spark.error import DataLoss
+
+_logger: Final = logging.getLogger(__name__)
 
 
 class DataLossPolicy:
-    """Fails the query, or lets it go on and says what was skipped. Can be pickled."""
+    """Fails the query or logs the lost offsets. Can be pickled."""
 
     def __init__(self, is_fatal: bool) -> None:
         self._is_fatal = is_fatal
 
     def report(self, what: str) -> None:
-        """`what` is a sentence that names topic, partition and offsets. Raises DataLoss if it is
-        fatal."""
+        """Report lost records. `what` is a sentence that names topic, partition and offsets.
+
+        Raises DataLoss if data loss is fatal."""
         if self._is_fatal:
             raise DataLoss(
-                f"{what} The query stops here so that nobody misses it; with failOnDataLoss=false"
-                " it goes on with what there is"
+                f"{what} The query stops because of this data loss; with failOnDataLoss=false it"
+                " continues with the remaining records"
             )
-        logger.warning("data loss, and failOnDataLoss is false: %s", what)
+        _logger.warning("data loss, and failOnDataLoss is false: %s", what)

@@ -24,7 +24,7 @@ _DEADLINE_MS_MAX: Final = 5_000
 
 
 class GroupProgress:
-    """Commits offsets for a group of which nobody is a member."""
+    """Commits offsets for a group without members."""
 
     def __init__(self, settings: ConnectionSettings, group_id: str) -> None:
         deadline_ms = min(settings.deadline_ms, _DEADLINE_MS_MAX)
@@ -32,7 +32,7 @@ class GroupProgress:
         self._group_id = group_id
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Say that everything below `offsets` was read. What goes wrong is logged."""
+        """Commit that all records below `offsets` were read. Errors are logged."""
         try:
             self._cluster.attempt("commit progress", lambda: self._commit(offsets))
         except (BrokerError, ProtocolError) as error:
@@ -59,5 +59,5 @@ class GroupProgress:
                 if part.error_code != ErrorCode.NONE:
                     raise BrokerError(
                         ErrorCode(part.error_code),
-                        f"the answer for {topic_row.name}-{part.partition_index}",
+                        f"committing {topic_row.name}-{part.partition_index}",
                     )

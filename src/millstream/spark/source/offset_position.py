@@ -1,7 +1,7 @@
-"""Where reading starts and ends, as options say it, and offsets as JSON. Pure.
+"""The start and end positions in options, and offsets as JSON. Pure.
 
-The JSON is that of Spark's Kafka connector: `{"topic": {"0": 123, "1": -2}}`, where -2 is the
-earliest offset and -1 the latest; `{"topic": [0, 1]}` for `assign`.
+The JSON has the format of Spark's Kafka connector: `{"topic": {"0": 123, "1": -2}}`, where -2 is
+the earliest offset and -1 the latest; `{"topic": [0, 1]}` for `assign`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ASSIGN_EXAMPLE: Final = '{"topic": [0, 1]}'
 
 
 class PositionKind(Enum):
-    """What a position is given by."""
+    """How an option gives a position."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -35,21 +35,21 @@ class PositionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetPosition:
-    """One end of what is to be read; `option` is where it was said, for messages."""
+    """The start or end of a query. `option` is the option that set it, for error messages."""
 
     option: str
     kind: PositionKind
-    #: By partition: offsets or timestamps.
+    #: Offsets or timestamps by partition.
     values: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int = 0
 
     @property
     def moves(self) -> bool:
-        """Whether it is another offset when it is asked for again later."""
+        """Return whether the position resolves to other offsets when it is resolved later."""
         return self.kind is PositionKind.LATEST or LATEST_OFFSET in self.values.values()
 
     def check_partitions(self, partitions: set[TopicPartition]) -> None:
-        """Raise OptionError unless a position by partition names each partition that is read."""
+        """Raise OptionError unless a position by partition names exactly these partitions."""
         if (
             self.kind not in (PositionKind.OFFSETS, PositionKind.TIMESTAMPS)
             or set(self.values) == partitions
@@ -63,13 +63,13 @@ class OffsetPosition:
         if extra:
             parts.append(f"has {_names(extra)}, which is not read")
         raise OptionError(
-            f"{self.option} must name every partition that is read, no more and no fewer: it"
+            f"{self.option} must name exactly the partitions that are read: it"
             f" {' and '.join(parts)}. -2 stands for earliest, -1 for latest"
         )
 
 
 def parse_offsets(option: str, text: str) -> OffsetPosition:
-    """`earliest`, `latest`, or offsets by partition."""
+    """Parse `earliest`, `latest`, or offsets by partition."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return OffsetPosition(option, PositionKind(word))
@@ -81,7 +81,7 @@ def parse_offsets(option: str, text: str) -> OffsetPosition:
 
 
 def parse_timestamps(option: str, text: str) -> OffsetPosition:
-    """Timestamps by partition, in milliseconds."""
+    """Parse timestamps by partition, in milliseconds."""
     values = _by_partition(option, text, _TIMESTAMPS_EXAMPLE)
     for key, value in values.items():
         if value < 0:
@@ -90,13 +90,14 @@ def parse_timestamps(option: str, text: str) -> OffsetPosition:
 
 
 def parse_timestamp(option: str, text: str) -> OffsetPosition:
-    """One timestamp for all partitions, in milliseconds."""
+    """Parse one timestamp for all partitions, in milliseconds."""
     if not text.strip().isdigit():
         raise OptionError(f"{option} must be a time in milliseconds since 1970, not {text!r}")
     return OffsetPosition(option, PositionKind.TIMESTAMP, timestamp_ms=int(text))
 
 
 def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """Parse the partitions of `assign`."""
     found = []
     for topic, partitions in _object(option, text, _ASSIGN_EXAMPLE).items():
         if not isinstance(partitions, list) or not all(map(_is_partition, partitions)):
@@ -108,7 +109,7 @@ def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as the object that Spark keeps in checkpoints, in a stable order."""
+    """Return offsets as the object that Spark stores in checkpoints, in a stable order."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -116,7 +117,7 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str
 
 
 def offsets_from_json(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """The reverse of `offsets_to_json`."""
+    """Return the offsets of an object that `offsets_to_json` made."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in value.items()

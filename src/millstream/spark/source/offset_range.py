@@ -1,7 +1,7 @@
-"""Which offsets a batch reads, and how they are shared out among tasks. Pure.
+"""The offset ranges of a batch, and how they are split among tasks. Pure.
 
-Ranges are `[start, end)`. However ranges are split, the parts of one are in order, not empty, and
-cover it without gap and overlap.
+Ranges are `[start, end)`. The parts of a split range are in order, not empty, and cover the range
+without gaps or overlaps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OffsetRange:
 def ranges_between(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> list[OffsetRange]:
-    """What lies between two positions in every partition of `end`; empty ranges are left out."""
+    """Return the non-empty ranges between two positions, for every partition of `end`."""
     found = [OffsetRange(*key, start[key], offset) for key, offset in sorted(end.items())]
     return [one for one in found if one.size]
 
@@ -48,8 +48,9 @@ def bound_offsets(
     end: Mapping[TopicPartition, int],
     target: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """`end` without what is beyond `target`, never before `start`; partitions that are in neither
-    `start` nor `target` are left out."""
+    """Limit `end` to `target`, but never below `start`.
+
+    Partitions that are neither in `start` nor in `target` are left out."""
     return {
         key: min(offset, max(start.get(key, 0), target.get(key, 0)))
         for key, offset in end.items()
@@ -60,10 +61,10 @@ def bound_offsets(
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Move `end` back so that about `limit` offsets are left, in proportion to what there is.
+    """Lower `end` so that about `limit` offsets remain, in proportion to the size of each range.
 
-    As the connector does it: every partition that has anything moves by at least one, so that
-    none waits for the others for ever, and `limit` can be exceeded by as many.
+    As in Spark's Kafka connector, every partition with records advances by at least one offset, so
+    that no partition starves. The result can exceed `limit` by the number of partitions.
     """
     sizes = {key: max(0, offset - start[key]) for key, offset in end.items()}
     total = sum(sizes.values())
@@ -78,7 +79,7 @@ def limit_offsets(
 def split_ranges(
     ranges: Iterable[OffsetRange], parts_min: int | None = None, size_max: int | None = None
 ) -> list[OffsetRange]:
-    """Split so that no part exceeds `size_max`, and there are `parts_min` if offsets allow."""
+    """Split ranges into parts of at most `size_max`, and at least `parts_min` if possible."""
     pieces = [one for one in ranges if one.size]
     if size_max is not None:
         pieces = [
@@ -93,17 +94,17 @@ def split_ranges(
 
 
 def split_evenly(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """`count` parts of sizes that differ by one at most; fewer if there are fewer offsets."""
+    """Split a range into `count` parts of nearly equal size, or one per offset if fewer."""
     count = min(count, whole.size)
     bounds = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [replace(whole, start=low, end=high) for low, high in pairwise(bounds)]
 
 
 def _shares(sizes: list[int], count: int) -> list[int]:
-    """`count` parts given to ranges by their sizes, each at least one and none more than it has."""
+    """Divide `count` parts among ranges by size: at least one each, at most one per offset."""
     total = sum(sizes)
     shares = [min(size, max(1, count * size // total)) for size in sizes]
-    # What rounding left over goes to the ranges whose parts are largest.
+    # The parts that rounding leaves over go to the ranges with the largest parts.
     missing = min(count, total) - sum(shares)
     for _ in range(max(0, missing)):
         largest = max(range(len(sizes)), key=lambda index: sizes[index] / shares[index])

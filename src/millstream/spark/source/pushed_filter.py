@@ -1,8 +1,9 @@
-"""Filters of a query that say something of offsets. Pure.
+"""Translates the filters of a query into offset ranges. Pure.
 
-Filters on `topic`, `partition` and `offset` are taken over whole: Spark need not look again. One
-on `timestamp` only moves the start, to the first offset as late as it asks for: timestamps need
-not ascend, so Spark still looks at each record, and an upper bound moves nothing.
+The source evaluates filters on `topic`, `partition` and `offset` fully, so Spark does not apply
+them again. A lower bound on `timestamp` only moves the start of a range to the first record with
+that timestamp or a later one. Timestamps need not ascend, so Spark still applies the filter to each
+record. An upper bound on `timestamp` has no effect on the range.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NEVER_NULL: Final = ("topic", "partition", "offset", "timestamp", "timestampTyp
 
 @dataclass(frozen=True, slots=True)
 class RangeFilter:
-    """What a query wants of the ranges: `[low, high)` of numbers, and any of the topics."""
+    """The topics, partitions and offsets that a query reads. Bounds are `[low, high)`."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -40,11 +41,11 @@ class RangeFilter:
     partition_high: int = INT64_MAX
     offset_low: int = 0
     offset_high: int = INT64_MAX
-    #: Records before the first that is as late are not wanted.
+    #: The query reads from the first record with this timestamp or a later one.
     timestamp_ms: int | None = None
 
     def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of `ranges`; the timestamp is for whoever can ask the brokers."""
+        """Return the ranges without the filtered offsets. The caller applies `timestamp_ms`."""
         left = [
             replace(
                 one,
@@ -65,67 +66,65 @@ class RangeFilter:
 
 
 def push_filters(filters: Iterable[Filter]) -> tuple[RangeFilter, list[Filter]]:
-    """What filters mean for ranges, and those that Spark still has to apply."""
-    narrowing, left = RangeFilter(), []
+    """Return the filter on ranges, and the filters that Spark still has to apply."""
+    wanted, left = RangeFilter(), []
     for each in filters:
-        following = _narrow(narrowing, each)
+        following = _add(wanted, each)
         if following is None:
             left.append(each)
             continue
-        narrowing = following
+        wanted = following
         if getattr(each, "attribute", ()) == ("timestamp",) and not isinstance(each, IsNotNull):
             left.append(each)
-    return narrowing, left
+    return wanted, left
 
 
-def _narrow(narrowing: RangeFilter, each: Filter) -> RangeFilter | None:
-    """The narrowing with one more filter; None if it says nothing here."""
+def _add(wanted: RangeFilter, each: Filter) -> RangeFilter | None:
+    """Add one filter. Return None if the source cannot evaluate it."""
     path: tuple[str, ...] = getattr(each, "attribute", ())
     if len(path) != 1:
         return None
     name = path[0]
     if isinstance(each, IsNotNull):
-        return narrowing if name in _NEVER_NULL else None
+        return wanted if name in _NEVER_NULL else None
     value: Any = getattr(each, "value", None)
     if name == "topic":
-        return _narrow_topics(narrowing, each, value)
+        return _add_topics(wanted, each, value)
     if name == "timestamp":
-        return _narrow_time(narrowing, each, value)
+        return _add_timestamp(wanted, each, value)
     if name == "partition" and isinstance(each, In) and all(map(_is_number, each.value)):
-        wanted = frozenset(each.value)
-        known = narrowing.partitions
-        return replace(narrowing, partitions=wanted if known is None else known & wanted)
+        numbers = frozenset(each.value)
+        known = wanted.partitions
+        return replace(wanted, partitions=numbers if known is None else known & numbers)
     if name in ("partition", "offset") and _is_number(value):
-        return _narrow_number(narrowing, each, name, value)
+        return _add_number(wanted, each, name, value)
     return None
 
 
-def _narrow_topics(narrowing: RangeFilter, each: Filter, value: Any) -> RangeFilter | None:
+def _add_topics(wanted: RangeFilter, each: Filter, value: Any) -> RangeFilter | None:
     if isinstance(each, EqualTo | EqualNullSafe) and isinstance(value, str):
-        wanted = frozenset([value])
+        names = frozenset([value])
     elif isinstance(each, In) and all(isinstance(one, str) for one in each.value):
-        wanted = frozenset(each.value)
+        names = frozenset(each.value)
     else:
         return None
-    known = narrowing.topics
-    return replace(narrowing, topics=wanted if known is None else known & wanted)
+    known = wanted.topics
+    return replace(wanted, topics=names if known is None else known & names)
 
 
-def _narrow_time(narrowing: RangeFilter, each: Filter, value: Any) -> RangeFilter | None:
+def _add_timestamp(wanted: RangeFilter, each: Filter, value: Any) -> RangeFilter | None:
     bounds = EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual
     if not isinstance(each, bounds) or not isinstance(value, datetime):
         return None
-    # Without a zone it is of another type than the column, which Spark compares by its own rules.
+    # A value without a time zone has another type than the column. Spark compares those itself.
     if value.tzinfo is None:
         return None
     moment_ms = int((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000) - 1
-    known = narrowing.timestamp_ms
-    return replace(narrowing, timestamp_ms=moment_ms if known is None else max(known, moment_ms))
+    known = wanted.timestamp_ms
+    return replace(wanted, timestamp_ms=moment_ms if known is None else max(known, moment_ms))
 
 
-def _narrow_number(
-    narrowing: RangeFilter, each: Filter, name: str, value: int
-) -> RangeFilter | None:
+def _add_number(wanted: RangeFilter, each: Filter, name: str, value: int) -> RangeFilter | None:
     low, high = 0, INT64_MAX
     match each:
         case EqualTo() | EqualNullSafe():
@@ -142,14 +141,14 @@ def _narrow_number(
             return None
     if name == "partition":
         return replace(
-            narrowing,
-            partition_low=max(narrowing.partition_low, low),
-            partition_high=min(narrowing.partition_high, high),
+            wanted,
+            partition_low=max(wanted.partition_low, low),
+            partition_high=min(wanted.partition_high, high),
         )
     return replace(
-        narrowing,
-        offset_low=max(narrowing.offset_low, low),
-        offset_high=min(narrowing.offset_high, high),
+        wanted,
+        offset_low=max(wanted.offset_low, low),
+        offset_high=min(wanted.offset_high, high),
     )
 
 

@@ -1,7 +1,7 @@
-"""Fetches one range of a partition, with the next request on its way while an answer is used.
+"""Fetches one range of a partition. Sends the next request while the caller uses a response.
 
-Owns the loop over Fetch: leaders that move, offsets that are gone, topics that were created anew.
-What is in the batches is only looked at as far as the next offset needs it: `decode` reads them.
+The fetcher handles leaders that move, offsets that retention deleted, and topics that were deleted
+and created again. It reads only batch headers, to find the next offset; `records` decodes batches.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from millstream.spark.source.source_options import FetchSettings
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.list_offsets import EARLIEST, LATEST
 
-#: The last version that names topics; later ones give their ids.
+#: The last version that names topics; later versions use topic ids.
 _BY_NAME_VERSION: Final = 12
-#: What a record is taken to need before any was seen.
+#: The assumed size of a record before the first response.
 _RECORD_BYTES_GUESS: Final = 1024
 _FETCH_BYTES_MIN: Final = 256 * 1024
 
@@ -40,9 +40,10 @@ _GONE: Final = frozenset(
 
 
 class RecordSet(NamedTuple):
-    """Batches as they came, the last of them perhaps in part, and the aborted transactions among
-    them as (producer id, first offset). What is below `start` is not to be read. The bytes are
-    good until the next set is asked for."""
+    """The batches of one response; the last one may be incomplete. Skip records below `start`.
+
+    `aborted` lists aborted transactions as (producer id, first offset). `records` is valid until
+    the next set is requested."""
 
     start: int
     records: Buffer
@@ -51,7 +52,7 @@ class RecordSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What is to be fetched, and how."""
+    """The range to fetch, and how to fetch it."""
 
     wanted: OffsetRange
     topic_id: bytes
@@ -60,15 +61,16 @@ class FetchPlan:
 
 
 class RangeFetcher:
-    """Iterates over the record sets that cover the range of `plan`, in order; they may begin
-    before it and end behind it. Its cluster is its own."""
+    """Iterates over the record sets that cover the range of `plan`, in order.
+
+    The sets may start before the range and end after it. No one else may use the cluster."""
 
     def __init__(self, cluster: ClusterClient, plan: FetchPlan) -> None:
         self._cluster = cluster
         self._plan = plan
         self._position = plan.wanted.start
-        #: The link that a request is on its way on.
-        self._asked: BrokerConnection | None = None
+        #: The connection with a request in flight.
+        self._in_flight: BrokerConnection | None = None
         self._replica_id = NO_REPLICA
         self._record_bytes: float = _RECORD_BYTES_GUESS
         self._retry = self._new_retry()
@@ -80,23 +82,23 @@ class RangeFetcher:
             if row is None:
                 continue
             records: Buffer = row.records or b""  # type: ignore[assignment]
-            following = self._following(records)
+            following = self._next_offset(records)
             if following == self._position:
-                self._stay(row, len(records))
+                self._handle_empty(row, len(records))
                 continue
             start, self._position = self._position, following
             self._record_bytes = len(records) / (following - start)
             self._retry = self._new_retry()
             if following < end:
-                self._try_ask()
+                self._try_send()
             yield RecordSet(start, records, _aborted(row))
 
     def _next_row(self) -> FetchResponse.Topic.Partition | None:
-        """The next answer; None where it has to be asked for again."""
+        """Return the next response, or None if the request must be repeated."""
         try:
-            if self._asked is None:
-                self._ask()
-            link, self._asked = self._asked, None
+            if self._in_flight is None:
+                self._send()
+            link, self._in_flight = self._in_flight, None
             assert link is not None
             answer = link.receive(FetchResponse, is_kept=False)
             _raise(answer.error_code)
@@ -105,7 +107,7 @@ class RangeFetcher:
             row = answer.responses[0].partitions[0]
             _raise(row.error_code)
         except ConnectionLost as lost:
-            self._try_again(lost)
+            self._retry_later(lost)
             return None
         except BrokerError as error:
             self._handle(error)
@@ -114,14 +116,14 @@ class RangeFetcher:
             self._replica_id = row.preferred_read_replica
         return row
 
-    def _try_ask(self) -> None:
-        """Ask ahead. What fails here is found out when it is needed."""
+    def _try_send(self) -> None:
+        """Send the next request early. An error here shows when the response is needed."""
         try:
-            self._ask()
+            self._send()
         except (ConnectionLost, BrokerError):
-            self._asked = None
+            self._in_flight = None
 
-    def _ask(self) -> None:
+    def _send(self) -> None:
         wanted = self._plan.wanted
         if self._replica_id == NO_REPLICA:
             link = self._cluster.leader_connection(wanted.topic, wanted.partition)
@@ -129,7 +131,7 @@ class RangeFetcher:
             link = self._cluster.broker_connection(self._replica_id)
         by_id = self._plan.topic_id != NO_TOPIC_ID
         link.send(self._request(), None if by_id else _BY_NAME_VERSION)
-        self._asked = link
+        self._in_flight = link
 
     def _request(self) -> FetchRequest:
         wanted, settings = self._plan.wanted, self._plan.settings
@@ -150,35 +152,35 @@ class RangeFetcher:
         )
 
     def _bytes_max(self) -> int:
-        """About what the rest of the range needs, so that little is fetched that is not read."""
+        """Return about the size of the rest of the range, to fetch little beyond it."""
         left = (self._plan.wanted.end - self._position) * self._record_bytes * 1.05
         return min(self._plan.settings.bytes_max, max(_FETCH_BYTES_MIN, int(left)))
 
-    def _following(self, records: Buffer) -> int:
-        """The offset after the last whole batch."""
+    def _next_offset(self, records: Buffer) -> int:
+        """Return the offset after the last complete batch."""
         following = self._position
         for _, header in iterate_batches(records, verify_crc=False):
             following = max(following, header.next_offset)
         return following
 
-    def _stay(self, row: FetchResponse.Topic.Partition, size: int) -> None:
-        """Decide on an answer that brought nothing new: there may be nothing, or not yet."""
+    def _handle_empty(self, row: FetchResponse.Topic.Partition, size: int) -> None:
+        """Handle a response without new batches: end the range, or retry later."""
         wanted = self._plan.wanted
         if size:
             raise ProtocolError(
                 f"{wanted.key} has a batch at offset {self._position} of more than {size} bytes,"
-                " which its broker did not send whole"
+                " which the broker did not send completely"
             )
         if row.preferred_read_replica != NO_REPLICA:
             return
         reach = row.last_stable_offset if self._plan.settings.is_committed else row.high_watermark
         if reach >= wanted.end:
-            # The rest was compacted away, or never held records.
+            # Compaction removed the rest, or it never held records.
             self._position = wanted.end
             return
         self._retry.pause(
             ProtocolError(
-                f"{wanted.key} can be read up to offset {reach} only, but was to be read to"
+                f"{wanted.key} can be read only up to offset {reach}, but the range ends at"
                 f" {wanted.end}"
             )
         )
@@ -187,22 +189,22 @@ class RangeFetcher:
         wanted = self._plan.wanted
         self._replica_id = NO_REPLICA
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._skip(error)
+            self._handle_out_of_range(error)
         elif error.code in _GONE:
-            self._look_for_topic(error)
+            self._check_topic(error)
         elif error.code in RETRIABLE:
-            self._try_again(error)
+            self._retry_later(error)
         else:
             raise ProtocolError(
                 f"fetching {wanted.key} at offset {self._position} failed: {error}"
             ) from error
 
-    def _skip(self, error: BrokerError) -> None:
+    def _handle_out_of_range(self, error: BrokerError) -> None:
         wanted, position = self._plan.wanted, self._position
         first = self._cluster.list_offsets({wanted.key: EARLIEST})[wanted.key]
         last = self._cluster.list_offsets({wanted.key: LATEST})[wanted.key]
         if first <= position <= last:
-            self._try_again(error)
+            self._retry_later(error)
             return
         self._position = min(first, wanted.end) if first > position else wanted.end
         self._plan.loss.report(
@@ -210,7 +212,7 @@ class RangeFetcher:
             f" offsets {first} to {last - 1}."
         )
 
-    def _look_for_topic(self, error: BrokerError) -> None:
+    def _check_topic(self, error: BrokerError) -> None:
         wanted, position = self._plan.wanted, self._position
         self._cluster.forget_leaders()
         try:
@@ -222,16 +224,16 @@ class RangeFetcher:
         else:
             is_same = self._plan.topic_id in (NO_TOPIC_ID, found.topic_id)
             if is_same and wanted.partition in found.leaders:
-                self._try_again(error)
+                self._retry_later(error)
                 return
-            what = "was deleted and created anew"
+            what = "was deleted and created again"
         self._position = wanted.end
         self._plan.loss.report(
             f"Topic {wanted.topic} {what}, so offsets {position} to {wanted.end - 1} of"
             f" {wanted.key} are gone."
         )
 
-    def _try_again(self, problem: Exception) -> None:
+    def _retry_later(self, problem: Exception) -> None:
         self._cluster.forget_leaders()
         self._replica_id = NO_REPLICA
         self._retry.pause(problem)

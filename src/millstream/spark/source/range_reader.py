@@ -1,7 +1,6 @@
-"""Reading a range in a task: fetched, decoded into Arrow, given to Spark.
+"""Reads a range in a task: fetches it and decodes it into Arrow record batches for Spark.
 
-Owns what a task needs. It is pickled and goes to other processes: it holds options, and makes its
-connections there.
+The reader is pickled and sent to other processes. It holds options and opens connections there.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from millstream.spark.source.offset_range import OffsetRange
 from millstream.spark.source.range_fetcher import FetchPlan, RangeFetcher
 from millstream.spark.source.source_options import SourceOptions
 
-#: Few enough that Spark can begin while more is fetched, many enough to cost little each.
+#: Small enough that Spark starts early, large enough that the cost per batch is low.
 _ROWS_MAX: Final = 10_000
-#: Below what Java's Arrow takes from its pool: larger buffers are new memory for every batch.
+#: Java's Arrow pools buffers up to this size. It allocates larger ones anew for every batch.
 _BYTES_MAX: Final = 1 << 20
 
 
 @dataclass
 class RangePartition(InputPartition):
-    """A range for one task."""
+    """The range of one task."""
 
     wanted: OffsetRange
     topic_id: bytes
@@ -45,7 +44,7 @@ class RangeReader:
         self._columns = columns
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a range as record batches; nothing where a query has no ranges."""
+        """Yield the records of a range. Spark passes another object if a query has no ranges."""
         if not isinstance(partition, RangePartition):
             return
         options, wanted = self._options, partition.wanted

@@ -1,8 +1,8 @@
-"""The options of the source, named as Spark's Kafka connector names them. Pure.
+"""The options of the source, with the names of Spark's Kafka connector. Pure.
 
-Names come in lower case: Spark's options don't know case. Every error names the option as it is
-written in the documentation, and what is allowed. What the connector has for its own machinery
-(poll timeouts, the prefix of its group ids) is accepted and means nothing here.
+Spark's options are case-insensitive, so names arrive in lower case. Every error names the option as
+the documentation spells it, and the allowed values. Options of the connector's own implementation
+(poll timeouts, the prefix of its group ids) are accepted and ignored.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ _NAMES: Final = (
     "failOnDataLoss",
     "columns",
 )
-#: Of the connector's own machinery.
+#: Options of the connector's own implementation.
 _IDLE_NAMES: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
 )
-#: Where the connector says that its own options do it.
+#: Settings that the connector rejects too, with the option to use instead.
 _REFUSED_KAFKA: Final = {
-    "auto.offset.reset": "use startingOffsets: where to start is not the consumer's to choose",
-    "enable.auto.commit": "progress is committed after each batch where kafka.group.id is given",
+    "auto.offset.reset": "use startingOffsets instead",
+    "enable.auto.commit": "the source commits progress after each batch if kafka.group.id is set",
     "key.deserializer": "keys are binary: decode them in the query",
     "value.deserializer": "values are binary: decode them in the query",
-    "interceptor.classes": "there are no interceptors",
+    "interceptor.classes": "the source does not support interceptors",
 }
-#: Settings of consumers that have nothing to act on here.
+#: Settings of Kafka's consumer that have no effect on this source.
 _IDLE_KAFKA: Final = frozenset(
     {
         "allow.auto.create.topics",
@@ -122,20 +122,20 @@ _DURATION_MS: Final = {
     "d": 86_400_000,
 }
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
-#: As much as stays in a processor's cache while it is decoded.
+#: Fits a processor's cache while it is decoded.
 _FETCH_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which topics or partitions are read: one of the three is set."""
+    """The topics or partitions that the query reads. One of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
     def reads(self, partition: TopicPartition) -> bool:
-        """Whether this partition is among them."""
+        """Return whether the query reads this partition."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, partition.topic) is not None
         return partition.topic in self.topics or partition in self.partitions
@@ -143,7 +143,7 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How records are fetched."""
+    """Settings of Fetch requests."""
 
     is_committed: bool = False
     wait_ms_max: int = 500
@@ -153,7 +153,7 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All that a reader is told. Can be pickled."""
+    """The parsed options of a reader. Can be pickled."""
 
     connection: ConnectionSettings
     subscription: TopicSelection
@@ -171,7 +171,7 @@ class SourceOptions:
 
 
 def column_names(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that options ask for, in the order asked for."""
+    """Return the columns that the options select, in that order."""
     left = _lower(options)
     every = (*COLUMNS, HEADERS)
     text = left.get("columns")
@@ -185,23 +185,26 @@ def column_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of `spark.read`. Raises OptionError."""
+    """Parse the options of `spark.read`. Raises OptionError."""
     left = _lower(options)
     parsed = _parse(left, "earliest")
     _refuse(
         parsed.starting,
         PositionKind.LATEST,
         LATEST_OFFSET,
-        "a batch can't start at the latest offset",
+        "a batch cannot start at the latest offset",
     )
     _refuse(
-        parsed.ending, PositionKind.EARLIEST, EARLIEST_OFFSET, "a batch can't end at the earliest"
+        parsed.ending,
+        PositionKind.EARLIEST,
+        EARLIEST_OFFSET,
+        "a batch cannot end at the earliest offset",
     )
     return parsed
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of `spark.readStream`. Raises OptionError."""
+    """Parse the options of `spark.readStream`. Raises OptionError."""
     left = _lower(options)
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if name.lower() in left:
@@ -265,16 +268,16 @@ def _check_names(left: Mapping[str, str]) -> None:
             near = difflib.get_close_matches(name, known, 1)
             hint = f" (did you mean {known[near[0]]}?)" if near else ""
             raise OptionError(
-                f"{name} is no option of the source{hint}: the options are {', '.join(_NAMES)},"
-                " and kafka.* for those of connections"
+                f"{name} is not an option of the source{hint}: the options are {', '.join(_NAMES)},"
+                " and kafka.* for connections"
             )
 
 
 def _check_kafka(left: Mapping[str, str]) -> None:
-    """Raise OptionError for what is left of the `kafka.*` options and would be ignored."""
+    """Raise OptionError for `kafka.*` options that the source does not know."""
     for name in left:
         if name in _REFUSED_KAFKA:
-            raise OptionError(f"kafka.{name} can't be set: {_REFUSED_KAFKA[name]}")
+            raise OptionError(f"kafka.{name} cannot be set: {_REFUSED_KAFKA[name]}")
         if name not in _IDLE_KAFKA and not name.startswith(("metric", "ssl.", "sasl.")):
             near = difflib.get_close_matches(name, [*_KNOWN_KAFKA, *_IDLE_KAFKA], 1)
             hint = f": did you mean kafka.{near[0]}?" if near else ""
@@ -286,7 +289,7 @@ def _subscription(left: Mapping[str, str]) -> TopicSelection:
     given = [name for name in ways if name.lower() in left]
     if len(given) != 1:
         said = f"{' and '.join(given)} were given" if given else "none was given"
-        raise OptionError(f"exactly one of {', '.join(ways)} must say what is read: {said}")
+        raise OptionError(f"exactly one of {', '.join(ways)} must be set: {said}")
     text = left[given[0].lower()]
     if given == ["assign"]:
         return TopicSelection(partitions=parse_assignment("assign", text))
@@ -298,12 +301,14 @@ def _subscription(left: Mapping[str, str]) -> TopicSelection:
     try:
         re.compile(text)
     except re.error as error:
-        raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from error
+        raise OptionError(
+            f"subscribePattern {text!r} is not a regular expression: {error}"
+        ) from error
     return TopicSelection(pattern=text)
 
 
 def _position(left: Mapping[str, str], side: str, default: str) -> OffsetPosition:
-    """One end, by the connector's precedence of the three ways to say it."""
+    """Parse the start or end position, with the connector's precedence of the three options."""
     name = f"{side}Timestamp"
     if name.lower() in left:
         return parse_timestamp(name, left[name.lower()])

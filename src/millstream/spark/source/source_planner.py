@@ -1,7 +1,6 @@
-"""Asks the cluster what options leave open: which partitions there are, and which offsets.
+"""Resolves `SourceOptions` with the cluster: the partitions to read, and their offsets.
 
-Owns the way from `SourceOptions` to offsets by partition. Whether records are missing is decided
-by its callers; here it is only found out that a topic or an offset is not there.
+The planner reports named offsets outside the log as data loss. Readers detect all other data loss.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class SourcePlanner:
-    """Finds partitions and offsets for one reader. Remembers nothing."""
+    """Finds partitions and offsets for one reader. Holds no state."""
 
     def __init__(self, cluster: ClusterClient, options: SourceOptions) -> None:
         self._cluster = cluster
@@ -35,15 +34,17 @@ class SourcePlanner:
         self._loss = DataLossPolicy(options.fail_on_data_loss)
 
     def topics(self) -> list[Topic]:
-        """The topics that are read, as they are now. Raises UnknownTopic for one there is not."""
+        """Return the present topics of the query. Raises UnknownTopic if one does not exist."""
         found = self.found_topics()
         for name in self._names():
             if not any(topic.name == name for topic in found):
-                raise UnknownTopic(f"{self._way()} names topic {name}, which does not exist")
+                raise UnknownTopic(
+                    f"{self._option_name()} names topic {name}, which does not exist"
+                )
         return found
 
     def found_topics(self) -> list[Topic]:
-        """Those of the topics to be read that exist."""
+        """Return the topics of the query that exist."""
         pattern = self._options.subscription.pattern
         if pattern is None:
             return self._cluster.existing_topics(self._names())
@@ -52,7 +53,7 @@ class SourcePlanner:
         return [topic for topic in found if matches(topic.name) and not topic.is_internal]
 
     def partitions(self, topics: Iterable[Topic]) -> set[TopicPartition]:
-        """The partitions of `topics` that are read. Raises OptionError for one there is not."""
+        """Return the partitions to read. Raises OptionError if an assigned one does not exist."""
         there = {
             TopicPartition(topic.name, partition) for topic in topics for partition in topic.leaders
         }
@@ -69,18 +70,18 @@ class SourcePlanner:
         return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The ends of what may be read."""
+        """Return the end offsets that the isolation level allows to read."""
         return self._cluster.list_offsets(
             dict.fromkeys(partitions, LATEST), self._options.fetch.is_committed
         )
 
     def at_time(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-        """The first offset that is at least as late as the timestamp; absent where none is."""
+        """Return the first offset at or after each timestamp. Partitions without one are absent."""
         found = self._cluster.list_offsets(timestamps, self._options.fetch.is_committed)
         return {key: offset for key, offset in found.items() if offset >= 0}
 
     def since(self, ranges: list[OffsetRange], timestamp_ms: int) -> list[OffsetRange]:
-        """What is left of ranges without what is before the first record as late."""
+        """Return the ranges from the first record at or after the timestamp."""
         found = self.at_time({one.key: timestamp_ms for one in ranges})
         moved = [
             replace(one, start=max(one.start, found[one.key])) for one in ranges if one.key in found
@@ -88,20 +89,20 @@ class SourcePlanner:
         return [one for one in moved if one.size]
 
     def start(self, partitions: set[TopicPartition]) -> Offsets:
-        """Where reading begins."""
+        """Return the start offsets."""
         return self._resolve(
             self._options.starting, partitions, self._options.is_timestamp_required
         )
 
     def end(self, partitions: set[TopicPartition]) -> Offsets:
-        """Where a batch ends."""
+        """Return the end offsets of a batch."""
         return self._resolve(self._options.ending, partitions, is_timestamp_required=False)
 
     def _names(self) -> list[str]:
         subscription = self._options.subscription
         return sorted(subscription.topics or {key.topic for key in subscription.partitions})
 
-    def _way(self) -> str:
+    def _option_name(self) -> str:
         return "assign" if self._options.subscription.partitions else "subscribe"
 
     def _resolve(
@@ -113,15 +114,15 @@ class SourcePlanner:
         if position.kind is PositionKind.LATEST:
             return self.latest(partitions)
         if position.kind is PositionKind.OFFSETS:
-            return self._named(position)
+            return self._given_offsets(position)
         if position.kind is PositionKind.TIMESTAMP:
-            return self._timed(
+            return self._offsets_by_time(
                 position, dict.fromkeys(partitions, position.timestamp_ms), is_timestamp_required
             )
-        return self._timed(position, position.values, is_timestamp_required)
+        return self._offsets_by_time(position, position.values, is_timestamp_required)
 
-    def _named(self, position: OffsetPosition) -> Offsets:
-        """Offsets as they were given, if they are there to be read."""
+    def _given_offsets(self, position: OffsetPosition) -> Offsets:
+        """Return the offsets of the option, limited to the log. Reports offsets outside the log."""
         earliest = self.earliest(position.values)
         latest = self.latest(position.values)
         found = {}
@@ -132,11 +133,11 @@ class SourcePlanner:
             if found[key] != named:
                 self._loss.report(
                     f"{position.option} has offset {named} for {key}, but its log has offsets"
-                    f" {first} to {last - 1} only."
+                    f" {first} to {last - 1}."
                 )
         return found
 
-    def _timed(
+    def _offsets_by_time(
         self, position: OffsetPosition, timestamps: Mapping[TopicPartition, int], is_required: bool
     ) -> Offsets:
         found = self.at_time(timestamps)
@@ -146,6 +147,6 @@ class SourcePlanner:
             raise OptionError(
                 f"{position.option}: {key} has no record at or after {timestamps[key]} ms, nor do"
                 f" {len(missing) - 1} other partitions; with startingOffsetsByTimestampStrategy"
-                " latest they start at their ends"
+                " latest they start at the latest offset"
             )
         return found | self.latest(missing)

@@ -1,4 +1,4 @@
-"""The columns of the source: the connector's names, types and order."""
+"""The columns of the source, with the names, types and order of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def schema_of(names: Sequence[str]) -> StructType:
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
-    """The schema that options ask for. Raises OptionError."""
+    """Return the schema that the options select. Raises OptionError."""
     return schema_of(column_names(options))
 
 
 def requested_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that a query gave, which may be some of ours in any order.
+    """Return the columns of a schema that the query set: a subset of the source's, in any order.
 
-    Raises OptionError where one has another name or type."""
+    Raises OptionError if a column has another name or type."""
     for field in schema.fields:
         if field.name not in TYPES:
             raise OptionError(

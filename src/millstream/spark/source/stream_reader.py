@@ -1,15 +1,15 @@
-"""Reading topics in a stream: `spark.readStream.format("millstream")`.
+"""The streaming reader: `spark.readStream.format("millstream")`.
 
-One process plans for the whole life of a query, so what `StreamReader` learns is kept there: the
-ids of topics, when a batch was last given. Tasks get a copy of it only to read ranges.
+One process plans all batches of a query, so `StreamReader` keeps state there: topic ids, and the
+time of the last batch. Tasks get a copy, which only reads ranges.
 
-    initialOffset   where a new query begins; a query that has finished a batch is never asked
-    latestOffset    where the next batch ends; also finds new partitions and lost topics
-    partitions      the ranges of a batch, also of one that is repeated after a restart
-    commit          a batch is finished: Spark tells this one batch late, and not of the last one
+    initialOffset   the start of a new query; Spark does not call it after the first finished batch
+    latestOffset    the end of the next batch; also finds new partitions and deleted topics
+    partitions      the ranges of a batch, including a batch that is repeated after a restart
+    commit          a batch is finished; Spark calls it one batch late, and not for the last batch
 
-Spark does not show what a stream reader raises while it is made, but an error of its own about the
-reader that is missing. So `stream_reader` makes one that raises it at the first question.
+Spark hides errors that the constructor of a stream reader raises. `stream_reader` therefore returns
+a reader that raises the error at its first call.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """What `spark.readStream` reads with."""
+    """Return the reader of `spark.readStream`."""
     try:
         return StreamReader(options, schema)
     except SettingError as error:
-        return RefusedReader(error)
+        return InvalidOptionsReader(error)
 
 
-class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says what is wrong with the options of a query, new or going on."""
+class InvalidOptionsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the error in the options of a query at every call."""
 
     def __init__(self, error: SettingError) -> None:
         self._error = error
@@ -82,23 +82,23 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of one query. Raises SettingError."""
+    """Plans the batches of one query. The constructor raises SettingError."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = stream_options(options)
         self._ranges = RangeReader(self._options, requested_columns(schema))
         self._loss = DataLossPolicy(self._options.fail_on_data_loss)
-        #: Made when first needed, and never pickled.
+        #: Created on first use, and never pickled.
         self._cluster: ClusterClient | None = None
         self._progress: GroupProgress | None = None
-        #: Ids of topics by name, as they were when last seen.
+        #: The last known id of each topic.
         self._topic_ids: dict[str, bytes] = {}
-        #: The end that a query with the trigger AvailableNow goes to.
+        #: The end of a query with the trigger AvailableNow.
         self._target: Offsets | None = None
-        #: When a batch was last given, for `maxTriggerDelay`; the first is not held back.
-        self._given_at = float("-inf")
+        #: The time of the last batch, for `maxTriggerDelay`. The first batch is not delayed.
+        self._last_batch_at = float("-inf")
         self._latest: Offsets | None = None
-        #: Whether the next batch is the first of a query that begins at an offset that moves.
+        #: Whether the next batch is the empty first one that fixes the start: see `initialOffset`.
         self._is_pinning = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,9 +109,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @ConciseErrors()
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         planner = self._planner()
-        start = planner.start(planner.partitions(self._topics(planner.topics())))
-        # Asked again after a crash in the first batch, "latest" would be another offset. So the
-        # first batch is an empty one: its end, which Spark keeps, is where the query begins.
+        start = planner.start(planner.partitions(self._remember_ids(planner.topics())))
+        # After a crash in the first batch, "latest" would resolve to other offsets. The first batch
+        # is therefore empty, and its end, which Spark stores, is the start of the query.
         self._is_pinning = self._options.starting.moves or not self._options.is_timestamp_required
         return offsets_to_json(start)
 
@@ -130,19 +130,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = offsets_from_json(start)
         planner = self._planner()
         latest = self._latest = planner.latest(self._partitions(planner))
-        self._check(begin, latest)
+        self._report_losses(begin, latest)
         end = latest if self._target is None else bound_offsets(begin, latest, self._target)
         begin |= self._starts_of_new(planner, begin, end)
         if isinstance(limit, ReadAllAvailable):
             return offsets_to_json(end)
         if self._is_too_little(begin, end):
             return start
-        self._given_at = time.monotonic()
+        self._last_batch_at = time.monotonic()
         most = self._options.max_offsets_per_trigger
         return offsets_to_json(end if most is None else limit_offsets(begin, end, most))
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
-        # A batch that is repeated after a restart was planned without asking for the latest.
+        # A batch that is repeated after a restart is planned without a call of `latestOffset`.
         found = self._target if self._latest is None else self._latest
         return None if found is None else offsets_to_json(found)
 
@@ -154,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @ConciseErrors()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         if self._is_pinning:
-            # The first batch again, after a crash: it was an empty one.
+            # Spark repeats the first batch after a crash; it was empty.
             self._is_pinning = False
             return []
         begin, until = offsets_from_json(start), offsets_from_json(end)
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not {key.topic for key in until} <= set(self._topic_ids):
             self._partitions(planner)
         begin |= self._starts_of_new(planner, begin, until)
-        begin |= self._starts_of_renewed(planner, begin, until)
+        begin |= self._starts_of_recreated(planner, begin, until)
         ranges = split_ranges(
             ranges_between(begin, until),
             self._options.min_partitions,
@@ -184,12 +184,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress is not None:
             self._progress.close()
 
-    # In tasks
+    # Reading in tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._ranges.read(partition)
 
-    # Pieces
+    # Parts of the plan
 
     def _planner(self) -> SourcePlanner:
         if self._cluster is None:
@@ -197,57 +197,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SourcePlanner(self._cluster, self._options)
 
     def _partitions(self, planner: SourcePlanner) -> set[TopicPartition]:
-        """The partitions that are read, as they are now; what became of topics is noticed."""
-        # A query that goes on without what is lost does so too where that is a whole topic.
-        goes_on = self._topic_ids or not self._options.fail_on_data_loss
-        topics = planner.found_topics() if goes_on else planner.topics()
-        return planner.partitions(self._topics(topics))
+        """Return the present partitions of the query, and report topics that were created again."""
+        # Without failOnDataLoss a query also continues after a topic was deleted.
+        may_be_missing = self._topic_ids or not self._options.fail_on_data_loss
+        topics = planner.found_topics() if may_be_missing else planner.topics()
+        return planner.partitions(self._remember_ids(topics))
 
-    def _topics(self, topics: list[Topic]) -> list[Topic]:
-        """The same, remembered by their ids."""
+    def _remember_ids(self, topics: list[Topic]) -> list[Topic]:
+        """Remember the ids of topics, and report topics whose id has changed."""
         for topic in topics:
             known = self._topic_ids.setdefault(topic.name, topic.topic_id)
             if known != topic.topic_id:
                 self._topic_ids[topic.name] = topic.topic_id
                 self._loss.report(
-                    f"Topic {topic.name} was deleted and created anew while the query ran: what"
-                    " was not read of it is gone."
+                    f"Topic {topic.name} was deleted and created again while the query ran: its"
+                    " unread records are lost."
                 )
         return topics
 
     def _starts_of_new(self, planner: SourcePlanner, begin: Offsets, end: Offsets) -> Offsets:
-        """Where partitions begin that were not there before: at their first record."""
+        """Return the start offsets of new partitions: their first record."""
         found = planner.earliest(set(end) - set(begin))
         topics = {key.topic for key in begin}
         for key, offset in sorted(found.items()):
             if offset > 0 and key.topic in topics:
                 self._loss.report(
-                    f"{key} is new, and begins at offset {offset}: the offsets before it are gone."
+                    f"{key} is new and starts at offset {offset}: the offsets before it are lost."
                 )
         return found
 
-    def _starts_of_renewed(self, planner: SourcePlanner, begin: Offsets, end: Offsets) -> Offsets:
-        """Where partitions begin again whose offsets went back, if the query goes on with that."""
+    def _starts_of_recreated(self, planner: SourcePlanner, begin: Offsets, end: Offsets) -> Offsets:
+        """Return the start offsets of partitions that now end before the query's position."""
         renewed = [key for key, offset in end.items() if begin[key] > offset]
         return planner.earliest(renewed)
 
-    def _check(self, begin: Offsets, latest: Offsets) -> None:
-        """Report offsets that went back and partitions that went."""
+    def _report_losses(self, begin: Offsets, latest: Offsets) -> None:
+        """Report deleted partitions, and partitions that end before the query's position."""
         for key, offset in sorted(begin.items()):
             if key not in latest:
-                self._loss.report(f"{key} is gone; it was read up to offset {offset}.")
+                self._loss.report(f"{key} was deleted; it was read up to offset {offset}.")
             elif latest[key] < offset:
                 self._loss.report(
                     f"{key} was read up to offset {offset}, but now ends at {latest[key]}: it was"
-                    " cut, or its topic was created anew."
+                    " truncated, or its topic was created again."
                 )
 
     def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
-        """Whether `minOffsetsPerTrigger` has the query wait for more."""
+        """Return whether the query waits for more records because of `minOffsetsPerTrigger`."""
         options = self._options
         least = options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
         size = sum(max(0, end[key] - begin[key]) for key in end)
-        passed_ms = (time.monotonic() - self._given_at) * 1000
+        passed_ms = (time.monotonic() - self._last_batch_at) * 1000
         return size < least and passed_ms < options.trigger_delay_ms_max

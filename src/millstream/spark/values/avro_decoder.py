@@ -1,7 +1,7 @@
-"""Avro's binary encoding as columns. Needs `millstream[avro]`.
+"""Decodes Avro's binary encoding into columns. Needs `millstream[avro]`.
 
-Avro's types become Spark's as the table below and `_LOGICAL` say; a union is a nullable type, and
-unions of several types are refused.
+`_PRIMITIVE` and `_LOGICAL` map Avro types to Spark types. A union of null and one type becomes a
+nullable column. Other unions are rejected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOGICAL: Final[dict[str, Callable[[], t.DataType]]] = {
 
 
 class AvroDecoder:
-    """Values of one schema, a record's."""
+    """Decodes values of one record schema."""
 
     def __init__(self, schema: Mapping[str, Any] | str, *, registry_header: bool = False) -> None:
         self._schema = json.loads(schema) if isinstance(schema, str) else dict(schema)
@@ -57,9 +57,9 @@ class AvroDecoder:
 
 
 def spark_schema(schema: Mapping[str, Any]) -> t.StructType:
-    """The columns of a record."""
+    """Return the columns of a record schema. Raises ValueError for other schemas."""
     if schema.get("type") != "record":
-        raise ValueError("the Avro schema is not a record's, so it has no columns.")
+        raise ValueError("the Avro schema is not a record, so it has no columns.")
     found = _struct(schema, {})
     assert isinstance(found, t.StructType)
     return found
@@ -75,7 +75,7 @@ def _struct(schema: Mapping[str, Any], named: dict[str, t.DataType]) -> t.DataTy
 
 
 def _type(schema: Any, named: dict[str, t.DataType]) -> t.DataType:
-    """`named` are the types that the schema has given names to so far."""
+    """Return the Spark type. `named` holds the named types that the schema has defined so far."""
     if isinstance(schema, list):
         return _union(schema, named)
     if isinstance(schema, str):
@@ -115,7 +115,7 @@ def _union(schema: list[Any], named: dict[str, t.DataType]) -> t.DataType:
 
 
 def _plain(value: Any) -> Any:
-    """As Arrow takes it: UUIDs as text, maps as pairs are left to Arrow."""
+    """Convert UUIDs to text, which Arrow expects. Arrow converts maps itself."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):

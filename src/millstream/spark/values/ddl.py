@@ -1,7 +1,7 @@
-"""The fields of a schema in Spark's DDL: `id STRING NOT NULL, tags ARRAY<STRING>`. Pure.
+"""Parses the fields of a schema in Spark's DDL: `id STRING NOT NULL, tags ARRAY<STRING>`. Pure.
 
-Spark parses DDL itself wherever a schema is used. Here only the names are found, and which fields
-must be there, without asking Spark: inside a declarative pipeline's functions it may not be asked.
+Spark parses DDL itself wherever a schema is used. This module finds only the names of fields and
+which are required, without Spark: functions of a declarative pipeline must not call Spark.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ _QUOTES: Final = "`'\""
 
 
 class Field(NamedTuple):
+    """One field of a DDL schema."""
+
     name: str
-    #: In DDL, without what is said about nulls and without its comment.
+    #: The DDL type, without NOT NULL and without the comment.
     type: str
     is_required: bool
 
 
 def fields(ddl: str) -> list[Field]:
-    """Raises ValueError where there is no field to be seen."""
+    """Parse the fields. Raises ValueError if a part is not a field."""
     return [_field(part) for part in _parts(ddl)]
 
 
 def _field(text: str) -> Field:
     match = _FIELD.fullmatch(text)
     if match is None or not match[3]:
-        raise ValueError(f"{text.strip()!r} is no field of a schema: write NAME TYPE, ...")
+        raise ValueError(f"{text.strip()!r} is not a field of a schema: write NAME TYPE, ...")
     name = match[1].replace("``", "`") if match[1] else match[2]
     kind = _COMMENT.sub("", match[3])
     return Field(name, _NOT_NULL.sub("", kind), _NOT_NULL.search(kind) is not None)
 
 
 def _parts(ddl: str) -> Iterator[str]:
-    """What stands between the commas that are neither quoted nor inside a type."""
+    """Split at commas that are neither quoted nor inside a type."""
     depth, quote, start = 0, "", 0
     for at, character in enumerate(ddl):
         if quote:

@@ -1,8 +1,8 @@
-"""Protobuf messages as columns. Needs `millstream[protobuf]`.
+"""Decodes Protobuf messages into columns. Needs `millstream[protobuf]`.
 
-A field that can tell whether it was set is null if it was not; others have their default, as
-Protobuf says. Enumerations are their names (or numbers, where a number has none), and
-`google.protobuf.Timestamp` is a timestamp. Messages that contain themselves are refused.
+A field with presence is null if it is not set; other fields have their Protobuf default. An enum
+value becomes its name, or its number if it has no name. `google.protobuf.Timestamp` becomes a
+timestamp. Recursive message types are rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCALAR: Final[dict[int, t.DataType]] = {
 
 
 class ProtobufDecoder:
-    """Messages of one type. It is known by the files that define it, which is what is pickled."""
+    """Decodes messages of one type. Pickling keeps the files that define the type."""
 
     def __init__(
         self, schema: Any, message: str | None = None, *, registry_header: bool = False
@@ -39,7 +39,7 @@ class ProtobufDecoder:
         if hasattr(schema, "DESCRIPTOR"):
             self._files, self._name = _files_of(schema.DESCRIPTOR), schema.DESCRIPTOR.full_name
         elif message is None:
-            raise ValueError("a Protobuf descriptor set holds many messages: give message=NAME.")
+            raise ValueError("a Protobuf descriptor set holds many messages: set message=NAME.")
         else:
             self._files, self._name = _read(schema), message
         self._registry_header = registry_header
@@ -64,7 +64,7 @@ def _read(schema: bytes | str | Path) -> bytes:
 
 
 def _files_of(descriptor: Descriptor) -> bytes:
-    """The file of a generated class and all that it imports, as a descriptor set."""
+    """Return the file of a generated class and its imports as a descriptor set."""
     found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
 
     def add(file: Any) -> None:
@@ -91,7 +91,9 @@ def _descriptor(files: bytes, name: str) -> Descriptor:
 
 def _struct(descriptor: Descriptor, outer: tuple[str, ...]) -> t.StructType:
     if descriptor.full_name in outer:
-        raise ValueError(f"the message {descriptor.full_name} contains itself: no column holds it.")
+        raise ValueError(
+            f"the message {descriptor.full_name} contains itself: no column type can hold it."
+        )
     inner = (*outer, descriptor.full_name)
     return t.StructType(
         [t.StructField(each.name, _type(each, inner)) for each in descriptor.fields]
@@ -149,8 +151,10 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _without_header(data: bytes) -> bytes:
-    """Here a list of numbers follows that says which message of the schema it is: how many, and
-    each, as zigzag varints; a single zero stands for the first message."""
+    """Remove the schema registry header and the message indexes after it.
+
+    The indexes are zigzag varints: their count, then each index. A single zero stands for the first
+    message."""
     body = without_registry_header(data)
     count, at = _varint(body, 0)
     for _ in range(count):

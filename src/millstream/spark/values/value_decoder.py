@@ -1,8 +1,8 @@
-"""Decoders that run in Spark's Python workers, value by value, as one Arrow function.
+"""Runs a decoder in Spark's Python workers, as an Arrow function over a binary column.
 
-A decoder has the Spark `type` of its values and `decode`, which gives a value as a dict of that
-type or raises. It is pickled to the workers, so it keeps what it was made of and builds the rest
-there.
+A decoder has the Spark `type` of its values, and `decode`, which returns a value as a dict of that
+type or raises. Spark pickles decoders, so a decoder keeps its schema and rebuilds the rest in the
+worker.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: As long as a dead letter's message may be.
+#: The maximum length of a dead letter's error message.
 _MESSAGE_CHARACTERS_MAX: Final = 1000
-#: What clients of a schema registry write before a value: a zero and the schema's number.
+#: The header that schema registry clients write before a value: a zero byte and the schema id.
 REGISTRY_HEADER_BYTES: Final = 5
 
 
 class Decoder(Protocol):
+    """Decodes the values of one schema."""
+
     @property
     def type(self) -> StructType: ...
 
@@ -28,7 +30,7 @@ class Decoder(Protocol):
 
 
 def decoding_function(decoder: Decoder) -> Any:
-    """A function of a binary column that gives `struct<value, error>`."""
+    """Return a Spark function from a binary column to `struct<value, error>`."""
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StringType, StructField, StructType
@@ -39,15 +41,15 @@ def decoding_function(decoder: Decoder) -> Any:
     def decode(values: pa.Array) -> pa.Array:
         return decode_array(decoder, values, arrow_type)
 
-    # The annotations of this module are text, which Spark can't tell the kind of function from.
+    # Spark reads the kind of function from annotations, but those of this module are strings.
     decode.__annotations__ = {"values": pa.Array, "return": pa.Array}
-    # Its type hints know only functions whose kind is given by number.
+    # The type hints of `arrow_udf` do not include this signature.
     make: Any = arrow_udf
     return make(decode, kind)
 
 
 def decode_array(decoder: Decoder, values: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Each value or its error; null values stay null."""
+    """Decode each value, or return its error. Null values stay null."""
     value_type = arrow_type.field("value").type
     rows = [_decode(decoder, each, value_type) for each in values.to_pylist()]
     return pa.array(rows, type=arrow_type)
@@ -58,15 +60,16 @@ def _decode(decoder: Decoder, data: bytes | None, value_type: pa.DataType) -> di
         return {"value": None, "error": None}
     try:
         value = decoder.decode(data)
-        # What decodes may still not fit its column: a date beyond the calendar, say.
+        # A decoded value may still not fit its column, such as a date out of range.
         pa.scalar(value, type=value_type)
-    except Exception as error:  # noqa: BLE001 - whatever a decoder finds in foreign bytes
+    except Exception as error:  # noqa: BLE001 - decoders raise any error for invalid bytes
         reason = f"{type(error).__name__}: {error}"
         return {"value": None, "error": reason[:_MESSAGE_CHARACTERS_MAX]}
     return {"value": value, "error": None}
 
 
 def without_registry_header(data: bytes) -> bytes:
+    """Remove the schema registry header. Raises ValueError if there is none."""
     if len(data) < REGISTRY_HEADER_BYTES or data[0]:
         raise ValueError("no schema registry header")
     return data[REGISTRY_HEADER_BYTES:]

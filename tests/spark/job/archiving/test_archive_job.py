@@ -184,5 +184,5 @@ def test_what_can_not_be_archived(
     run()
     broker.delete_topic(topic)
     broker.create_topic(topic, 3, KEEPING)
-    with pytest.raises(JobError, match=re.escape(f"{topic!r} was deleted and created anew")):
+    with pytest.raises(JobError, match=re.escape(f"{topic!r} was deleted and created again")):
         run()

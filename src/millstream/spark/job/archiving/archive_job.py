@@ -83,7 +83,7 @@ def archive(
     >>> archive(["orders"], "/lake/orders", settings=ArchiveOptions(available_now=True))
 
     Raises JobError: where retention took records that were not archived yet (unless gaps are
-    allowed), where a topic was deleted and created anew, or where another run is at work.
+    allowed), where a topic was deleted and created again, or where another run is at work.
     """
     if not topics:
         raise usage_error("name at least one topic to archive.")
