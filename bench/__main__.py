@@ -136,13 +136,12 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def serve(name: str, port: int) -> int:
-    """Runs one broker in the foreground, for trying tests or tools against it."""
+    """Run one broker in the foreground, for manual tests against it."""
     broker = BROKERS[name](port)
     try:
         broker.start()
         console.print(f"{name} listens on {broker.bootstrap}; its folder is {broker.folder}")
-        assert broker.process is not None
-        return broker.process.wait()
+        return broker.server.wait()
     except KeyboardInterrupt:
         return 0
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from bench.brokers import HOST
+from millstream.process.port import HOST
 
 API_VERSIONS = 18
 

@@ -1,33 +1,34 @@
-"""Starts, stops and meters the brokers under measurement, each alone and with its own throw-away
-folder.
+"""The brokers under measurement, each alone and with a temporary folder of its own.
 
-Owns the processes and the folders. Does not know what is measured. Both brokers run with their
-default settings, so the log mode is the same for both: appends go to the page cache, no fsync
-before an ack.
+It owns the processes and the folders, and does not know what is measured. Both brokers run with
+their default settings, so both have the same log mode: appends go to the page cache, without an
+fsync before the acknowledgement.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from millstream.process.broker_server import BrokerEndpoints, BrokerServer
+from millstream.process.port import HOST, free_port
+from millstream.process.readiness import listens
+from millstream.process.server_process import ServerProcess
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 JARS = REPOSITORY / ".cache" / "jars"
-HOST = "127.0.0.1"
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 LOG_MODE = "page cache, no fsync before an ack (the default of both)"
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
-# What Kafka's own start scripts pass to the JVM when nobody says otherwise.
+# The JVM flags of Kafka's own start scripts.
 KAFKA_JVM = [
     "-Xmx1G",
     "-Xms1G",
@@ -50,7 +51,7 @@ rootLogger.level = INFO
 rootLogger.appenderRef.file.ref = file
 """
 
-# The one-node file that Kafka ships, less what it sets to its own defaults.
+# The one-node file that Kafka ships, without the lines that repeat Kafka's defaults.
 KAFKA_SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -69,43 +70,33 @@ transaction.state.log.min.isr=1
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            tail = log.read_text(errors="replace")[-2000:]
-            raise RuntimeError(
-                f"the broker ended with {process.returncode} while starting:\n{tail}"
-            )
-        try:
-            socket.create_connection((HOST, port), timeout=1).close()
-        except OSError:
-            time.sleep(0.005)
-        else:
-            return
-    raise TimeoutError(f"nothing listens on port {port} after {START_SECONDS_MAX:.0f} s; see {log}")
-
-
 @dataclass(slots=True, frozen=True)
 class Usage:
-    """CPU seconds spent so far and resident memory now, of one broker or of all of a cluster."""
+    """CPU seconds spent so far and resident memory now, of one broker or a whole cluster."""
 
     cpu_seconds: float
     resident_bytes: int
 
 
+def usage_of(server: ServerProcess) -> Usage:
+    """Return the usage of one running process."""
+    process = Path(f"/proc/{server.pid}")
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    resident_pages = int((process / "statm").read_text().split()[1])
+    return Usage(ticks / os.sysconf("SC_CLK_TCK"), resident_pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def new_folder(name: str) -> Path:
+    """Create a temporary folder, in BENCH_DIR if that is set."""
+    return Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=os.environ.get("BENCH_DIR")))
+
+
 class Target(Protocol):
-    """What is measured: a broker, or a cluster of them."""
+    """The subject of a measurement: a broker or a cluster."""
 
     name: str
-    #: Of every topic that a case makes.
+    #: The replication factor of every topic that a case creates.
     replicas: int
 
     @property
@@ -118,72 +109,78 @@ class Target(Protocol):
     def usage(self) -> Usage: ...
 
 
-class Broker:
-    """One process over one folder. `start` after `stop` reuses the folder; `remove` deletes it."""
+class KafkaServer(ServerProcess):
+    """One Apache Kafka process, which is a broker, a controller or both by its settings file."""
 
-    name = "broker"
-    replicas = 1
-
-    def __init__(self, port: int = 0) -> None:
-        self.folder = Path(
-            tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=os.environ.get("BENCH_DIR"))
-        )
-        self.port = port or free_port()
-        self.process: subprocess.Popen[bytes] | None = None
-        self.prepare()
+    def __init__(self, name: str, folder: Path, port: int) -> None:
+        super().__init__(name, folder / "process.log", START_SECONDS_MAX)
+        self.folder = folder
+        self.port = port
 
     @property
     def bootstrap(self) -> str:
         return f"{HOST}:{self.port}"
 
     @property
-    def log(self) -> Path:
-        return self.folder / "process.log"
+    def data(self) -> Path:
+        return self.folder / "data"
 
-    def prepare(self) -> None:
-        """What has to happen once in the folder before the first start; not part of any figure."""
+    def format(self, settings: str, *flags: str) -> None:
+        """Write the settings file and format the data folder. Not part of any figure."""
+        (self.folder / "server.properties").write_text(settings)
+        logging = KAFKA_LOGGING.format(file=self.folder / "server.log")
+        (self.folder / "log4j2.properties").write_text(logging)
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, *flags]
+        subprocess.run(
+            [*self._java("-Xmx256M"), *tool, "-c", str(self.folder / "server.properties")],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
-    def command(self) -> list[str]:
-        raise NotImplementedError
+    def _java(self, *flags: str) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
+        return ["java", *flags, logging, "-cp", f"{JARS}/*"]
 
-    def spawn(self) -> None:
-        """Starts the process without waiting for it."""
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.folder,
-            )
+    def command(self) -> Sequence[str]:
+        return [*self._java(*KAFKA_JVM), "kafka.Kafka", str(self.folder / "server.properties")]
+
+    def working_folder(self) -> Path:
+        return self.folder
+
+    def is_ready(self) -> bool:
+        return listens(HOST, self.port)
+
+
+class Broker:
+    """One broker over one folder. `start` after `stop` reuses the folder; `remove` deletes it."""
+
+    name = "broker"
+    replicas = 1
+
+    def __init__(self, server: KafkaServer | BrokerServer, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+
+    @property
+    def bootstrap(self) -> str:
+        return self.server.bootstrap
+
+    @property
+    def port(self) -> int:
+        return self.server.port
 
     def start(self) -> None:
-        self.spawn()
-        assert self.process is not None
-        wait_until_listening(self.port, self.process, self.log)
+        self.server.start()
 
     def stop(self) -> None:
-        process, self.process = self.process, None
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self.server.stop(STOP_SECONDS_MAX)
 
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def usage(self) -> Usage:
-        assert self.process is not None
-        process = Path(f"/proc/{self.process.pid}")
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-        ticks = int(fields[11]) + int(fields[12])
-        resident_pages = int((process / "statm").read_text().split()[1])
-        return Usage(ticks / os.sysconf("SC_CLK_TCK"), resident_pages * os.sysconf("SC_PAGE_SIZE"))
+        return usage_of(self.server)
 
 
 class Kafka(Broker):
@@ -191,26 +188,21 @@ class Kafka(Broker):
 
     name = "kafka"
 
-    def prepare(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        folder = new_folder(self.name)
+        server = KafkaServer(self.name, folder, port or free_port())
         settings = KAFKA_SETTINGS.format(
-            host=HOST, port=self.port, controller_port=free_port(), data=self.folder / "data"
+            host=HOST, port=server.port, controller_port=free_port(), data=server.data
         )
-        (self.folder / "server.properties").write_text(settings)
-        logging = KAFKA_LOGGING.format(file=self.folder / "server.log")
-        (self.folder / "log4j2.properties").write_text(logging)
-        tool = ["kafka.tools.StorageTool", "format", "--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAQ"]
-        subprocess.run(
-            [*self.java("-Xmx256M"), *tool, "-c", str(self.folder / "server.properties")],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        server.format(settings, "--standalone")
+        super().__init__(server, folder)
 
-    def java(self, *flags: str) -> list[str]:
-        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        return ["java", *flags, logging, "-cp", f"{JARS}/*"]
 
-    def command(self) -> list[str]:
-        return [*self.java(*KAFKA_JVM), "kafka.Kafka", str(self.folder / "server.properties")]
+class ListeningServer(BrokerServer):
+    """A Millstream broker that counts as started, like Kafka, once its port accepts connections."""
+
+    def is_ready(self) -> bool:
+        return listens(self.host, self.port)
 
 
 class Millstream(Broker):
@@ -219,13 +211,19 @@ class Millstream(Broker):
     name = "millstream"
 
     def __init__(self, port: int = 0) -> None:
-        self.http_port = free_port()
-        super().__init__(port)
+        folder = new_folder(self.name)
+        endpoints = BrokerEndpoints(HOST, port or free_port(), free_port())
+        super().__init__(
+            ListeningServer(self.name, folder, endpoints, {}, START_SECONDS_MAX), folder
+        )
 
-    def command(self) -> list[str]:
-        program = Path(sys.executable).with_name("millstream")
-        listen = ["--listen", self.bootstrap, "--http", f"{HOST}:{self.http_port}"]
-        return [str(program), "serve", "--data", str(self.folder / "data"), *listen]
+    @property
+    def http_port(self) -> int:
+        assert isinstance(self.server, BrokerServer)
+        return self.server.http_port
 
 
-BROKERS: dict[str, type[Broker]] = {Kafka.name: Kafka, Millstream.name: Millstream}
+BROKERS: dict[str, type[Kafka | Millstream]] = {
+    Kafka.name: Kafka,
+    Millstream.name: Millstream,
+}

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Self
 import confluent_kafka
 from confluent_kafka import admin
 
-from bench.cluster import Cluster, wait_until
+from bench.cluster import Cluster
+from millstream.process.readiness import wait_until
 
 LISTEN_SECONDS_MAX = 60.0
 QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _error: None}

@@ -24,8 +24,9 @@ from confluent_kafka import admin
 
 from bench import rows, tools
 from bench.case import Bar, Case, Figure, Plan, Section, Suite
-from bench.cluster import CLUSTERS, SCALE_START_SECONDS_MAX, Cluster, wait_until
+from bench.cluster import CLUSTERS, SCALE_START_SECONDS_MAX, Cluster
 from bench.cluster_load import Observer, SteadyProducer, committed_records
+from millstream.process.readiness import wait_until
 
 FAILOVER_RATE = 100
 FAILOVER_SECONDS_MAX = 60.0

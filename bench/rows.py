@@ -57,7 +57,7 @@ def measure_start(broker: Broker, plan: Plan) -> list[Figure]:
     tools.create_topic(broker, "start", 1)
     broker.stop()
     begin = time.monotonic()
-    broker.spawn()
+    broker.server.start(wait=False)
     first_acknowledged_record(broker, "start")
     seconds = time.monotonic() - begin
     time.sleep(IDLE_SECONDS)

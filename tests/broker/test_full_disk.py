@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import BrokerProcess, ServerFailed, wait_until
 from harness.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
 
@@ -67,7 +67,7 @@ def test_a_full_disk_stops_the_start_with_a_sentence(
 ) -> None:
     disk = tmp_path / "disk"
     broker = start(f"! cat /dev/zero > {disk}/filler")
-    with pytest.raises(AssertionError, match="ended"):
+    with pytest.raises(ServerFailed, match="ended"):
         broker.start()
     assert broker.exit_code == 1
     last = broker.log_text().splitlines()[-1]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, free_port, wait_until
+from harness.broker_process import BrokerProcess, ServerFailed, free_port, wait_until
 from harness.etcd_process import EtcdCluster, require_etcd
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.metadata_store import etcd_options
@@ -48,7 +48,7 @@ def broker(
 
 def refused(process: BrokerProcess) -> str:
     """Start a broker that does not come up; gives the sentence that it ends with."""
-    with pytest.raises(AssertionError, match="ended"):
+    with pytest.raises(ServerFailed, match="ended"):
         process.start()
     assert process.exit_code == 1
     text = process.log_text()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.broker_process import BrokerProcess, ServerFailed, wait_until
 from harness.process_cluster import ProcessCluster
 from harness.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
@@ -329,7 +329,7 @@ def test_a_broker_does_not_start_on_another_brokers_disk(world: World) -> None:
     two.stop()
     kept = lose_disk(one)
     shutil.copytree(two.data, one.data)
-    with pytest.raises(AssertionError, match=r"says node\.id=2, but this is 1"):
+    with pytest.raises(ServerFailed, match=r"says node\.id=2, but this is 1"):
         one.start()
     return_disk(one, kept)
     one.start()

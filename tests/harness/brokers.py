@@ -85,7 +85,7 @@ class Brokers:
     def stop(self) -> None:
         """Stop all brokers at the same time; fail unless each exits with code 0."""
         for broker in self:
-            broker.tell_to_stop()
+            broker.terminate()
         for broker in self:
             broker.stop()
 

@@ -1,11 +1,11 @@
-"""A PostgreSQL of its own for tests: a new data folder, a free port, a database per test.
+"""A private PostgreSQL server for tests: a new data folder, a free port, a database per test.
 
     with PostgresProcess() as postgres:
         address = postgres.new_database()
 
-PostgreSQL refuses to run as root; there it runs as the user `postgres`, who comes with the package.
-That user can't enter pytest's folders, hence a folder of its own. Data is not synced to disk unless
-the settings say so: tests kill processes, they do not cut the power.
+PostgreSQL refuses to run as root, so under root it runs as the package's user `postgres`. That user
+cannot enter pytest's folders, so the server has a temporary folder of its own. Data is not synced
+to disk unless the settings say so: tests kill processes but do not cut the power.
 """
 
 from __future__ import annotations
@@ -18,33 +18,36 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from types import TracebackType
 
 import psycopg
 
-from harness.broker_process import HOST
-from harness.server_process import ServerProcess, install_or_skip
+from harness.broker_process import HOST, free_port
+from harness.system_package import install_or_skip
+from millstream.process.server_process import STOP_SECONDS_MAX, ServerProcess
 
 _SETTINGS = {"fsync": "off", "max_connections": "60", "shared_buffers": "64MB"}
 
 
 def _program(name: str) -> Path | None:
-    """Debian has the server's programs off the path, a folder for each version."""
+    """Debian keeps the server's programs off the path, in a folder per version."""
     found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     on_path = shutil.which(name)
     return found[-1] if found else Path(on_path) if on_path else None
 
 
 def require_postgres() -> None:
-    install_or_skip("postgresql", _program("initdb"))
+    """Skip the calling test, with the reason, where PostgreSQL cannot be installed."""
+    install_or_skip("postgresql", lambda: _program("initdb"))
 
 
 class PostgresProcess(ServerProcess):
-    """See the module's text."""
-
-    name = "postgres"
+    """A PostgreSQL server whose folder is deleted when it stops."""
 
     def __init__(self, settings: Mapping[str, str] = _SETTINGS) -> None:
-        super().__init__(Path(tempfile.mkdtemp(prefix="millstream-postgres-")))
+        self.folder = Path(tempfile.mkdtemp(prefix="millstream-postgres-"))
+        super().__init__("postgres", self.folder / "postgres.log")
+        self.port = free_port()
         self._settings = settings
         self._numbers = count()
         self._as_user: list[str] = []
@@ -59,15 +62,15 @@ class PostgresProcess(ServerProcess):
             server += ["-c", f"{name}={value}"]
         return server
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
         if not (self.folder / "data").exists():
             make = [*self._as_user, str(_program("initdb")), "-D", str(self.folder / "data")]
             make += ["-U", "millstream", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
             result = subprocess.run(make, capture_output=True, text=True, cwd=self.folder)
             assert result.returncode == 0, result.stderr
-        super().start()
+        super().start(wait=wait)
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             psycopg.connect(self.address("postgres")).close()
         except psycopg.OperationalError:
@@ -78,16 +81,26 @@ class PostgresProcess(ServerProcess):
         return f"postgresql://millstream@{HOST}:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """The address of an empty one."""
+        """Create an empty database and return its address."""
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
         return self.address(name)
 
-    def stop(self) -> None:
-        if self._process is not None:
-            # The immediate way down: nobody needs the data any more.
-            self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(90)
-            self._process = None
+    def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> int | None:
+        """Shut down immediately, without a checkpoint, and delete the folder."""
+        if self.is_alive():
+            # A killed server leaves its worker processes behind; SIGQUIT ends them too.
+            os.kill(self.pid, signal.SIGQUIT)
+            self._is_terminating = True
+        code = super().stop(seconds_max)
         shutil.rmtree(self.folder, ignore_errors=True)
+        return code
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

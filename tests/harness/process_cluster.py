@@ -1,4 +1,4 @@
-"""A cluster of broker processes on one etcd, for tests of what happens to it.
+"""A cluster of broker processes on one etcd, whose brokers tests stop, kill and restart.
 
 with ProcessCluster(tmp_path, count=3) as cluster:
     cluster[2].kill()
@@ -20,12 +20,12 @@ from millstream.model.error import ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 
-#: Several start at once, on whatever cores there are.
+#: Brokers that start at the same time share the cores of the machine.
 START_SECONDS_MAX = 120.0
 
 
 class ProcessCluster:
-    """Brokers 1 to `count`, started side by side. `racks` are given to them in turn."""
+    """Brokers 1 to `count`, started at the same time. They get the `racks` in turn."""
 
     def __init__(
         self,
@@ -78,34 +78,34 @@ class ProcessCluster:
         return ",".join(broker.bootstrap for broker in self)
 
     def stop(self) -> None:
-        """Stop those that run, all at the same time; fail unless each ends as it should."""
+        """Stop the running brokers at the same time; fail unless each exits with code 0."""
         running = [broker for broker in self if broker.is_alive()]
         for broker in running:
-            broker.tell_to_stop()
+            broker.terminate()
         for broker in running:
             broker.stop()
 
     def client(self) -> RawClient:
-        """Of a broker that runs."""
+        """Return a connection to a running broker."""
         broker = next(each for each in self if each.is_alive())
         return RawClient(broker.host, broker.port)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """With a replica on each broker, as soon as all of them know of each other."""
+        """Create a topic with a replica on each broker, once all brokers are registered."""
         topic = CreateTopicsRequest.Topic(
             name=name, num_partitions=partitions, replication_factor=len(self._brokers)
         )
 
-        def is_made() -> bool:
+        def is_created() -> bool:
             with self.client() as client:
                 (row,) = client.call(CreateTopicsRequest(topics=[topic])).topics
             assert row.error_code in (ErrorCode.NONE, ErrorCode.INVALID_REPLICATION_FACTOR), row
             return bool(row.error_code == ErrorCode.NONE)
 
-        wait_until(is_made, f"{name} to be made")
+        wait_until(is_created, f"topic {name} to be created")
 
     def coordinator(self, key: str, key_type: int) -> int:
-        """The broker that coordinates a group or a transactional id."""
+        """Return the node id of the coordinator of a group or a transactional id."""
         request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
         found: list[int] = []
 

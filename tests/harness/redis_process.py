@@ -1,4 +1,4 @@
-"""A Redis of its own for tests, in a folder and on a free port."""
+"""A private Redis server for tests, in a folder and on a free port."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from pathlib import Path
 
 import redis
 
-from harness.broker_process import HOST
-from harness.server_process import ServerProcess, install_or_skip
+from harness.broker_process import HOST, free_port
+from harness.system_package import install_or_skip
+from millstream.process.server_process import ServerProcess
 
 
 def require_redis() -> None:
-    program = shutil.which("redis-server")
-    install_or_skip("redis-server", Path(program) if program else None)
+    """Skip the calling test, with the reason, where Redis cannot be installed."""
+    install_or_skip("redis-server", lambda: shutil.which("redis-server"))
 
 
 class RedisProcess(ServerProcess):
-    """See the module's text."""
+    """A Redis server that keeps its data in memory only."""
 
-    name = "redis"
+    def __init__(self, folder: Path) -> None:
+        super().__init__("redis", folder / "redis.log")
+        self.folder = folder
+        self.port = free_port()
 
     def command(self) -> Sequence[str]:
         server = ["redis-server", "--port", str(self.port), "--bind", HOST]
         return [*server, "--dir", str(self.folder), "--save", "", "--appendonly", "no"]
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         with redis.Redis(host=HOST, port=self.port) as client:
             try:
                 return bool(client.ping())

@@ -1,18 +1,17 @@
-"""Three brokers and three etcd members on a network that can be cut, as one thing to look at."""
+"""Three brokers and three etcd members on a network whose connections can be cut."""
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
+from millstream.process.etcd_server import join_members, store_address
 from nemesis.network import Network
-from nemesis.node import ETCD_PORT, BrokerNode, EtcdNode, Node
+from nemesis.node import BrokerNode, EtcdNode, Node
 
 SIZE = 3
 START_S_MAX = 120.0
@@ -25,16 +24,15 @@ _SETTINGS = {
 
 
 class Cluster:
-    """Started by `start`, gone with the process that made it."""
+    """The cluster under attack. Its processes end with the process that started them."""
 
     def __init__(self, folder: Path, network: Network) -> None:
-        peers: dict[str, str] = {}
         self.network = network
         self.members = [
-            EtcdNode(f"etcd-{number}", folder, network, peers) for number in range(1, SIZE + 1)
+            EtcdNode(f"etcd-{number}", folder, network) for number in range(1, SIZE + 1)
         ]
-        store = ",".join(f"{member.address}:{ETCD_PORT}" for member in self.members)
-        settings = {**_SETTINGS, "metadata.store": f"etcd://{store}/nemesis"}
+        join_members(self.members)
+        settings = {**_SETTINGS, "metadata.store": store_address(self.members, "nemesis")}
         self.brokers = [
             BrokerNode(number, folder, network, settings) for number in range(1, SIZE + 1)
         ]
@@ -56,7 +54,7 @@ class Cluster:
 
     def start(self, topics: dict[str, int]) -> None:
         for node in self.nodes:
-            node.start()
+            node.start(wait=False)
         await_true(self._has_all_brokers, "all brokers to be there", START_S_MAX)
         made = self.admin.create_topics(
             [NewTopic(topic, count) for topic, count in topics.items()], operation_timeout=60
@@ -79,10 +77,10 @@ class Cluster:
 
     def trouble(self) -> str:
         """What keeps the cluster from being whole; empty if nothing does."""
-        ended = [node.name for node in self.nodes if node.is_wanted and not node.is_alive()]
+        ended = [node.name for node in self.nodes if node.has_exited()]
         if ended:
             return f"{', '.join(ended)} ended by itself"
-        sick = [member.name for member in self.members if not is_healthy(member)]
+        sick = [member.name for member in self.members if not member.is_ready()]
         if sick:
             return f"{', '.join(sick)} of etcd not healthy"
         metadata = self._metadata()
@@ -119,22 +117,12 @@ class Cluster:
         return metadata.controller_id if metadata is not None else None
 
 
-def is_healthy(member: EtcdNode) -> bool:
-    try:
-        with urllib.request.urlopen(f"{member.url}/health", timeout=2) as answer:
-            return bool(json.load(answer)["health"] == "true")
-    except OSError:
-        return False
-
-
 def is_etcd_leader(member: EtcdNode) -> bool:
-    request = urllib.request.Request(f"{member.url}/v3/maintenance/status", data=b"{}")
+    """Whether a member leads; False if it does not respond."""
     try:
-        with urllib.request.urlopen(request, timeout=2) as answer:
-            status = json.load(answer)
+        return member.is_leader(timeout_s=2)
     except OSError:
         return False
-    return bool(status.get("leader") == status["header"]["member_id"])
 
 
 def await_true(condition: Callable[[], object], what: str, seconds_max: float) -> None:

@@ -33,7 +33,9 @@ class Kind(NamedTuple):
 def kill(nodes: list[Node]) -> Fault:
     for node in nodes:
         node.kill()
-    return Fault(f"kill -9 of {_names(nodes)}", lambda: [node.start() for node in nodes] and None)
+    return Fault(
+        f"kill -9 of {_names(nodes)}", lambda: [node.start(wait=False) for node in nodes] and None
+    )
 
 
 def pause(nodes: list[Node]) -> Fault:
@@ -66,7 +68,7 @@ def restart_alone(cluster: Cluster, broker: BrokerNode) -> Fault:
     """Kill it, and start it where it reaches nobody."""
     broker.kill()
     isolation = isolate(cluster, [broker])
-    broker.start()
+    broker.start(wait=False)
     return Fault(f"{broker.name} killed, and started cut off from the rest", isolation.undo)
 
 

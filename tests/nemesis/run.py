@@ -141,7 +141,7 @@ class Run:
                 if code != 0:
                     self.report.violations.append(f"{broker.name} ended with code {code}")
                 self._await_progress()
-                broker.start()
+                broker.start(wait=False)
                 self._tell(f"{broker.name} started")
                 self._recover(whole_s_max)
                 self._await_progress()

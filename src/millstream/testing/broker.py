@@ -30,13 +30,13 @@ from millstream.broker.process import loop_factory
 from millstream.broker.server import Server
 from millstream.broker.topic import DEFAULT
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.process.port import HOST, PORTS
 from millstream.testing.fault import Faults
 from millstream.testing.member import expire_member
 from millstream.wire.api import ApiKey
 
 _T = TypeVar("_T")
 
-HOST: Final = "127.0.0.1"
 #: Groups form at once and notice changes soon, and little is made that a test does not look at.
 SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": "200",
@@ -49,9 +49,6 @@ SETTINGS: Final = {
     "shutdown.drain.timeout.ms": "1000",
     "transaction.state.log.num.partitions": "1",
 }
-#: Below the range from which systems take ports for outgoing connections: while the broker is
-#: stopped no client's connection can come to sit on its port.
-_PORTS: Final = range(11_000, 32_000)
 _PORT_TRIES: Final = 50
 #: After which a broker that does not answer is taken for stuck.
 _WAIT_S_MAX: Final = 60.0
@@ -118,7 +115,7 @@ class LocalBroker:
         if self._port is not None:
             self._start(self._port)
             return
-        for port in random.SystemRandom().sample(_PORTS, _PORT_TRIES):
+        for port in random.SystemRandom().sample(PORTS, _PORT_TRIES):
             try:
                 self._start(port)
             except OSError as error:

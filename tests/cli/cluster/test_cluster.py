@@ -18,7 +18,7 @@ import pytest
 from harness.broker_process import free_port, wait_until
 from harness.etcd_process import require_etcd
 from millstream.cli.cluster.cluster import PartitionRow
-from millstream.cli.cluster.cluster_up import _defaults, _split
+from millstream.cli.cluster.cluster_up import _replication_settings, _split
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -83,10 +83,13 @@ def test_what_a_partition_row_says() -> None:
     assert PartitionRow("t", 0, None, (1, 2), (2,)).is_under_replicated
 
 
-def test_defaults_suit_the_number_of_brokers() -> None:
-    assert "default.replication.factor=2" in _defaults(2)
-    assert _defaults(5) == _defaults(3)
-    assert "default.replication.factor=3" in _defaults(3)
+def test_replication_factors_follow_from_the_number_of_brokers() -> None:
+    assert _replication_settings(2)["default.replication.factor"] == 2
+    assert _replication_settings(3)["default.replication.factor"] == 3
+    assert _replication_settings(5) == _replication_settings(3)
+
+
+def test_racks_may_be_separated_by_commas() -> None:
     assert _split(["a,b", " c "]) == ["a", "b", "c"]
 
 
@@ -173,7 +176,7 @@ def test_up_says_why_a_broker_does_not_start(tmp_path: Path) -> None:
         timeout=120,
     )
     assert process.returncode == 1
-    assert "broker-1 has ended; " in process.stderr
+    assert "broker-1 ended while starting; " in process.stderr
     assert "num.partitions" in process.stderr
     assert not _listens(up.etcd_port)
 

@@ -402,7 +402,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
     cluster = EtcdCluster(tmp_path, flags=flags)
     for member in cluster.members:
         member.scheme = "https"
-        member.start(member.peer)
+        member.start(wait=False)
 
     async def main() -> None:
         own = {"certificate_file": certificate, "key_file": key}

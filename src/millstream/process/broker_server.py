@@ -1,0 +1,61 @@
+"""A Millstream broker as a child process: `millstream serve` over one data folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from millstream.process.port import HOST, free_port
+from millstream.process.readiness import responds
+from millstream.process.server_process import START_SECONDS_MAX, ServerProcess
+
+
+class BrokerEndpoints(NamedTuple):
+    """The addresses of a broker: for clients, and for metrics and health."""
+
+    host: str
+    port: int
+    http_port: int
+
+    @classmethod
+    def free(cls) -> BrokerEndpoints:
+        """Return endpoints on free ports of this machine."""
+        return cls(HOST, free_port(), free_port())
+
+
+class BrokerServer(ServerProcess):
+    """`settings` are broker settings by their Kafka names. The endpoints outlive restarts."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        endpoints: BrokerEndpoints,
+        settings: Mapping[str, object],
+        start_seconds_max: float = START_SECONDS_MAX,
+    ) -> None:
+        super().__init__(name, folder / f"{name}.log", start_seconds_max)
+        self.data = folder / name
+        self.host, self.port, self.http_port = endpoints
+        self.settings = dict(settings)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{self.host}:{self.http_port}"
+
+    def command(self) -> Sequence[str]:
+        command = [sys.executable, "-m", "millstream.cli.main", "serve", "--data", str(self.data)]
+        command += ["--listen", self.bootstrap, "--http", f"{self.host}:{self.http_port}"]
+        for name, value in self.settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            command += ["--set", f"{name}={text}"]
+        return command
+
+    def is_ready(self) -> bool:
+        return responds(f"{self.http_url}/readyz")
