@@ -6,10 +6,12 @@ import random
 import struct
 from typing import Any
 
+from groups.fixed_topic_view import FixedTopicView
 from millstream.coordination.effects import Effects, TimerKey
 from millstream.groups import group_record as record
 from millstream.groups.classic import generation_record as classic_record
-from millstream.groups.classic.classic_group import ClassicGroup, ClassicGroupSettings
+from millstream.groups.classic.classic_group import ClassicGroup
+from millstream.groups.classic.classic_settings import ClassicGroupSettings
 from millstream.groups.group import Caller
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupRequest
@@ -19,6 +21,8 @@ from millstream.wire.messages.sync_group import SyncGroupRequest
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 INITIAL_DELAY_MS = 3000
+#: Classic groups do not use the topics that exist.
+_TOPICS = FixedTopicView({})
 
 
 def subscription(*topics: str) -> bytes:
@@ -88,7 +92,7 @@ class World:
         )
         token = self.token()
         caller = Caller(client_id, "/127.0.0.1", version)
-        self.carry_out(self.group.join(self.now_ms, request, caller, token))
+        self.carry_out(self.group.join(self.now_ms, request, caller, _TOPICS, token))
         return token
 
     def join_fully(self, **options: Any) -> tuple[str, int]:
@@ -119,7 +123,7 @@ class World:
         )
         token = self.token()
         self.senders[token] = member_id
-        self.carry_out(self.group.sync(self.now_ms, request, token))
+        self.carry_out(self.group.sync(self.now_ms, request, _TOPICS, token))
         return token
 
     def heartbeat(

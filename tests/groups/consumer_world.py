@@ -14,13 +14,8 @@ from typing import Any
 from groups.fixed_topic_view import FixedTopicView
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import group_record as record
-from millstream.groups.consumer.classic_protocol import (
-    heartbeat_consumer_group,
-    join_consumer_group,
-    leave_consumer_group,
-    sync_consumer_group,
-)
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
 from millstream.groups.consumer.consumer_state import ConsumerState
 from millstream.groups.consumer.reconciliation import OwnedPartitions, PartitionEpochs
 from millstream.groups.group import Caller
@@ -184,7 +179,7 @@ class ClassicClient:
         """Static ones never say that they leave."""
         if self.instance_id is None:
             leaving = LeaveGroupRequest.Member(member_id=self.member_id)
-            world.carry_out(leave_consumer_group(world.group, [leaving], object()))
+            world.carry_out(world.group.leave(world.now_ms, [leaving], object()))
 
     def start_over(self, code: ErrorCode) -> None:
         assert code in (ErrorCode.ILLEGAL_GENERATION, *REJOIN), code
@@ -321,7 +316,7 @@ class ConsumerWorld:
         before = known.current.assigned if known else {}
         caller = Caller("client", "/host", 1)
         (response,) = self.carry_out(
-            self.group.heartbeat(self.now_ms, request, caller, self.view, object())
+            self.group.consumer_heartbeat(self.now_ms, request, caller, self.view, object())
         )
         if response.error_code == ErrorCode.NONE and request.member_epoch >= 0:
             self.check_step(before, request.member_id)
@@ -342,18 +337,18 @@ class ConsumerWorld:
         metadata = encode_prefixed(subscription, 3)
         request.protocols = [JoinGroupRequest.Protocol(name="some", metadata=metadata)]
         caller = Caller("client", "/host", 9)
-        effects = join_consumer_group(self.group, self.now_ms, request, caller, self.view, object())
+        effects = self.group.join(self.now_ms, request, caller, self.view, object())
         return self.carry_out(effects)[0]
 
     def classic_sync(self, client: ClassicClient) -> SyncGroupResponse:
         request = SyncGroupRequest(group_id="g", member_id=client.member_id)
         request.generation_id, request.group_instance_id = client.epoch, client.instance_id
-        effects = sync_consumer_group(self.group, self.now_ms, request, self.view, object())
+        effects = self.group.sync(self.now_ms, request, self.view, object())
         return self.carry_out(effects)[0]
 
     def classic_heartbeat(self, client: ClassicClient) -> ErrorCode:
         effects = Effects()
         who = (client.member_id, client.instance_id, client.epoch)
-        code = heartbeat_consumer_group(self.group, self.now_ms, *who, effects)
+        code = self.group.heartbeat(self.now_ms, *who, effects)
         self.carry_out(effects)
         return code

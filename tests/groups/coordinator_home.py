@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.replica_home import ReplicaHome, picture
-from millstream.groups.group_coordinator import GroupCoordinator, OffsetCommit
+from millstream.groups.committed_offset import CommittedOffset
+from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.groups.group_shards import GroupCoordinatorOptions, GroupShards
-from millstream.groups.offset import CommittedOffset
+from millstream.groups.offset_commit import OffsetCommit
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.image import ClusterImage
 from millstream.model.failure import CallbackFailures

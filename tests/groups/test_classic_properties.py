@@ -17,7 +17,9 @@ from groups.classic_world import (
     replay,
     subscription,
 )
-from millstream.groups.classic.classic_group import ClassicGroupSettings, ClassicState
+from groups.member_commit import commit_of_member
+from millstream.groups.classic.classic_settings import ClassicGroupSettings
+from millstream.groups.classic.classic_state import ClassicState
 from millstream.model.error import BrokerError, ErrorCode
 
 PARTITIONS = range(5)
@@ -205,7 +207,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         who = (client.member_id, client.instance_id, client.generation)
         try:
             # As a check only: the sign of life that a commit is does not count.
-            self.world.group.commit(self.world.now_ms, *who, 9)
+            self.world.group.commit(self.world.now_ms, commit_of_member(*who))
         except BrokerError:
             return False
         return client.generation >= 0
@@ -230,7 +232,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def silence_of_every_member_is_noticed(self) -> None:
         for member in self.world.group.roster:
             timed = ("session", member.member_id) in self.world.timers
-            assert timed or member.is_silent_for_good_reason
+            assert timed or member.is_awaiting_response
 
     @invariant()
     def totals_add_up(self) -> None:

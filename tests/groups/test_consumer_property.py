@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from groups.consumer_world import ClassicClient, Client, ConsumerWorld, Place, places, replay
+from groups.member_commit import commit_of_member
 from millstream.groups.consumer.consumer_group import ConsumerGroupState
 from millstream.groups.consumer.consumer_state import ConsumerState
 from millstream.model.error import BrokerError, ErrorCode
@@ -141,13 +142,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         """Members may commit what they own; fenced ones may not, whatever they think."""
         client, group = self.pick(number), self.world.group
         member = group.state.members.get(client.member_id)
-        args = (self.world.now_ms, client.member_id, client.instance_id, client.epoch, 9)
+        now_ms = self.world.now_ms
+        who = (client.member_id, client.instance_id, client.epoch)
         if member is None and not group.is_empty:
             with pytest.raises(BrokerError) as caught:
-                group.commit(*args, partitions=client.owned)
+                group.commit(now_ms, commit_of_member(*who, partitions=client.owned))
             assert caught.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
         elif member is not None and client.epoch == member.current.epoch:
-            group.commit(*args)
+            group.commit(now_ms, commit_of_member(*who))
 
     # What always holds
 

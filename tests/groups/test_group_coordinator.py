@@ -10,7 +10,7 @@ import pytest
 from groups.classic_world import subscription
 from groups.coordinator_home import PARTITION_COUNT, Answers, CoordinatorHome, commit_of
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch
-from millstream.coordination.journal import JournalOptions
+from millstream.coordination.journal import JournalOptions, TransactionEnd
 from millstream.coordination.key_partition import partition_of
 from millstream.coordination.shard import ShardState
 from millstream.groups.classic.classic_group import ClassicGroup, ClassicGroupSettings
@@ -524,8 +524,8 @@ async def commit_pending(
     home: CoordinatorHome, group_id: str, producer: ProducerIdAndEpoch, offset: int
 ) -> None:
     answers = Answers()
-    commit = commit_of(group_id, ("t", 0, offset))
-    home.coordinator.commit(commit, answers.reply(), producer)
+    commit = commit_of(group_id, ("t", 0, offset), producer=producer)
+    home.coordinator.commit(commit, answers.reply())
     await turns()
     assert answers.got == {"it": None}
 
@@ -535,14 +535,8 @@ async def complete_transaction(
 ) -> None:
     answers = Answers()
     for index in range(PARTITION_COUNT):
-        home.coordinator.end_transaction(
-            index,
-            producer,
-            is_commit=is_commit,
-            coordinator_epoch=0,
-            transaction_version=0,
-            reply=answers.reply(str(index)),
-        )
+        end = TransactionEnd(producer, is_commit, coordinator_epoch=0)
+        home.coordinator.end_transaction(index, end, answers.reply(str(index)))
     await turns()
     assert set(answers.got.values()) == {None}
 
@@ -576,8 +570,8 @@ def test_offsets_of_a_transaction_have_batches_of_their_own(tmp_path: Path) -> N
         for number, producer in enumerate(
             (None, ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 0))
         ):
-            commit = commit_of("g", ("t", number, number))
-            home.coordinator.commit(commit, answers.reply(str(number)), producer)
+            commit = commit_of("g", ("t", number, number), producer=producer)
+            home.coordinator.commit(commit, answers.reply(str(number)))
         await turns()
         partition = home.partition(partition_of("g", PARTITION_COUNT))
         data = partition.log.read(0, 1 << 20, 100, True).read()
@@ -594,9 +588,8 @@ def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         await commit_pending(home, "g", ProducerIdAndEpoch(7, 1), 10)
-        home.coordinator.commit(
-            commit_of("g", ("t", 0, 5)), answers.reply("late"), ProducerIdAndEpoch(7, 0)
-        )
+        late = commit_of("g", ("t", 0, 5), producer=ProducerIdAndEpoch(7, 0))
+        home.coordinator.commit(late, answers.reply("late"))
         await turns()
         assert answers.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
         await loaded(home)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from groups.classic_world import World
 from millstream.coordination.effects import LogRecord
 from millstream.groups import group_record as record
-from millstream.groups.offset import CommittedOffset, GroupOffsets
+from millstream.groups.committed_offset import CommittedOffset
+from millstream.groups.offset import GroupOffsets
 
 RETENTION_MS = 1000
 

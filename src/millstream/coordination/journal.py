@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from millstream.coordination.effects import Effects, LogRecord, ProducerIdAndEpoch
 from millstream.env.clock import Clock
@@ -54,6 +54,15 @@ _CLIENT_CODES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
+
+
+class TransactionEnd(NamedTuple):
+    """The end of a producer's transaction, as its marker in a partition records it."""
+
+    producer: ProducerIdAndEpoch
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +134,20 @@ class Journal:
         for wait in list(self._waits):
             wait.fail(code)
 
-    def append_marker(
-        self,
-        producer: ProducerIdAndEpoch,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int = 0,
-    ) -> None:
-        """End a producer's transaction in this partition, after all that was asked for by now.
+    def append_marker(self, end: TransactionEnd) -> None:
+        """End a producer's transaction in this partition, after all records pending so far.
 
-        Raises BrokerError if the marker can't be written; nothing is ahead of the log then."""
+        Raises BrokerError if the marker cannot be appended; the state is not ahead of the log
+        then."""
         self.flush()
         if self._is_closed:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         appended = self._partition.append_marker(
-            producer.producer_id,
-            producer.epoch,
-            commit=is_commit,
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
+            end.producer.producer_id,
+            end.producer.epoch,
+            commit=end.is_commit,
+            coordinator_epoch=end.coordinator_epoch,
+            transaction_version=end.transaction_version,
         )
         self._end_offset = max(self._end_offset, appended.last_offset + 1)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -30,6 +31,16 @@ class ShardState(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class LedPartition:
+    """A partition of the coordinator's topic that this broker leads."""
+
+    index: int
+    #: The leader epoch in which the records are read and appended.
+    leader_epoch: int
+    journal: Journal
 
 
 class ShardReplay(ABC):
@@ -52,13 +63,10 @@ class CoordinatorShard(ABC):
 
     __slots__ = ("_set_timer", "index", "journal", "leader_epoch", "state")
 
-    def __init__(
-        self, index: int, leader_epoch: int, journal: Journal, set_timer: SetTimer
-    ) -> None:
-        self.index = index
-        #: In which this broker leads, and the records were read.
-        self.leader_epoch = leader_epoch
-        self.journal = journal
+    def __init__(self, led: LedPartition, set_timer: SetTimer) -> None:
+        self.index = led.index
+        self.leader_epoch = led.leader_epoch
+        self.journal = led.journal
         self._set_timer = set_timer
         self.state = ShardState.LOADING
 

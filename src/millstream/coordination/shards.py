@@ -25,7 +25,7 @@ from millstream.coordination import loader
 from millstream.coordination.effects import TimerKey
 from millstream.coordination.journal import Journal, JournalOptions
 from millstream.coordination.key_partition import partition_of
-from millstream.coordination.shard import CoordinatorShard, ShardState, ShardTimer
+from millstream.coordination.shard import CoordinatorShard, LedPartition, ShardState, ShardTimer
 from millstream.coordination.timer import TimerHeap
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor, Work
@@ -102,8 +102,8 @@ class CoordinatorShards(ABC, Generic[S]):
     # For the subclass
 
     @abstractmethod
-    def _make(self, index: int, leader_epoch: int, journal: Journal) -> S:
-        """A shard that is LOADING."""
+    def _make(self, led: LedPartition) -> S:
+        """Return a new shard, which is LOADING."""
 
     @abstractmethod
     def _expire_timer(self, shard: S, owner: str, key: TimerKey) -> None: ...
@@ -175,7 +175,7 @@ class CoordinatorShards(ABC, Generic[S]):
             self._journal_options,
             lambda: self._reopen(shard, partition),
         )
-        shard = self._make(index, partition.leader_epoch, journal)
+        shard = self._make(LedPartition(index, partition.leader_epoch, journal))
         self._shards[index] = shard
         end_offset = partition.log.log_end_offset
         if rest_s:

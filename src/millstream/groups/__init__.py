@@ -1,1 +1,4 @@
-"""Consumer groups: their state machines, committed offsets, and the coordinator that keeps them."""
+"""Consumer groups: state machines of members, committed offsets, and the group coordinator.
+
+The package leaves persistence, shards and timers to `coordination`, and requests to `broker`.
+"""

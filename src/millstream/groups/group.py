@@ -1,16 +1,25 @@
-"""What the coordinator asks of every group, whichever protocol its members speak."""
+"""The interface of a group, whichever protocol its members speak."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
+from millstream.groups.offset_commit import OffsetCommit
+from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import ErrorCode
-from millstream.model.topic import TopicId
+from millstream.model.reply import Reply
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-#: The protocol type of groups whose members are consumers; others (Connect) are opaque to us.
+if TYPE_CHECKING:
+    from millstream.groups.group_settings import GroupSettings
+
+#: The protocol type of groups whose members are consumers. The broker cannot read the metadata of
+#: other types, such as Connect's.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
@@ -22,16 +31,16 @@ class GroupKind(StrEnum):
 
 
 class Caller(NamedTuple):
-    """Who sent a request, as far as a group cares."""
+    """The client that sent a request."""
 
     client_id: str
     client_host: str
-    #: Of the request's API.
+    #: The version of the request.
     version: int
 
 
 class Group(Protocol):
-    """One group. Pure: see `effects` for what its events return."""
+    """One group: a pure state machine whose events return `Effects`."""
 
     group_id: str
 
@@ -40,60 +49,126 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """The state as clients are told it."""
+        """The state by the name that clients see."""
         ...
 
     @property
     def protocol_type(self) -> str | None:
-        """None of a group that only ever had offsets committed."""
+        """The protocol type; None for a group that only ever had offsets committed."""
         ...
 
     @property
+    def member_ids(self) -> Sequence[str]: ...
+
+    @property
     def is_empty(self) -> bool:
-        """Whether it has no members, so that it may be deleted and its offsets may expire."""
+        """Whether the group has no members, so that it may be deleted and its offsets expire."""
         ...
 
-    def commit(
+    @property
+    def is_blank(self) -> bool:
+        """Whether the group can be dropped without a record: it never had members, and no client
+        is about to join."""
+        ...
+
+    @property
+    def has_pending_members(self) -> bool:
+        """Whether clients got a member id and have not joined with it yet."""
+        ...
+
+    @property
+    def is_joinable(self) -> bool:
+        """Whether a member of the classic protocol can join. If not, a classic group replaces
+        this group."""
+        ...
+
+    # The classic protocol
+
+    def join(
+        self,
+        now_ms: int,
+        request: JoinGroupRequest,
+        caller: Caller,
+        topics: TopicView,
+        reply: Reply[JoinGroupResponse],
+    ) -> Effects:
+        """Handle JoinGroup."""
+        ...
+
+    def sync(
+        self,
+        now_ms: int,
+        request: SyncGroupRequest,
+        topics: TopicView,
+        reply: Reply[SyncGroupResponse],
+    ) -> Effects:
+        """Handle SyncGroup."""
+        ...
+
+    def heartbeat(
         self,
         now_ms: int,
         member_id: str,
         instance_id: str | None,
         generation: int,
-        version: int,
-        partitions: Iterable[tuple[TopicId, int]] | None = None,
-        *,
-        is_transactional: bool = False,
-    ) -> Effects:
-        """A member commits offsets of `partitions`. `generation` is the member epoch in a
-        consumer group. Raises BrokerError where it may not commit now.
+        effects: Effects,
+    ) -> ErrorCode:
+        """Handle Heartbeat; return the error code of the response, which depends on no record."""
+        ...
 
-        Inside a transaction a group with members takes commits also of whoever does not say
-        who it is, and in the middle of a rebalance."""
+    def leave(
+        self,
+        now_ms: int,
+        members: Sequence[LeaveGroupRequest.Member],
+        reply: Reply[LeaveGroupResponse],
+    ) -> Effects:
+        """Handle LeaveGroup. A static member may be named by its instance id alone."""
+        ...
+
+    # Offsets
+
+    def commit(self, now_ms: int, commit: OffsetCommit) -> Effects:
+        """Check a commit; raise BrokerError if the member may not commit now.
+
+        In a transaction a group with members also accepts anonymous commits, and commits during a
+        rebalance."""
         ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raise BrokerError if whoever says to be this member may not fetch offsets."""
+        """Raise BrokerError if the member may not fetch offsets."""
         ...
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether offsets of the topic may neither be deleted nor expire. True when in doubt."""
+        """Whether offsets of the topic may be neither deleted nor expired. True when unknown."""
         ...
 
     def offset_idle_since(self, commit_ms: int) -> int | None:
-        """From when an offset that was committed at `commit_ms` counts as unused, given that its
-        topic is not subscribed; None while it may not expire."""
+        """Return when an offset that was committed at `commit_ms` became unused, if its topic is
+        not subscribed; None while the offset may not expire."""
+        ...
+
+    # Lifetime
+
+    def expire(self, now_ms: int, key: TimerKey) -> Effects:
+        """Handle a timer of this group that is due."""
+        ...
+
+    def configure(self, settings: GroupSettings) -> None:
+        """Use new settings from now on."""
         ...
 
     def tombstones(self) -> list[LogRecord]:
-        """Erases all records of the group itself; offsets are not among them."""
+        """Return the records that delete the group from the log, without its offsets."""
+        ...
+
+    def delete(self) -> None:
+        """Mark the group as deleted: nothing may use this object any more."""
         ...
 
     def loaded(self, now_ms: int) -> Effects:
-        """All its records were replayed, and its members may come back now."""
+        """Start the members' sessions after all records were replayed."""
         ...
 
-    def abandon(self, code: ErrorCode) -> Effects:
-        """The group moves away: answer everybody who waits here with `code`."""
+    def fail_waiting(self, code: ErrorCode) -> Effects:
+        """Answer every request that waits with `code`, because the group moves away."""
         ...
-
-    def expire(self, now_ms: int, key: TimerKey) -> Effects: ...

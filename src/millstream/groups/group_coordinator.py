@@ -1,34 +1,26 @@
-"""The group coordinator of this broker: finds the group that a request is for, and lets it act.
+"""The group coordinator of this broker: routes each request to its group.
 
-Requests come with a `Reply`, which gets the result at once or later. Whoever asks for a
-group that lives elsewhere gets NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS while its
+Requests come with a `Reply`, which gets the result at once or later. A request for a group whose
+partition another broker leads gets NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS while the
 partition is being loaded.
 
-Where groups are kept, loaded and timed is `shards`'. Does not create the offsets topic; the broker
-does, when a client first looks for a coordinator.
+`group_shards` stores, loads and times the groups. The broker creates the offsets topic, when a
+client first looks for a coordinator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from millstream.coordination.effects import Effects, LogRecord, ProducerIdAndEpoch
-from millstream.groups.classic.classic_group import ClassicGroup
-from millstream.groups.consumer.classic_protocol import (
-    heartbeat_consumer_group,
-    join_consumer_group,
-    leave_consumer_group,
-    sync_consumer_group,
-)
-from millstream.groups.consumer.consumer_group import ConsumerGroup
-from millstream.groups.consumer.heartbeat_request import JOIN_EPOCH
-from millstream.groups.consumer.migration import UpgradingHeartbeat, upgrade
+from millstream.coordination.effects import Effects, LogRecord
+from millstream.coordination.journal import TransactionEnd
+from millstream.groups.consumer.migration import UpgradingHeartbeat
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller, Group
 from millstream.groups.group_shard import GroupShard
 from millstream.groups.group_shards import GroupShards
-from millstream.groups.offset import CommittedOffset, GroupOffsets
+from millstream.groups.offset import GroupOffsets
+from millstream.groups.offset_commit import OffsetCommit
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.wire.messages.consumer_group_heartbeat import (
@@ -41,25 +33,12 @@ from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespo
 
 T = TypeVar("T")
 
-#: From this version on who commits may be told that there is no such group.
+#: From this version on OffsetCommit may return GROUP_ID_NOT_FOUND.
 _NOT_FOUND_COMMIT_SINCE: Final = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommit:
-    """An OffsetCommit whose topics were found to exist."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    #: Or the member epoch.
-    generation: int
-    version: int
-    offsets: Sequence[tuple[str, int, CommittedOffset]]
-
-
 class GroupCoordinator:
-    """See the module's text. Event loop only."""
+    """Routes requests to the groups of this broker. Event loop only."""
 
     __slots__ = ("shards",)
 
@@ -67,7 +46,7 @@ class GroupCoordinator:
         self.shards = shards
 
     def find(self, group_id: str) -> Group | None:
-        """A group that is served here. Raises as `GroupShards.of` does."""
+        """Return a group, or None if it does not exist. Raises as `GroupShards.of` does."""
         return self.shards.of(group_id).groups.get(group_id)
 
     # The classic protocol
@@ -85,11 +64,7 @@ class GroupCoordinator:
             reply.fail(error.code)
             return
         effects = Effects(records=tombstones)
-        if isinstance(group, ConsumerGroup):
-            joined = join_consumer_group(group, now_ms, request, caller, topics, reply)
-        else:
-            joined = group.join(now_ms, request, caller, reply)
-        effects.include(joined)
+        effects.include(group.join(now_ms, request, caller, topics, reply))
         self._carry_out(shard, group, effects)
 
     def _check_session_timeout(self, timeout_ms: int) -> None:
@@ -104,18 +79,15 @@ class GroupCoordinator:
         except BrokerError as error:
             reply.fail(error.code)
             return
-        if isinstance(group, ConsumerGroup):
-            effects = sync_consumer_group(group, now_ms, request, topics, reply)
-        else:
-            effects = group.sync(now_ms, request, reply)
-        self._carry_out(shard, group, effects)
+        self._carry_out(shard, group, group.sync(now_ms, request, topics, reply))
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Answered at once: it says nothing that could be taken back. NONE for every member while
-        the group is being loaded, as in Kafka: some clients fail at COORDINATOR_LOAD_IN_PROGRESS
-        here."""
+        """Handle Heartbeat. The response is immediate, because it depends on no record.
+
+        While the group is being loaded, every member gets NONE, as in Kafka: some clients fail on
+        COORDINATOR_LOAD_IN_PROGRESS here."""
         now_ms = self.shards.now_ms
         try:
             shard, group = self._of_member(group_id)
@@ -123,12 +95,7 @@ class GroupCoordinator:
             is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return ErrorCode.NONE if is_loading else error.code
         effects = Effects()
-        if isinstance(group, ConsumerGroup):
-            code = heartbeat_consumer_group(
-                group, now_ms, member_id, instance_id, generation, effects
-            )
-        else:
-            code = group.heartbeat(now_ms, member_id, instance_id, generation, effects)
+        code = group.heartbeat(now_ms, member_id, instance_id, generation, effects)
         shard.carry_out(group_id, effects)
         return code
 
@@ -143,20 +110,15 @@ class GroupCoordinator:
         except BrokerError as error:
             reply.fail(error.code)
             return
-        if isinstance(group, ConsumerGroup):
-            effects = leave_consumer_group(group, members, reply)
-        else:
-            effects = group.leave(self.shards.now_ms, members, reply)
-        self._carry_out(shard, group, effects)
+        self._carry_out(shard, group, group.leave(self.shards.now_ms, members, reply))
 
-    def _of_member(self, group_id: str) -> tuple[GroupShard, ClassicGroup | ConsumerGroup]:
-        """The group that a member says to be in."""
+    def _of_member(self, group_id: str) -> tuple[GroupShard, Group]:
+        """Return the group of a member; raise UNKNOWN_MEMBER_ID if it does not exist."""
         _check_group_id(group_id)
         shard = self.shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-        assert isinstance(group, ClassicGroup | ConsumerGroup)
         return shard, group
 
     def _carry_out(self, shard: GroupShard, group: Group, effects: Effects) -> None:
@@ -171,106 +133,62 @@ class GroupCoordinator:
         caller: Caller,
         reply: Reply[ConsumerGroupHeartbeatResponse],
     ) -> None:
-        """ConsumerGroupHeartbeat: to join, to leave, or to go on."""
-        now_ms, topics = self.shards.now_ms, self.shards.topics
-        group_id = request.group_id
+        """Handle ConsumerGroupHeartbeat: a member joins, leaves or stays."""
+        heartbeat = UpgradingHeartbeat(request, caller, reply)
         try:
-            shard = self.shards.of(group_id)
-            group = shard.groups.get(group_id)
-            if not isinstance(group, ConsumerGroup):
-                _check_upgrade(shard, group, request)
+            shard = self.shards.of(request.group_id)
+            shard.consumer_heartbeat(self.shards.now_ms, heartbeat, self.shards.topics)
         except BrokerError as error:
             reply.fail(error.code)
-            return
-        if isinstance(group, ClassicGroup):
-            heartbeat = UpgradingHeartbeat(request, caller, reply)
-            settings, random = shard.settings.consumer_of(group_id), shard.random
-            upgraded, effects = upgrade(group, settings, random, now_ms, heartbeat, topics)
-            if upgraded is not None:
-                group.delete()
-                shard.groups[group_id] = upgraded
-            shard.carry_out(group_id, effects)
-            return
-        if group is None:
-            group = shard.groups[group_id] = shard.new_consumer(group_id)
-        assert isinstance(group, ConsumerGroup)
-        effects = group.heartbeat(now_ms, request, caller, topics, reply)
-        self._carry_out(shard, group, effects)
 
     # Offsets
 
-    def commit(
-        self, commit: OffsetCommit, reply: Reply[None], producer: ProducerIdAndEpoch | None = None
-    ) -> None:
-        """Keep offsets; the reply gets None once they are kept.
+    def commit(self, commit: OffsetCommit, reply: Reply[None]) -> None:
+        """Commit offsets; the reply gets None once their records are committed.
 
-        With a producer they are part of its transaction: kept now, and seen once it is
-        committed."""
+        Offsets of a transaction are pending until the transaction commits."""
         try:
             shard = self.shards.of(commit.group_id)
             group = self._committing(shard, commit)
-            effects = group.commit(
-                self.shards.now_ms,
-                commit.member_id,
-                commit.instance_id,
-                commit.generation,
-                commit.version,
-                [(committed.topic_id, number) for _, number, committed in commit.offsets],
-                is_transactional=producer is not None,
-            )
+            effects = group.commit(self.shards.now_ms, commit)
         except BrokerError as error:
             reply.fail(error.code)
             return
         if commit.offsets:
             shard.groups.setdefault(commit.group_id, group)
-            effects.producer = producer
-            effects.records += _records(shard, commit, producer)
+            effects.producer = commit.producer
+            effects.records += _commit_offsets(shard, commit)
         effects.deliver(reply, None)
         shard.carry_out(commit.group_id, effects)
 
     def _committing(self, shard: GroupShard, commit: OffsetCommit) -> Group:
-        """The group; a new one for whoever does not claim to be a member of an old one."""
+        """Return the group that commits; a new group for a client that is no member."""
         group = shard.groups.get(commit.group_id)
         if group is not None:
             return group
         if commit.generation >= 0:
-            # Errors that make a member join again; older ones know only the other.
+            # Both codes make a member join again; older clients know only the second.
             is_known = commit.version >= _NOT_FOUND_COMMIT_SINCE
             raise BrokerError(
                 ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
             )
         return shard.new_classic(commit.group_id)
 
-    def end_transaction(
-        self,
-        index: int,
-        producer: ProducerIdAndEpoch,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        reply: Reply[None],
-    ) -> None:
-        """End a producer's transaction in one partition of the offsets topic, and with it settle
-        the offsets that it committed there; the reply gets None."""
+    def end_transaction(self, index: int, end: TransactionEnd, reply: Reply[None]) -> None:
+        """End a producer's transaction in one partition of the offsets topic: its pending offsets
+        are committed or dropped. The reply gets None."""
         try:
             shard = self.shards.at(index)
         except BrokerError as error:
             reply.fail(error.code)
             return
-        shard.end_transaction(
-            producer,
-            is_commit=is_commit,
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
-            reply=reply,
-        )
+        shard.end_transaction(end, reply)
 
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
     ) -> GroupOffsets:
-        """What a group has committed; nothing of one that is not known. The response made of it
-        must go through `respond`."""
+        """Return the committed offsets of a group; none if it does not exist. The response made of
+        them must go through `respond`."""
         shard = self.shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is not None:
@@ -278,7 +196,7 @@ class GroupCoordinator:
         return shard.offsets.get(group_id) or GroupOffsets(group_id)
 
     def respond(self, group_id: str, reply: Reply[T], result: T) -> None:
-        """Deliver a result once the group's state, of which it was made, is committed."""
+        """Deliver a result once the records of the state that it was made of are committed."""
         try:
             shard = self.shards.of(group_id)
         except BrokerError as error:
@@ -289,14 +207,14 @@ class GroupCoordinator:
     def delete_offsets(
         self, group_id: str, places: Sequence[tuple[str, int]], reply: Reply[list[ErrorCode]]
     ) -> None:
-        """Forget offsets of topics that no member subscribes to; the reply gets a code each."""
+        """Delete offsets of unsubscribed topics; the reply gets an error code per partition."""
         try:
             shard = self.shards.of(group_id)
             group = shard.groups.get(group_id)
             if group is None:
                 raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
             if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-                # Only of consumers do we know what they subscribe to.
+                # The subscriptions of other protocol types are unknown.
                 raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
         except BrokerError as error:
             reply.fail(error.code)
@@ -317,7 +235,7 @@ class GroupCoordinator:
     # Administration
 
     def delete_group(self, group_id: str, reply: Reply[None]) -> None:
-        """Forget a group without members, offsets and all; the reply gets None."""
+        """Delete a group without members and its offsets; the reply gets None."""
         try:
             shard = self.shards.of(group_id)
             group = shard.groups.get(group_id)
@@ -333,43 +251,29 @@ class GroupCoordinator:
         shard.carry_out(group_id, effects)
 
 
-def _records(
-    shard: GroupShard, commit: OffsetCommit, producer: ProducerIdAndEpoch | None
-) -> list[LogRecord]:
-    """Takes over the offsets of a commit."""
+def _commit_offsets(shard: GroupShard, commit: OffsetCommit) -> list[LogRecord]:
+    """Commit the offsets, pending in a transaction; return their records."""
     offsets = shard.group_offsets(commit.group_id)
-    if producer is None:
+    if commit.producer is None:
         return [offsets.commit(*each) for each in commit.offsets]
-    producer_id = producer.producer_id
+    producer_id = commit.producer.producer_id
     shard.add_to_transaction(producer_id, commit.group_id)
     return [offsets.commit_pending(producer_id, *each) for each in commit.offsets]
 
 
-def _joinable(
-    shard: GroupShard, request: JoinGroupRequest
-) -> tuple[ClassicGroup | ConsumerGroup, list[LogRecord]]:
-    """The group to join, made if need be, and what must be erased for it."""
+def _joinable(shard: GroupShard, request: JoinGroupRequest) -> tuple[Group, list[LogRecord]]:
+    """Return the group to join, created if necessary, and tombstones of a group it replaces."""
     group_id = request.group_id
     group = shard.groups.get(group_id)
-    if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
+    if group is not None and group.is_joinable:
         return group, []
     if request.member_id:
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-    made = shard.groups[group_id] = shard.new_classic(group_id)
-    return made, group.tombstones() if group is not None else []
-
-
-def _check_upgrade(
-    shard: GroupShard, group: Group | None, request: ConsumerGroupHeartbeatRequest
-) -> None:
-    """GROUP_ID_NOT_FOUND unless a member may make a consumer group of what is there."""
-    is_joining = request.member_epoch == JOIN_EPOCH
-    is_allowed = group is None or group.is_empty or shard.settings.allows_upgrade
-    if not is_joining or not is_allowed:
-        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
+    created = shard.groups[group_id] = shard.new_classic(group_id)
+    return created, group.tombstones() if group is not None else []
 
 
 def _check_group_id(group_id: str) -> None:
-    """Offsets may be committed under the empty id, but nobody can join that group."""
+    """Raise INVALID_GROUP_ID for the empty id: clients may commit under it, but not join."""
     if not group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)

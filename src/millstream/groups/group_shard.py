@@ -7,38 +7,23 @@ coordinator's shard (`coordination.shard`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from millstream.coordination.effects import Effects, LogRecord, ProducerIdAndEpoch, TimerKey
-from millstream.coordination.journal import Journal
-from millstream.coordination.shard import CoordinatorShard, SetTimer, ShardReplay
+from millstream.coordination.effects import Effects, LogRecord, TimerKey
+from millstream.coordination.journal import TransactionEnd
+from millstream.coordination.shard import CoordinatorShard, LedPartition, SetTimer, ShardReplay
 from millstream.env.random import Random
-from millstream.groups.classic.classic_group import ClassicGroup, ClassicGroupSettings
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
-from millstream.groups.consumer.migration import downgrade
+from millstream.groups.classic.classic_group import ClassicGroup
+from millstream.groups.consumer.consumer_group import ConsumerGroup
+from millstream.groups.consumer.heartbeat_request import JOIN_EPOCH
+from millstream.groups.consumer.migration import UpgradingHeartbeat, downgrade, upgrade
 from millstream.groups.group import Group
 from millstream.groups.group_replay import GroupReplay
+from millstream.groups.group_settings import GroupSettings
 from millstream.groups.offset import GroupOffsets
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.model.map import Map
 from millstream.model.reply import Reply
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """How groups of each kind behave."""
-
-    classic: ClassicGroupSettings = field(default_factory=ClassicGroupSettings)
-    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
-    #: Of consumer groups that set something for themselves.
-    own: Map[str, ConsumerGroupSettings] = field(default_factory=Map)
-    #: Whether a group with members may change its protocol, to the newer and to the older one.
-    allows_upgrade: bool = True
-    allows_downgrade: bool = True
-
-    def consumer_of(self, group_id: str) -> ConsumerGroupSettings:
-        return self.own.get(group_id, self.consumer)
+from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 class GroupShard(CoordinatorShard):
@@ -47,15 +32,9 @@ class GroupShard(CoordinatorShard):
     __slots__ = ("_open_transactions", "groups", "offsets", "random", "settings")
 
     def __init__(
-        self,
-        index: int,
-        leader_epoch: int,
-        journal: Journal,
-        set_timer: SetTimer,
-        settings: GroupSettings,
-        random: Random,
+        self, led: LedPartition, set_timer: SetTimer, settings: GroupSettings, random: Random
     ) -> None:
-        super().__init__(index, leader_epoch, journal, set_timer)
+        super().__init__(led, set_timer)
         self.settings = settings
         self.random = random
         self.groups: dict[str, Group] = {}
@@ -76,12 +55,12 @@ class GroupShard(CoordinatorShard):
         return ConsumerGroup(group_id, self.settings.consumer_of(group_id), self.random)
 
     def configure(self, settings: GroupSettings, group_ids: Iterable[str]) -> None:
-        """Run with other settings from now on; those named have settings of their own, or had."""
+        """Use new settings, and pass them to the groups whose settings changed."""
         self.settings = settings
         for group_id in group_ids:
             group = self.groups.get(group_id)
-            if isinstance(group, ConsumerGroup):
-                group.settings = settings.consumer_of(group_id)
+            if group is not None:
+                group.configure(settings)
 
     def group_offsets(self, group_id: str) -> GroupOffsets:
         """Of a group that is about to commit."""
@@ -96,21 +75,19 @@ class GroupShard(CoordinatorShard):
         offsets = self.offsets.pop(group_id, None)
         tombstones = offsets.delete_all() if offsets is not None else []
         del self.groups[group_id]
-        if isinstance(group, ClassicGroup):
-            group.delete()
+        group.delete()
         return tombstones + group.tombstones()
 
     def drop_or_downgrade(self, now_ms: int, group: Group, topics: TopicView) -> None:
-        """After an event: drop a group that exists in memory only and has nothing to tell, and
-        let the classic protocol take over where nobody is left who speaks the newer one."""
+        """After an event: drop a group that has no state worth keeping, and turn a consumer group
+        whose members all speak the classic protocol into a classic group."""
         if (
             isinstance(group, ConsumerGroup)
             and group.is_all_classic
             and self.settings.allows_downgrade
         ):
-            classic, effects = downgrade(group, self.settings.classic, self.random, now_ms, topics)
-            self.groups[group.group_id] = classic
-            self.carry_out(group.group_id, effects)
+            classic = self.groups[group.group_id] = self.new_classic(group.group_id)
+            self.carry_out(group.group_id, downgrade(group, classic, now_ms, topics))
         elif self.groups.get(group.group_id) is group:
             self._drop_if_blank(group.group_id)
 
@@ -119,8 +96,49 @@ class GroupShard(CoordinatorShard):
             return
         self.offsets.pop(group_id, None)
         group = self.groups.get(group_id)
-        if isinstance(group, ClassicGroup | ConsumerGroup) and group.is_blank:
+        if group is not None and group.is_blank:
             del self.groups[group_id]
+
+    # The consumer protocol
+
+    def consumer_heartbeat(
+        self, now_ms: int, heartbeat: UpgradingHeartbeat, topics: TopicView
+    ) -> None:
+        """Handle ConsumerGroupHeartbeat; a member that joins creates or upgrades the group.
+
+        Raises GROUP_ID_NOT_FOUND if the group is no consumer group and may not become one."""
+        request, caller, reply = heartbeat
+        group_id = request.group_id
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            self._check_upgrade(group, request)
+            consumer = self.new_consumer(group_id)
+            if isinstance(group, ClassicGroup):
+                self._upgrade(now_ms, group, consumer, heartbeat, topics)
+                return
+            group = self.groups[group_id] = consumer
+        self.carry_out(group_id, group.consumer_heartbeat(now_ms, request, caller, topics, reply))
+        self.drop_or_downgrade(now_ms, group, topics)
+
+    def _check_upgrade(self, group: Group | None, request: ConsumerGroupHeartbeatRequest) -> None:
+        is_joining = request.member_epoch == JOIN_EPOCH
+        is_allowed = group is None or group.is_empty or self.settings.allows_upgrade
+        if not is_joining or not is_allowed:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def _upgrade(
+        self,
+        now_ms: int,
+        classic: ClassicGroup,
+        consumer: ConsumerGroup,
+        heartbeat: UpgradingHeartbeat,
+        topics: TopicView,
+    ) -> None:
+        is_upgraded, effects = upgrade(classic, consumer, now_ms, heartbeat, topics)
+        if is_upgraded:
+            classic.delete()
+            self.groups[classic.group_id] = consumer
+        self.carry_out(classic.group_id, effects)
 
     # Transactions
 
@@ -128,28 +146,16 @@ class GroupShard(CoordinatorShard):
         """Offsets of a group became part of a producer's transaction."""
         self._open_transactions.setdefault(producer_id, set()).add(group_id)
 
-    def end_transaction(
-        self,
-        producer: ProducerIdAndEpoch,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        reply: Reply[None],
-    ) -> None:
-        """Write a producer's marker, and settle its offsets by it; the reply gets None once the
-        marker is committed."""
+    def end_transaction(self, end: TransactionEnd, reply: Reply[None]) -> None:
+        """Append a producer's marker, and commit or drop its pending offsets; the reply gets None
+        once the marker is committed."""
         try:
-            self.journal.append_marker(
-                producer,
-                is_commit=is_commit,
-                coordinator_epoch=coordinator_epoch,
-                transaction_version=transaction_version,
-            )
+            self.journal.append_marker(end)
         except BrokerError as error:
             reply.fail(error.code)
             return
-        for group_id in self.complete_pending_offsets(producer.producer_id, is_commit=is_commit):
+        producer_id = end.producer.producer_id
+        for group_id in self.complete_pending_offsets(producer_id, is_commit=end.is_commit):
             self._drop_if_blank(group_id)
         self.journal.carry_out(Effects(replies=[(reply, None)]))
 
@@ -184,7 +190,7 @@ class GroupShard(CoordinatorShard):
         if offsets is not None and not offsets:
             del self.offsets[group_id]
             offsets = None
-        if offsets is None and group.is_empty and _is_unused(group):
+        if offsets is None and group.is_empty and not group.has_pending_members:
             effects.records += self.erase(group)
         if effects.records:
             self.carry_out(group_id, effects)
@@ -209,10 +215,5 @@ class GroupShard(CoordinatorShard):
     def close(self, code: ErrorCode) -> None:
         super().close(code)
         for group in self.groups.values():
-            for reply, result in group.abandon(code).replies:
+            for reply, result in group.fail_waiting(code).replies:
                 reply.deliver(result)
-
-
-def _is_unused(group: Group) -> bool:
-    """Whether an empty group without offsets can go: one that members are about to join stays."""
-    return not (isinstance(group, ClassicGroup) and group.roster.pending)

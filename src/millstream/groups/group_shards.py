@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from millstream.coordination.effects import TimerKey
-from millstream.coordination.journal import Journal, JournalOptions
-from millstream.coordination.shard import ShardState
+from millstream.coordination.journal import JournalOptions
+from millstream.coordination.shard import LedPartition, ShardState
 from millstream.coordination.shards import CoordinatorShards
 from millstream.env.clock import Clock
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor, Work
-from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
 from millstream.groups.group import Group
-from millstream.groups.group_shard import GroupSettings, GroupShard
+from millstream.groups.group_settings import GroupSettings
+from millstream.groups.group_shard import GroupShard
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.groups.subscription.topic_view import ImageTopicView, TopicView
 from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta
@@ -115,10 +116,8 @@ class GroupShards(CoordinatorShards[GroupShard]):
         for shard in self._shards.values():
             shard.configure(groups, shard.groups)
 
-    def _make(self, index: int, leader_epoch: int, journal: Journal) -> GroupShard:
-        return GroupShard(
-            index, leader_epoch, journal, self._set_timer, self.options.groups, self._random
-        )
+    def _make(self, led: LedPartition) -> GroupShard:
+        return GroupShard(led, self._set_timer, self.options.groups, self._random)
 
     def _expire_timer(self, shard: GroupShard, owner: str, key: TimerKey) -> None:
         shard.expire_timer(self.now_ms, owner, key, self.topics)

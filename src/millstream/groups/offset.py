@@ -11,27 +11,13 @@ commit wins, in whatever order the transactions end. A later commit drops earlie
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from millstream.coordination.effects import LogRecord
 from millstream.groups import group_record as record
+from millstream.groups.committed_offset import CommittedOffset
 from millstream.groups.group import Group
 from millstream.groups.group_record import NO_EXPIRY
 from millstream.model.topic import NO_TOPIC_ID, TopicId
-
-
-class CommittedOffset(NamedTuple):
-    """What a group has committed for one partition."""
-
-    offset: int
-    #: Of the last record read; -1 if the client did not say.
-    leader_epoch: int
-    metadata: str
-    commit_ms: int
-    #: Only old clients set it; then it holds instead of the broker's retention.
-    expire_ms: int = NO_EXPIRY
-    #: The topic that was meant, so that its offsets do not pass to another of the same name.
-    topic_id: TopicId = NO_TOPIC_ID
 
 
 class GroupOffsets:

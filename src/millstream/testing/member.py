@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.groups.classic.classic_group import ClassicGroup
-from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.groups.consumer.membership import SESSION
 from millstream.groups.group import Group
 from millstream.groups.group_coordinator import GroupCoordinator
@@ -41,6 +39,4 @@ def _members(groups: GroupCoordinator, group_id: str) -> list[str]:
         group: Group | None = groups.find(group_id)
     except BrokerError as error:
         raise LookupError(f"group {group_id!r} can't be looked at: {error}") from error
-    if isinstance(group, ClassicGroup):
-        return list(group.roster.members)
-    return list(group.state.members) if isinstance(group, ConsumerGroup) else []
+    return [] if group is None else list(group.member_ids)

@@ -14,8 +14,13 @@ from typing import Final
 
 from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.effects import Effects, TimerKey
-from millstream.coordination.journal import Journal
-from millstream.coordination.shard import CoordinatorShard, SetTimer, ShardReplay, ShardState
+from millstream.coordination.shard import (
+    CoordinatorShard,
+    LedPartition,
+    SetTimer,
+    ShardReplay,
+    ShardState,
+)
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.reply import Reply, ReplyKind
@@ -54,18 +59,13 @@ class TransactionShardContext:
 class TransactionShard(CoordinatorShard):
     """See the module's text."""
 
-    __slots__ = ("_markings", "_surroundings", "_waiting", "transactions")
+    __slots__ = ("_context", "_markings", "_waiting", "transactions")
 
     def __init__(
-        self,
-        index: int,
-        leader_epoch: int,
-        journal: Journal,
-        set_timer: SetTimer,
-        surroundings: TransactionShardContext,
+        self, led: LedPartition, set_timer: SetTimer, context: TransactionShardContext
     ) -> None:
-        super().__init__(index, leader_epoch, journal, set_timer)
-        self._surroundings = surroundings
+        super().__init__(led, set_timer)
+        self._context = context
         self.transactions: dict[str, Transaction] = {}
         #: Rounds of markers by transactional id.
         self._markings: dict[str, MarkerRound] = {}
@@ -76,7 +76,7 @@ class TransactionShard(CoordinatorShard):
         return TransactionReplay(self)
 
     def new(self, transactional_id: str) -> Transaction:
-        return Transaction(transactional_id, self._surroundings.version)
+        return Transaction(transactional_id, self._context.version)
 
     # Its life
 
@@ -110,7 +110,7 @@ class TransactionShard(CoordinatorShard):
 
         return Reply(
             ReplyKind.TRANSACTION_DECISION,
-            self._surroundings.failures,
+            self._context.failures,
             ask_again_later,
             lambda marker: self._send(transaction, marker),
         )
@@ -128,16 +128,16 @@ class TransactionShard(CoordinatorShard):
         marking = MarkerRound(
             marker,
             self.leader_epoch,
-            self._surroundings.sender,
+            self._context.sender,
             lambda partition: self._marked(transaction, partition),
-            self._surroundings.failures,
+            self._context.failures,
         )
         self._markings[transaction.transactional_id] = marking
         for partition in sorted(transaction.partitions):
             marking.send(partition)
 
     def _marked(self, transaction: Transaction, partition: TopicPartition | None) -> None:
-        effects = transaction.marked(self._surroundings.now_ms(), partition)
+        effects = transaction.marked(self._context.now_ms(), partition)
         if effects.records:
             self._count(transaction)
             self._markings.pop(transaction.transactional_id, None)
@@ -145,7 +145,7 @@ class TransactionShard(CoordinatorShard):
             self._call_waiting(transaction.transactional_id)
 
     def _count(self, transaction: Transaction) -> None:
-        stats = self._surroundings.stats
+        stats = self._context.stats
         stats.committed += transaction.state is TransactionState.COMPLETE_COMMIT
         stats.aborted += transaction.state is TransactionState.COMPLETE_ABORT
 
@@ -164,7 +164,7 @@ class TransactionShard(CoordinatorShard):
                 del self._waiting[transactional_id]
 
     def _call_waiting(self, transactional_id: str) -> None:
-        failures = self._surroundings.failures
+        failures = self._context.failures
         for callback in self._waiting.pop(transactional_id, ()):
             failures.run(CallbackKind.TRANSACTION_END, transactional_id, callback)
 

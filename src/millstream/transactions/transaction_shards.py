@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.coordination.effects import TimerKey
-from millstream.coordination.journal import Journal, JournalOptions
-from millstream.coordination.shard import ShardState
+from millstream.coordination.journal import JournalOptions
+from millstream.coordination.shard import LedPartition, ShardState
 from millstream.coordination.shards import CoordinatorShards
 from millstream.env.clock import Clock
 from millstream.env.supervisor import Supervisor, Work
@@ -53,7 +53,7 @@ class TransactionOptions:
 class TransactionShards(CoordinatorShards[TransactionShard]):
     """See the module's text. Event loop only."""
 
-    __slots__ = ("_surroundings", "options")
+    __slots__ = ("_context", "options")
 
     topic = TRANSACTIONS_TOPIC
     kind = "transaction"
@@ -67,7 +67,7 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
         options: TransactionOptions,
     ) -> None:
         super().__init__(replicas, clock, supervisor)
-        self._surroundings = TransactionShardContext(
+        self._context = TransactionShardContext(
             sender, options.version, lambda: self.now_ms, replicas.failures
         )
         #: May be replaced while the broker runs; the version is changed by `set_version`.
@@ -75,16 +75,16 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
 
     def set_version(self, version: int) -> None:
         """Go on with this transaction version of the cluster, in open transactions as well."""
-        if version == self._surroundings.version:
+        if version == self._context.version:
             return
-        self._surroundings.version = version
+        self._context.version = version
         for shard in self._shards.values():
             for transaction in shard.transactions.values():
                 transaction.version = version
 
     @property
     def stats(self) -> TransactionStats:
-        return self._surroundings.stats
+        return self._context.stats
 
     @property
     def _journal_options(self) -> JournalOptions:
@@ -94,8 +94,8 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
     def _load_bytes(self) -> int:
         return self.options.load_bytes
 
-    def _make(self, index: int, leader_epoch: int, journal: Journal) -> TransactionShard:
-        return TransactionShard(index, leader_epoch, journal, self._set_timer, self._surroundings)
+    def _make(self, led: LedPartition) -> TransactionShard:
+        return TransactionShard(led, self._set_timer, self._context)
 
     def _expire_timer(self, shard: TransactionShard, owner: str, key: TimerKey) -> None:
         shard.expire_timer(self.now_ms, owner, key)

@@ -5,7 +5,7 @@ import pytest
 from millstream.broker.config import group_override
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.broker_config import definitions as broker_definitions
-from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
 from millstream.model.definition import ConfigSource
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.group_config import definitions

@@ -10,7 +10,9 @@ from groups.classic_world import (
     replay,
     subscription,
 )
-from millstream.groups.classic.classic_group import ClassicGroupSettings, ClassicState
+from groups.member_commit import commit_of_member
+from millstream.groups.classic.classic_settings import ClassicGroupSettings
+from millstream.groups.classic.classic_state import ClassicState
 from millstream.groups.classic.roster import PENDING_MAX
 from millstream.model.error import BrokerError, ErrorCode
 
@@ -363,7 +365,9 @@ def test_a_full_group_lets_its_own_static_member_back_in() -> None:
 
 def check_commit(world: World, member_id: str, generation: int) -> ErrorCode:
     try:
-        world.carry_out(world.group.commit(world.now_ms, member_id, None, generation, 9))
+        world.carry_out(
+            world.group.commit(world.now_ms, commit_of_member(member_id, None, generation))
+        )
     except BrokerError as error:
         return error.code
     return ErrorCode.NONE
@@ -410,13 +414,13 @@ def test_everybody_who_waits_is_told_when_the_group_moves_away() -> None:
     world = World()
     leader, follower = world.stable()
     waiting = world.join(leader)
-    world.carry_out(world.group.abandon(ErrorCode.NOT_COORDINATOR))
+    world.carry_out(world.group.fail_waiting(ErrorCode.NOT_COORDINATOR))
     assert world.answers[waiting].error_code == ErrorCode.NOT_COORDINATOR
     world = World()
     (leader, _), (follower, _) = world.join_fully(), world.join_fully()
     world.end_join()
     waiting = world.sync(follower, 1)
-    world.carry_out(world.group.abandon(ErrorCode.NOT_COORDINATOR))
+    world.carry_out(world.group.fail_waiting(ErrorCode.NOT_COORDINATOR))
     assert world.answers[waiting].error_code == ErrorCode.NOT_COORDINATOR
 
 

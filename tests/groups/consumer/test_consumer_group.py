@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from groups.consumer_world import replay
 from groups.fixed_topic_view import FixedTopicView
+from groups.member_commit import commit_of_member
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import group_record as record
 from millstream.groups.consumer.consumer_description import describe_consumer_group
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
 from millstream.groups.consumer.consumer_state import ConsumerState
 from millstream.groups.consumer.reconciliation import CurrentAssignment, MemberState
 from millstream.groups.group import Caller
@@ -58,7 +61,7 @@ class World:
             group_id="g", member_id=member_id, member_epoch=epoch, topic_partitions=rows, **rest
         )
         caller = Caller("client", "/host", version)
-        effects = self.group.heartbeat(self.now_ms, request, caller, self.view, "token")
+        effects = self.group.consumer_heartbeat(self.now_ms, request, caller, self.view, "token")
         self.apply(effects)
         ((token, response),) = effects.replies
         assert token == "token"
@@ -538,7 +541,7 @@ def test_giving_up_twice_in_one_epoch() -> None:
 
 def commit(world: World, member_id: str, epoch: int, version: int = 9, **rest: Any) -> ErrorCode:
     try:
-        world.group.commit(world.now_ms, member_id, None, epoch, version, **rest)
+        world.group.commit(world.now_ms, commit_of_member(member_id, None, epoch, version, **rest))
     except BrokerError as error:
         return error.code
     return ErrorCode.NONE
@@ -592,10 +595,7 @@ def test_fetching_offsets() -> None:
 
 def replayed(log: list[LogRecord]) -> ConsumerState:
     state = ConsumerState("g")
-    for encoded, value in log:
-        key = record.decode_key(encoded)
-        assert not isinstance(key, record.UnknownKey)
-        state.replay(key, record.decode_value(key, value))
+    replay(state, log)
     return state
 
 
@@ -605,7 +605,7 @@ def test_a_loaded_group_goes_on() -> None:
     world.join("m2", instance_id="i2")
     world.beat("m1", 1)
     again = ConsumerGroup("g", ConsumerGroupSettings(), Random(1))
-    again.state = replayed(world.log)
+    replay(again.state, world.log)
     assert again.state == world.group.state
     effects = again.loaded(world.now_ms)
     timers = {key: due for key, due in effects.timers if due is not None}

@@ -8,20 +8,16 @@ from typing import Any
 import pytest
 
 from groups.fixed_topic_view import FixedTopicView
+from groups.member_commit import commit_of_member
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
 from millstream.groups import group_record as record
 from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.classic.classic_member import ClassicMember
+from millstream.groups.classic.classic_settings import ClassicGroupSettings
 from millstream.groups.classic.generation_record import StoredGeneration, decode
-from millstream.groups.classic.rebalance import ClassicGroupSettings
-from millstream.groups.consumer.classic_protocol import (
-    heartbeat_consumer_group,
-    join_consumer_group,
-    leave_consumer_group,
-    sync_consumer_group,
-)
 from millstream.groups.consumer.consumer_description import describe_consumer_group
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
 from millstream.groups.consumer.consumer_state import ConsumerState
 from millstream.groups.consumer.migration import UpgradingHeartbeat, downgrade, upgrade
 from millstream.groups.group import Caller
@@ -100,9 +96,9 @@ class World:
 
     def upgrade(self, **rest: Any) -> ConsumerGroupHeartbeatResponse:
         heartbeat = UpgradingHeartbeat(consumer_join(**rest), Caller("client", "/host", 1), "token")
-        self.group, effects = upgrade(
-            self.classic, self.settings, Random(1), NOW_MS, heartbeat, TOPICS
-        )
+        group = ConsumerGroup("g", self.settings, Random(1))
+        is_upgraded, effects = upgrade(self.classic, group, NOW_MS, heartbeat, TOPICS)
+        self.group = group if is_upgraded else None
         found = dict(self.apply(effects))
         return found["token"]
 
@@ -128,7 +124,9 @@ class World:
         if owned is not None:
             row = ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=A, partitions=owned)
             request.topic_partitions = [row]
-        ((_, response),) = self.apply(self.consumer.heartbeat(NOW_MS, request, CALLER, TOPICS, 1))
+        ((_, response),) = self.apply(
+            self.consumer.consumer_heartbeat(NOW_MS, request, CALLER, TOPICS, 1)
+        )
         return response
 
     def join(self, member_id: str, owned: list[int], **rest: Any) -> JoinGroupResponse:
@@ -138,7 +136,7 @@ class World:
         request.protocols = [JoinGroupRequest.Protocol(name="range", metadata=metadata)]
         for name, value in rest.items():
             setattr(request, name, value)
-        effects = join_consumer_group(self.consumer, NOW_MS, request, CALLER, TOPICS, 1)
+        effects = self.consumer.join(NOW_MS, request, CALLER, TOPICS, 1)
         ((_, response),) = self.apply(effects)
         return response
 
@@ -146,7 +144,7 @@ class World:
         request = SyncGroupRequest(
             group_id="g", member_id=member_id, generation_id=generation, **rest
         )
-        effects = sync_consumer_group(self.consumer, NOW_MS, request, TOPICS, 1)
+        effects = self.consumer.sync(NOW_MS, request, TOPICS, 1)
         ((_, response),) = self.apply(effects)
         return response
 
@@ -155,12 +153,12 @@ class World:
     ) -> ErrorCode:
         effects = Effects()
         who = (member_id, instance_id, generation)
-        code = heartbeat_consumer_group(self.consumer, NOW_MS, *who, effects)
+        code = self.consumer.heartbeat(NOW_MS, *who, effects)
         self.apply(effects)
         return code
 
     def leave(self, *members: LeaveGroupRequest.Member) -> list[LeaveGroupResponse.Member]:
-        ((_, response),) = self.apply(leave_consumer_group(self.consumer, members, 1))
+        ((_, response),) = self.apply(self.consumer.leave(NOW_MS, members, 1))
         return response.members
 
 
@@ -281,7 +279,7 @@ def test_a_classic_member_need_not_ask_for_a_target_that_has_to_wait() -> None:
     assert world.join("c1", [0, 1, 2, 3]).generation_id == 7
     joined = world.join("c1", [0, 1])
     another = consumer_join("another")
-    world.apply(world.consumer.heartbeat(NOW_MS, another, CALLER, TOPICS, 1))
+    world.apply(world.consumer.consumer_heartbeat(NOW_MS, another, CALLER, TOPICS, 1))
     assert world.consumer.state.epoch > world.consumer.state.target_epoch == joined.generation_id
     assert partitions_of(world.sync("c1", joined.generation_id)) == [0, 1]
     assert world.heartbeat("c1", joined.generation_id) == ErrorCode.NONE
@@ -331,7 +329,8 @@ def test_waiting_requests_are_answered_by_an_upgrade() -> None:
     classic = classic_group(classic_member("c1", 0))
     classic.roster.await_join(classic.roster.members["c1"], "waiting")
     heartbeat = UpgradingHeartbeat(consumer_join(), CALLER, "token")
-    _, effects = upgrade(classic, ConsumerGroupSettings(), Random(1), NOW_MS, heartbeat, TOPICS)
+    consumer = ConsumerGroup("g", ConsumerGroupSettings(), Random(1))
+    _, effects = upgrade(classic, consumer, NOW_MS, heartbeat, TOPICS)
     replies = dict(effects.replies)
     assert replies["waiting"].error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert replies["token"].error_code == 0
@@ -438,9 +437,9 @@ def test_classic_members_are_fenced_by_generation() -> None:
         world.sync("c1", 7, protocol_name="x").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     )
     with pytest.raises(BrokerError) as caught:
-        world.consumer.commit(NOW_MS, "c1", None, 6, 8)
+        world.consumer.commit(NOW_MS, commit_of_member("c1", None, 6, 8))
     assert caught.value.code == ErrorCode.ILLEGAL_GENERATION
-    world.consumer.commit(NOW_MS, "c1", None, 7, 8)
+    world.consumer.commit(NOW_MS, commit_of_member("c1", None, 7, 8))
 
 
 @pytest.mark.parametrize("what", ["session", "join", "sync"])
@@ -484,7 +483,7 @@ def test_leaving_of_classic_members() -> None:
 def test_a_classic_member_becomes_a_consumer_under_its_id() -> None:
     world = mixed()
     world.heartbeat("c1", 7)
-    effects = world.consumer.heartbeat(NOW_MS, consumer_join("c1"), CALLER, TOPICS, 1)
+    effects = world.consumer.consumer_heartbeat(NOW_MS, consumer_join("c1"), CALLER, TOPICS, 1)
     world.apply(effects)
     assert world.consumer.state.members["c1"].classic is None
     assert ("join", "c1") not in world.timers
@@ -500,8 +499,8 @@ def test_classic_members_that_are_left_alone_get_a_classic_group() -> None:
     assert not world.consumer.is_all_classic
     world.beat("new", -1)
     assert world.consumer.is_all_classic
-    classic, effects = downgrade(world.consumer, ClassicGroupSettings(), Random(1), NOW_MS, TOPICS)
-    world.apply(effects)
+    classic = ClassicGroup("g", ClassicGroupSettings(), Random(1))
+    world.apply(downgrade(world.consumer, classic, NOW_MS, TOPICS))
     state, stored = replayed(world.log)
     assert state == ConsumerState("g")
     assert stored is not None

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.broker.config.broker_config import BrokerConfig, SettingValue
-from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
-from millstream.groups.group_shard import GroupSettings
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
+from millstream.groups.group_settings import GroupSettings
 from millstream.metadata.cluster_record import Configs
 from millstream.model.definition import ConfigSource
 from millstream.model.error import BrokerError, ErrorCode

@@ -9,9 +9,9 @@ from millstream.broker.lag.lag_collector import LagOptions
 from millstream.broker.telemetry.telemetry import TelemetryOptions
 from millstream.controller.controller import ControllerOptions
 from millstream.coordination.journal import JournalOptions
-from millstream.groups.classic.classic_group import ClassicGroupSettings
-from millstream.groups.consumer.consumer_group import ConsumerGroupSettings
-from millstream.groups.group_shard import GroupSettings
+from millstream.groups.classic.classic_settings import ClassicGroupSettings
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
+from millstream.groups.group_settings import GroupSettings
 from millstream.groups.group_shards import GroupCoordinatorOptions
 from millstream.log.compaction.cleaner import CleanerOptions
 from millstream.log.storage import LogOptions

@@ -11,7 +11,8 @@ from typing import Final
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.groups.classic.classic_description import describe_classic_group
-from millstream.groups.classic.classic_group import ClassicGroup, ClassicState
+from millstream.groups.classic.classic_group import ClassicGroup
+from millstream.groups.classic.classic_state import ClassicState
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.describe_groups import (
     DescribeGroupsRequest,

@@ -12,9 +12,9 @@ from typing import Final
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
-from millstream.groups.group_coordinator import OffsetCommit
+from millstream.groups.committed_offset import CommittedOffset
 from millstream.groups.group_record import NO_EXPIRY
-from millstream.groups.offset import CommittedOffset
+from millstream.groups.offset_commit import OffsetCommit
 from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind

@@ -15,8 +15,8 @@ from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import ask
 from millstream.broker.transaction.admission import UNDECIDED, Admission
 from millstream.coordination.effects import ProducerIdAndEpoch
-from millstream.groups.group_coordinator import OffsetCommit
-from millstream.groups.offset import CommittedOffset
+from millstream.groups.committed_offset import CommittedOffset
+from millstream.groups.offset_commit import OffsetCommit
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.error import BrokerError, ErrorCode
@@ -60,6 +60,7 @@ def handle(
         generation=request.generation_id,
         version=context.version,
         offsets=offsets,
+        producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
     )
 
     def refuse(code: ErrorCode) -> TxnOffsetCommitResponse:
@@ -104,7 +105,7 @@ def _begin(
         except BrokerError as error:
             reply.fail(_admission_code(error.code, context))
             return
-        services.groups.commit(commit, reply, producer)
+        services.groups.commit(commit, reply)
 
     adds = context.version >= _ADDS_SINCE
     if partition.log.has_open_transaction(*producer):

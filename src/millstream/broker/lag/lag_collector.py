@@ -29,8 +29,6 @@ from millstream.broker.metrics.dead_letter_gauges import DeadLetters
 from millstream.broker.metrics.growth_rate import GrowthRates
 from millstream.broker.metrics.label_budget import LabelBudget
 from millstream.env.supervisor import SupervisedTask, Supervisor
-from millstream.groups.classic.classic_group import ClassicGroup
-from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.groups.group import Group
 from millstream.groups.group_shard import GroupShard
 from millstream.groups.group_shards import GroupShards
@@ -280,10 +278,4 @@ class LagCollector:
 
 
 def _group_lag(shard: GroupShard, group: Group) -> GroupLag:
-    return GroupLag(group.group_id, group.state_name, _member_count(group), shard.index)
-
-
-def _member_count(group: Group) -> int:
-    if isinstance(group, ClassicGroup):
-        return len(group.roster.members)
-    return len(group.state.members) if isinstance(group, ConsumerGroup) else 0
+    return GroupLag(group.group_id, group.state_name, len(group.member_ids), shard.index)

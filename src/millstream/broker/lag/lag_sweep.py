@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol
 from millstream.broker.lag.partition_backlog import Backlog, KnownRecord, PartitionBacklogs
 from millstream.broker.lag.remote_backlog import BacklogQuery, Position, RemoteBacklogs
 from millstream.env.clock import Clock
-from millstream.groups.offset import CommittedOffset
+from millstream.groups.committed_offset import CommittedOffset
 from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
 from millstream.model.sentinel import NO_LEADER

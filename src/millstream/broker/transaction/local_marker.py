@@ -6,6 +6,7 @@ the offsets topic go through the group coordinator, because they commit or drop 
 
 from __future__ import annotations
 
+from millstream.coordination.journal import TransactionEnd
 from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog
@@ -36,14 +37,10 @@ class LocalMarkers:
         if replica is None:
             reply.fail(self._absence_code(partition))
         elif topic == OFFSETS_TOPIC:
-            self._groups.end_transaction(
-                number,
-                marker.producer,
-                is_commit=marker.is_commit,
-                coordinator_epoch=coordinator_epoch,
-                transaction_version=marker.version,
-                reply=reply,
+            end = TransactionEnd(
+                marker.producer, marker.is_commit, coordinator_epoch, marker.version
             )
+            self._groups.end_transaction(number, end, reply)
         else:
             self._append(replica, marker, coordinator_epoch, reply)
 

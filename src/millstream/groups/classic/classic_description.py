@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.groups.classic.classic_group import ClassicGroup, ClassicState
+from millstream.groups.classic.classic_group import ClassicGroup
+from millstream.groups.classic.classic_state import ClassicState
 from millstream.wire.messages.describe_groups import DescribeGroupsResponse
 
 _Group = DescribeGroupsResponse.Group

@@ -1,91 +1,165 @@
-"""A classic group: everything that can happen to it, as one object.
+"""A classic group: members join, the leader among them assigns, and every member syncs.
 
-The states and the rebalance are in `classic_rebalance`, JoinGroup in `classic_join`; the rest is
-here: SyncGroup, Heartbeat, commits, LeaveGroup, timeouts, and coming back from the log.
+The broker does not read assignments. It collects the members of a generation, sends all of them to
+one member, the leader, and passes on the leader's assignment.
+
+A group has a `generation` (its members, protocol and state), a `rebalance` (how the next generation
+comes about) and a `join` (JoinGroup). This module handles everything else: SyncGroup, Heartbeat,
+commits, LeaveGroup, timeouts, and loading from the log.
+
+Timers: ("session", member id) expires when a member is silent; the others are in `rebalance`.
+
+Static members (KIP-345) keep their assignment through a restart. A static member that joins again
+under its instance id within the session timeout gets a new member id and the same assignment. A
+client that still uses the old id is fenced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
+from millstream.env.random import Random
 from millstream.groups.classic import generation_record as classic_record
-from millstream.groups.classic.classic_member import ClassicMember
-from millstream.groups.classic.join import NO_MEMBER_ID, ClassicJoin, join_failed
-from millstream.groups.classic.rebalance import (
-    JOIN_TIMER,
-    SYNC_TIMER,
-    ClassicGroupSettings,
-    ClassicState,
-)
+from millstream.groups.classic.classic_member import ClassicMember, session_timer
+from millstream.groups.classic.classic_settings import ClassicGroupSettings
+from millstream.groups.classic.classic_state import ClassicState
+from millstream.groups.classic.generation import ClassicGeneration, join_error, sync_error
+from millstream.groups.classic.join import NO_MEMBER_ID, ClassicJoin
+from millstream.groups.classic.rebalance import JOIN_TIMER, SYNC_TIMER, ClassicRebalance
 from millstream.groups.classic.roster import ClassicRoster
-from millstream.groups.group import GroupKind
+from millstream.groups.group import Caller, GroupKind
+from millstream.groups.group_settings import GroupSettings
+from millstream.groups.offset_commit import OffsetCommit
+from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
-from millstream.model.topic import TopicId
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-__all__ = ["ClassicGroup", "ClassicGroupSettings", "ClassicState"]
-
 _EMPTY, _PREPARING = ClassicState.EMPTY, ClassicState.PREPARING_REBALANCE
 _COMPLETING, _STABLE = ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE
-_DEAD: Final = ClassicState.DEAD
+_DEAD = ClassicState.DEAD
 
 
-class ClassicGroup(ClassicJoin):
-    """See the module's text. Is a `Group`."""
+class ClassicGroup:
+    """One classic group. Implements `Group`."""
 
-    __slots__ = ()
+    __slots__ = ("_generation", "_join", "_rebalance", "_settings", "group_id")
+
+    def __init__(self, group_id: str, settings: ClassicGroupSettings, random: Random) -> None:
+        self.group_id = group_id
+        self._settings = settings
+        self._generation = ClassicGeneration(group_id)
+        self._rebalance = ClassicRebalance(self._generation, settings)
+        self._join = ClassicJoin(self._generation, self._rebalance, settings, random)
+
+    # State
 
     @property
     def kind(self) -> GroupKind:
         return GroupKind.CLASSIC
 
     @property
+    def state(self) -> ClassicState:
+        return self._generation.state
+
+    @property
     def state_name(self) -> str:
-        return self.state.value
+        return self._generation.state.value
+
+    @property
+    def generation(self) -> int:
+        return self._generation.number
+
+    @property
+    def protocol_type(self) -> str | None:
+        return self._generation.protocol_type
+
+    @property
+    def protocol_name(self) -> str | None:
+        """The protocol of the current generation."""
+        return self._generation.protocol_name
+
+    @property
+    def is_of_consumers(self) -> bool:
+        return self._generation.is_of_consumers
+
+    @property
+    def roster(self) -> ClassicRoster:
+        return self._generation.roster
+
+    @property
+    def member_ids(self) -> list[str]:
+        return list(self._generation.roster.members)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._generation.state is _EMPTY
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing would be lost with it: it never had members and nobody is coming."""
-        return self.is_empty and self.generation == 0 and not self.roster.pending
+        return self.is_empty and self.generation == 0 and not self.has_pending_members
+
+    @property
+    def has_pending_members(self) -> bool:
+        return bool(self._generation.roster.pending)
+
+    @property
+    def is_joinable(self) -> bool:
+        return True
 
     def is_subscribed(self, topic: str) -> bool:
-        if self._subscribed is None:
+        subscribed = self._generation.subscribed
+        if subscribed is None:
             return self.is_of_consumers and not self.is_empty
-        return topic in self._subscribed
+        return topic in subscribed
 
     def offset_idle_since(self, commit_ms: int) -> int | None:
-        if self.protocol_type is None:
+        generation = self._generation
+        if generation.protocol_type is None:
             return commit_ms
         if self.is_empty:
-            return self.state_since_ms if self.state_since_ms >= 0 else commit_ms
-        if self.is_of_consumers and self._subscribed is not None and self.state is _STABLE:
-            return commit_ms
-        return None
+            return generation.state_since_ms if generation.state_since_ms >= 0 else commit_ms
+        is_known = generation.is_of_consumers and generation.subscribed is not None
+        return commit_ms if is_known and generation.state is _STABLE else None
 
-    # Syncing
+    # Joining and syncing
+
+    def join(
+        self,
+        now_ms: int,
+        request: JoinGroupRequest,
+        caller: Caller,
+        topics: TopicView,
+        reply: Reply[JoinGroupResponse],
+    ) -> Effects:
+        return self._join.join(now_ms, request, caller, reply)
 
     def sync(
-        self, now_ms: int, request: SyncGroupRequest, reply: Reply[SyncGroupResponse]
+        self,
+        now_ms: int,
+        request: SyncGroupRequest,
+        topics: TopicView,
+        reply: Reply[SyncGroupResponse],
     ) -> Effects:
-        """SyncGroup. A follower's is answered once the leader's has come."""
+        """Handle SyncGroup. The SyncGroup of a follower waits for the leader's."""
         effects = Effects()
+        generation = self._generation
         try:
-            member = self._check_generation(
+            member = generation.check_member(
                 request.member_id, request.group_instance_id, request.generation_id
             )
-            if _differs(request.protocol_type, self.protocol_type) or _differs(
-                request.protocol_name, self.protocol_name
+            if _differs(request.protocol_type, generation.protocol_type) or _differs(
+                request.protocol_name, generation.protocol_name
             ):
                 raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if self.state is _PREPARING:
+            if generation.state is _PREPARING:
                 raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
             self._sync(now_ms, member, request.assignments, reply, effects)
         except BrokerError as error:
-            effects.deliver(reply, SyncGroupResponse(error_code=error.code))
+            effects.deliver(reply, sync_error(error.code))
         return effects
 
     def _sync(
@@ -100,18 +174,15 @@ class ClassicGroup(ClassicJoin):
         if self.state is _COMPLETING:
             if is_leader:
                 self._check_assignments(assignments)
-            # A retry on another connection takes the place of the earlier request.
-            earlier = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
-            self._answer_sync(member, earlier, effects)
+            # A retry on another connection replaces the earlier request.
+            member.answer_sync(sync_error(ErrorCode.REBALANCE_IN_PROGRESS), effects)
             member.awaiting_sync = reply
             if is_leader:
                 self._assign(now_ms, assignments, effects)
         else:
-            self._watch_session(now_ms, member, effects)
-            effects.deliver(reply, self._synced(member))
-        self._pending_sync.discard(member.member_id)
-        if not self._pending_sync:
-            effects.cancel_timer(SYNC_TIMER)
+            member.restart_session(now_ms, effects)
+            effects.deliver(reply, self._generation.sync_response(member))
+        self._rebalance.mark_synced(member.member_id, effects)
 
     def _check_assignments(self, assignments: Sequence[SyncGroupRequest.Assignment]) -> None:
         size = sum(len(each.assignment) for each in assignments)
@@ -124,23 +195,16 @@ class ClassicGroup(ClassicJoin):
         assignments: Sequence[SyncGroupRequest.Assignment],
         effects: Effects,
     ) -> None:
-        """The leader has decided: keep it, and tell those who wait for it."""
-        decided = {each.member_id: each.assignment for each in assignments}
-        self._enter(_STABLE, now_ms)
+        """Store the leader's assignment, and answer the members that wait for it."""
+        assigned = {each.member_id: each.assignment for each in assignments}
+        self._generation.enter(_STABLE, now_ms)
         for member in self.roster:
-            self.roster.assign(member, decided.get(member.member_id, b""))
-            if self._answer_sync(member, self._synced(member), effects):
-                self._watch_session(now_ms, member, effects)
-        self._persist(effects)
+            self.roster.assign(member, assigned.get(member.member_id, b""))
+            if member.answer_sync(self._generation.sync_response(member), effects):
+                member.restart_session(now_ms, effects)
+        self._generation.append_record(effects)
 
-    def _synced(self, member: ClassicMember) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            assignment=member.assignment,
-        )
-
-    # Signs of life
+    # Heartbeats and commits
 
     def heartbeat(
         self,
@@ -150,56 +214,38 @@ class ClassicGroup(ClassicJoin):
         generation: int,
         effects: Effects,
     ) -> ErrorCode:
-        """Heartbeat: returns its answer, which needs no record."""
         try:
-            member = self._check_generation(member_id, instance_id, generation)
+            member = self._generation.check_member(member_id, instance_id, generation)
         except BrokerError as error:
             return error.code
-        self._watch_session(now_ms, member, effects)
-        if self.state is _PREPARING:
+        member.restart_session(now_ms, effects)
+        if self._generation.state is _PREPARING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def commit(
-        self,
-        now_ms: int,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        version: int,
-        partitions: Iterable[tuple[TopicId, int]] | None = None,
-        *,
-        is_transactional: bool = False,
-    ) -> Effects:
-        """See `Group.commit`. It is a sign of life.
+    def commit(self, now_ms: int, commit: OffsetCommit) -> Effects:
+        """Check a commit. A member's commit also renews its session.
 
-        Whoever does not claim to be a member may commit while there are no members: a consumer
-        that assigns itself, or an operator."""
+        While the group has no members, a client that is no member may commit: a consumer that
+        assigns its partitions itself, or an operator."""
         effects = Effects()
-        self._check_alive()
-        if generation < 0 and self.is_empty:
+        self._generation.check_alive()
+        if commit.generation < 0 and self.is_empty:
             return effects
-        if generation < 0 and not member_id and instance_id is None:
-            if is_transactional:
+        if commit.is_anonymous:
+            if commit.is_transactional:
                 return effects
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member = self._check_generation(member_id, instance_id, generation)
-        if self.state is _COMPLETING and not is_transactional:
+        member = self._generation.check_member(
+            commit.member_id, commit.instance_id, commit.generation
+        )
+        if self.state is _COMPLETING and not commit.is_transactional:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._watch_session(now_ms, member, effects)
+        member.restart_session(now_ms, effects)
         return effects
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anybody may read a classic group's offsets."""
-
-    def _check_generation(
-        self, member_id: str, instance_id: str | None, generation: int
-    ) -> ClassicMember:
-        self._check_alive()
-        member = self.roster.check(member_id, instance_id)
-        if generation != self.generation:
-            raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
-        return member
+        """Any client may fetch the offsets of a classic group."""
 
     # Leaving
 
@@ -209,7 +255,6 @@ class ClassicGroup(ClassicJoin):
         members: Sequence[LeaveGroupRequest.Member],
         reply: Reply[LeaveGroupResponse],
     ) -> Effects:
-        """LeaveGroup. A static member may be named by its instance id alone (an operator does)."""
         effects = Effects()
         response = LeaveGroupResponse()
         if self.state is _DEAD:
@@ -227,27 +272,28 @@ class ClassicGroup(ClassicJoin):
             except BrokerError as error:
                 row.error_code = error.code
         if has_left and not self.is_empty:
-            self._rebalance(now_ms, effects)
+            self._rebalance.update(now_ms, effects)
         effects.deliver(reply, response)
         return effects
 
     def _leave(self, member_id: str, instance_id: str | None, effects: Effects) -> None:
+        roster = self.roster
         if not member_id and instance_id is not None:
-            member_id = self.roster.static.get(instance_id, NO_MEMBER_ID)
-        if member_id not in self.roster.pending:
-            self.roster.check(member_id, instance_id)
-        effects.cancel_timer(("session", member_id))
+            member_id = roster.static.get(instance_id, NO_MEMBER_ID)
+        if member_id not in roster.pending:
+            roster.check(member_id, instance_id)
+        effects.cancel_timer(session_timer(member_id))
         self._remove(member_id, effects)
 
     def _remove(self, member_id: str, effects: Effects) -> None:
-        """Drop a member or a pending id; what it waits for is answered with UNKNOWN_MEMBER_ID."""
+        """Remove a member or a pending id; answer its waiting request with UNKNOWN_MEMBER_ID."""
         member = self.roster.members.get(member_id)
         if member is not None:
             code = ErrorCode.UNKNOWN_MEMBER_ID
             if (reply := self.roster.pop_join(member)) is not None:
-                effects.deliver(reply, join_failed(code, NO_MEMBER_ID))
-            self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
-        self._pending_sync.discard(member_id)
+                effects.deliver(reply, join_error(code, NO_MEMBER_ID))
+            member.answer_sync(sync_error(code), effects)
+        self._rebalance.drop_unsynced(member_id)
         self.roster.remove(member_id)
 
     # Time
@@ -255,76 +301,68 @@ class ClassicGroup(ClassicJoin):
     def expire(self, now_ms: int, key: TimerKey) -> Effects:
         effects = Effects()
         if key == JOIN_TIMER:
-            self._end_of_join(now_ms, effects)
+            self._rebalance.expire_join(now_ms, effects)
         elif key == SYNC_TIMER:
-            self._end_of_sync(now_ms, effects)
+            self._expire_sync(now_ms, effects)
         elif self.state is not _DEAD:
-            self._end_of_session(now_ms, key[1], effects)
+            self._expire_session(now_ms, key[1], effects)
         return effects
 
-    def _end_of_session(self, now_ms: int, member_id: str, effects: Effects) -> None:
+    def _expire_session(self, now_ms: int, member_id: str, effects: Effects) -> None:
         member = self.roster.members.get(member_id)
         if member is None:
-            self._forget_pending(now_ms, member_id, effects)
-        elif not member.is_silent_for_good_reason:
+            self._join.drop_pending(now_ms, member_id, effects)
+        elif not member.is_awaiting_response:
             self._remove(member_id, effects)
-            self._rebalance(now_ms, effects)
+            self._rebalance.update(now_ms, effects)
 
-    def _end_of_sync(self, now_ms: int, effects: Effects) -> None:
-        """Members that joined a generation and then never asked for their part are gone."""
-        if self.state not in (_COMPLETING, _STABLE) or not self._pending_sync:
+    def _expire_sync(self, now_ms: int, effects: Effects) -> None:
+        """Remove the members that joined this generation and never sent SyncGroup."""
+        unsynced = self._rebalance.unsynced
+        if self.state not in (_COMPLETING, _STABLE) or not unsynced:
             return
-        for member_id in sorted(self._pending_sync):
-            effects.cancel_timer(("session", member_id))
+        for member_id in unsynced:
+            effects.cancel_timer(session_timer(member_id))
             self._remove(member_id, effects)
-        self._rebalance(now_ms, effects)
+        self._rebalance.update(now_ms, effects)
 
     def rebalance(self, now_ms: int) -> Effects:
-        """Let all members join again, for a reason that they don't know of."""
+        """Make all members join again, for a reason that the members do not know."""
         effects = Effects()
-        self._rebalance(now_ms, effects)
+        self._rebalance.update(now_ms, effects)
         return effects
 
-    # The end, and a new beginning elsewhere
+    # Lifetime
+
+    def configure(self, settings: GroupSettings) -> None:
+        """The settings of classic groups do not change while the broker runs."""
 
     def delete(self) -> None:
-        """The group was deleted; nobody may use this object any more."""
-        self.state = _DEAD
+        self._generation.state = _DEAD
 
     def tombstones(self) -> list[LogRecord]:
         return [classic_record.tombstone(self.group_id)]
 
-    def abandon(self, code: ErrorCode) -> Effects:
+    def fail_waiting(self, code: ErrorCode) -> Effects:
         effects = Effects()
         for member in self.roster:
             if (reply := self.roster.pop_join(member)) is not None:
-                effects.deliver(reply, join_failed(code, member.member_id))
-            self._answer_sync(member, SyncGroupResponse(error_code=code), effects)
+                effects.deliver(reply, join_error(code, member.member_id))
+            member.answer_sync(sync_error(code), effects)
         return effects
 
     def loaded(self, now_ms: int) -> Effects:
-        """Expect the members of the last generation back, within their session timeouts."""
         effects = Effects()
         for member in self.roster:
-            self._watch_session(now_ms, member, effects)
+            member.restart_session(now_ms, effects)
         if len(self.roster) > self._settings.group_size_max:
-            self._rebalance(now_ms, effects)
+            self._rebalance.update(now_ms, effects)
         return effects
 
     def restore(self, stored: classic_record.StoredGeneration) -> None:
-        """Become what the last record says; for replaying the log."""
-        self.roster = ClassicRoster()
-        for member in stored.members:
-            self.roster.add(member)
-        if stored.leader in self.roster:
-            self.roster.leader_id = stored.leader
-        self.generation = stored.generation
-        self.protocol_type = stored.protocol_type
-        self.protocol_name = stored.protocol_name
-        self.state = _STABLE if self.roster.members else _EMPTY
-        self.state_since_ms = stored.state_since_ms
-        self._subscribed = self._topics_of_members()
+        """Replace the group's state with the contents of its last record."""
+        self._generation.restore(stored)
 
 
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
+def _differs(sent: str | None, known: str | None) -> bool:
+    return sent is not None and known is not None and sent != known

@@ -1,27 +1,34 @@
-"""A member of a classic group: who it is, which assignors it can use, what it waits for."""
+"""A member of a classic group: its identity, its protocols, and its request that waits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from millstream.coordination.effects import Effects, TimerKey
 from millstream.model.reply import Reply
 from millstream.wire.messages.join_group import JoinGroupResponse
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
-#: What a member costs in the group's record besides its variable parts.
+#: Bytes that a member takes in the group's record besides its variable fields.
 _OVERHEAD_BYTES = 64
 
-#: Assignors that a member can use, the one it likes best first, each with the member's metadata.
+#: The protocols (client-side assignors) of a member, most preferred first, each with the member's
+#: metadata.
 Protocols = Sequence[tuple[str, bytes]]
+
+
+def session_timer(member_id: str) -> TimerKey:
+    """Return the key of the timer that expires with the member's session."""
+    return "session", member_id
 
 
 @dataclass(slots=True)
 class ClassicMember:
-    """Mutable; owned by its group."""
+    """A member. It is mutable and belongs to one roster."""
 
     member_id: str
-    #: Set for a static member: the name under which it comes back after a restart.
+    #: Set for a static member, which keeps this name across restarts.
     instance_id: str | None
     client_id: str
     client_host: str
@@ -29,40 +36,53 @@ class ClassicMember:
     rebalance_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    #: The JoinGroup or SyncGroup that waits for an answer. A member never waits for both.
+    #: The JoinGroup or SyncGroup that waits for a response. A member never waits for both.
     awaiting_join: Reply[JoinGroupResponse] | None = None
     awaiting_sync: Reply[SyncGroupResponse] | None = None
-    #: Until its first JoinGroup is answered it can't send heartbeats, as it may not know its id.
+    #: True until the first JoinGroup is answered. Before that the client may not know its member
+    #: id, so it cannot send heartbeats.
     is_new: bool = False
 
     @property
-    def is_silent_for_good_reason(self) -> bool:
-        """Whether it waits for us, so that a session timeout means nothing."""
+    def is_awaiting_response(self) -> bool:
+        """Whether the member waits for the broker, so that its session must not expire."""
         return not self.is_new and (
             self.awaiting_join is not None or self.awaiting_sync is not None
         )
 
     @property
     def weight(self) -> int:
-        """About what it takes in the group's record, at most."""
+        """An upper bound for the bytes that the member takes in the group's record."""
         names = len(self.member_id) + len(self.instance_id or "") + len(self.client_id)
         return weight_of(self.protocols) + len(self.assignment) + names + _OVERHEAD_BYTES
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said for one protocol; empty if it said nothing."""
+        """Return the member's metadata for one protocol; empty if it does not support it."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """The candidate that it likes best; it supports every one of them."""
+        """Return the member's preferred candidate. The member supports all candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
+
+    def restart_session(self, now_ms: int, effects: Effects) -> None:
+        """Set the session timer to a full session timeout from now."""
+        effects.set_timer(session_timer(self.member_id), now_ms + self.session_timeout_ms)
+
+    def answer_sync(self, response: SyncGroupResponse, effects: Effects) -> bool:
+        """Answer the SyncGroup that waits; return whether there was one."""
+        reply, self.awaiting_sync = self.awaiting_sync, None
+        if reply is not None:
+            effects.deliver(reply, response)
+        return reply is not None
 
 
 def weight_of(protocols: Protocols) -> int:
+    """Return the bytes of the largest metadata: the record holds that of one protocol."""
     return max((len(data) for _, data in protocols), default=0)
 
 
 def supported_by_all(members: Iterable[ClassicMember]) -> list[str]:
-    """The protocols that every member can use, in the first member's order."""
+    """Return the protocols that every member supports, in the first member's order."""
     common: dict[str, None] | None = None
     for member in members:
         names = {name for name, _ in member.protocols}
@@ -74,7 +94,7 @@ def supported_by_all(members: Iterable[ClassicMember]) -> list[str]:
 
 
 def select_protocol(members: Iterable[ClassicMember]) -> str:
-    """The one protocol for all, each member having one vote; the earliest voters win a tie."""
+    """Return the protocol with the most votes, one per member; the first voters win a tie."""
     members = list(members)
     candidates = frozenset(supported_by_all(members))
     votes: dict[str, int] = {}

@@ -1,32 +1,38 @@
-"""A consumer group (KIP-848): the broker assigns, and every member gets there by its own steps.
+"""A consumer group (KIP-848): the broker assigns, and each member reconciles on its own.
 
-Members send heartbeats. One that joins, leaves, or subscribes anew, and a change of the subscribed
-topics, starts a new epoch of the group. The next heartbeat of any member makes a target for that
-epoch: who is meant to have what. From then on each member's heartbeats take it there, see
-`reconciliation`; there is no moment at which all must stop.
+Members send heartbeats. A new epoch of the group starts when a member joins, leaves or changes its
+subscription, and when a subscribed topic changes. The next heartbeat of any member computes the
+target assignment of that epoch. From then on each member's heartbeats lead it to its target (see
+`reconciliation`); the group never stops as a whole.
 
     Empty         no members
-    Assigning     the target is of an older epoch than the group
-    Reconciling   some member is not yet where the target wants it
-    Stable        all are
+    Assigning     the target assignment is of an older epoch than the group
+    Reconciling   some member has not reached its target
+    Stable        all members have reached their targets
 
-At any instant a partition is owned by at most one member: it is given out when its last owner says
-that it stopped, leaves, or is fenced. Fenced is who is silent for the session timeout, and who does
-not give up a partition within its own rebalance timeout; its commits are refused from then on.
+At any time a partition has at most one owner. It is assigned to the next member when its owner
+reports that it has stopped, leaves, or is fenced. A member is fenced when it is silent for the
+session timeout, or does not revoke a partition within its rebalance timeout. Its commits are
+rejected from then on.
 
-Here are the events, and what may not be done; what they change is `consumer_membership`'s, and the
-records `consumer_state`'s. Timers: ("session", member id) silence; ("rebalance", member id) giving
-up partitions; those of members that speak the classic protocol are in `consumer_classic`.
+A group has a `membership`, which changes members and writes records, and a `classic_protocol` for
+members that speak the classic protocol. This module handles the events and rejects bad requests.
+
+Timers: ("session", member id) a member's silence; ("rebalance", member id) revoking partitions;
+`classic_protocol` describes the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
 from millstream.coordination.effects import Effects, LogRecord, TimerKey
-from millstream.groups.consumer.consumer_state import ConsumerMember, MemberMetadata
+from millstream.env.random import Random
+from millstream.groups.consumer.classic_protocol import ClassicProtocol
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
+from millstream.groups.consumer.consumer_state import ConsumerMember, ConsumerState, MemberMetadata
 from millstream.groups.consumer.heartbeat_request import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -39,14 +45,11 @@ from millstream.groups.consumer.heartbeat_request import (
     owned_partitions,
     updated_metadata,
 )
-from millstream.groups.consumer.membership import (
-    REBALANCE,
-    SESSION,
-    ConsumerGroupSettings,
-    ConsumerMembership,
-)
+from millstream.groups.consumer.membership import REBALANCE, SESSION, ConsumerMembership
 from millstream.groups.consumer.reconciliation import MemberState, OwnedPartitions, PartitionEpochs
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller, GroupKind
+from millstream.groups.group_settings import GroupSettings
+from millstream.groups.offset_commit import OffsetCommit
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
@@ -55,8 +58,9 @@ from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-
-__all__ = ["ConsumerGroup", "ConsumerGroupSettings", "ConsumerGroupState"]
+from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 #: Commits of members that speak the consumer protocol need this version, which knows epochs.
 _EPOCH_COMMIT_SINCE: Final = 9
@@ -71,12 +75,17 @@ class ConsumerGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class ConsumerGroup(ConsumerMembership):
-    """See the module's text. Is a `Group`."""
+class ConsumerGroup:
+    """One consumer group. Implements `Group`."""
 
-    __slots__ = ()
+    __slots__ = ("_classic_protocol", "_membership", "group_id")
 
-    # What every group tells about itself
+    def __init__(self, group_id: str, settings: ConsumerGroupSettings, random: Random) -> None:
+        self.group_id = group_id
+        self._membership = ConsumerMembership(group_id, settings, random)
+        self._classic_protocol = ClassicProtocol(self._membership)
+
+    # State
 
     @property
     def kind(self) -> GroupKind:
@@ -85,6 +94,23 @@ class ConsumerGroup(ConsumerMembership):
     @property
     def protocol_type(self) -> str | None:
         return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def state(self) -> ConsumerState:
+        """The state that the group's records store."""
+        return self._membership.state
+
+    @property
+    def settings(self) -> ConsumerGroupSettings:
+        return self._membership.settings
+
+    @property
+    def assignor_name(self) -> str:
+        return self._membership.assignor_name
+
+    @property
+    def member_ids(self) -> list[str]:
+        return list(self.state.members)
 
     @property
     def state_name(self) -> str:
@@ -107,12 +133,23 @@ class ConsumerGroup(ConsumerMembership):
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing would be lost with it: nobody ever joined."""
         return self.is_empty and self.state.epoch == 0
 
     @property
+    def has_pending_members(self) -> bool:
+        """The group does not store member ids that it assigns."""
+        return False
+
+    @property
+    def is_joinable(self) -> bool:
+        """A member of the classic protocol joins if others are there; a classic group replaces an
+        empty one."""
+        return not self.is_empty
+
+    @property
     def is_all_classic(self) -> bool:
-        """Whether all that are left speak the classic protocol, so that it should take over."""
+        """Whether all members speak the classic protocol, so that the group should change to
+        it."""
         members = self.state.members
         return bool(members) and all(each.classic is not None for each in members.values())
 
@@ -122,12 +159,48 @@ class ConsumerGroup(ConsumerMembership):
     def offset_idle_since(self, commit_ms: int) -> int | None:
         return commit_ms
 
-    def tombstones(self) -> list[LogRecord]:
-        return self.state.tombstones()
+    # The classic protocol
 
-    # Heartbeats
+    def join(
+        self,
+        now_ms: int,
+        request: JoinGroupRequest,
+        caller: Caller,
+        topics: TopicView,
+        reply: Reply[JoinGroupResponse],
+    ) -> Effects:
+        return self._classic_protocol.join(now_ms, request, caller, topics, reply)
+
+    def sync(
+        self,
+        now_ms: int,
+        request: SyncGroupRequest,
+        topics: TopicView,
+        reply: Reply[SyncGroupResponse],
+    ) -> Effects:
+        return self._classic_protocol.sync(now_ms, request, topics, reply)
 
     def heartbeat(
+        self,
+        now_ms: int,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        effects: Effects,
+    ) -> ErrorCode:
+        return self._classic_protocol.heartbeat(now_ms, member_id, instance_id, generation, effects)
+
+    def leave(
+        self,
+        now_ms: int,
+        members: Sequence[LeaveGroupRequest.Member],
+        reply: Reply[LeaveGroupResponse],
+    ) -> Effects:
+        return self._classic_protocol.leave(members, reply)
+
+    # The consumer protocol
+
+    def consumer_heartbeat(
         self,
         now_ms: int,
         request: ConsumerGroupHeartbeatRequest,
@@ -135,7 +208,8 @@ class ConsumerGroup(ConsumerMembership):
         topics: TopicView,
         reply: Reply[ConsumerGroupHeartbeatResponse],
     ) -> Effects:
-        """ConsumerGroupHeartbeat: to join, to leave, or to go on. Answered at once."""
+        """Handle ConsumerGroupHeartbeat: a member joins, leaves or stays. The response is
+        immediate."""
         effects = Effects()
         try:
             check_request(request, caller.version, self.settings.assignors)
@@ -144,7 +218,7 @@ class ConsumerGroup(ConsumerMembership):
             else:
                 response = self._heartbeat(now_ms, request, caller, topics, effects)
         except BrokerError as error:
-            assert not effects.records, "a request is refused before it changes anything"
+            assert not effects.records, "a request is rejected before it changes anything"
             response = ConsumerGroupHeartbeatResponse(
                 error_code=error.code, error_message=error.message
             )
@@ -159,18 +233,19 @@ class ConsumerGroup(ConsumerMembership):
         topics: TopicView,
         effects: Effects,
     ) -> ConsumerGroupHeartbeatResponse:
+        membership = self._membership
         owned = owned_partitions(request)
-        member_id = request.member_id or self.new_member_id()
+        member_id = request.member_id or membership.new_member_id()
         known = self._find(request, member_id, owned)
         metadata = updated_metadata(known.metadata if known else MemberMetadata(), request, caller)
-        self.check_pattern(metadata, topics)
+        membership.check_pattern(metadata, topics)
         before = known.current.assigned if known else {}
         if known is not None and known.classic is not None:
-            self._cancel_timers(known.member_id, effects)
+            membership.cancel_timers(known.member_id, effects)
         if known is not None and known.member_id != member_id:
-            self.replace_member(known, member_id, effects)
-        self.update_member(now_ms, member_id, metadata, topics, effects)
-        current = self.reconcile_member(now_ms, member_id, owned, topics, effects)
+            membership.replace_member(known, member_id, effects)
+        membership.update_member(now_ms, member_id, metadata, topics, effects)
+        current = membership.reconcile_member(now_ms, member_id, owned, topics, effects)
         effects.set_timer((SESSION, member_id), now_ms + self.settings.session_timeout_ms)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
@@ -184,14 +259,14 @@ class ConsumerGroup(ConsumerMembership):
     def _find(
         self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: OwnedPartitions | None
     ) -> ConsumerMember | None:
-        """The member that sends a heartbeat, or whose place it takes; None if it is new."""
+        """Return the member that sends the heartbeat or is replaced by it; None for a new one."""
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(self.state, member_id, request.instance_id)
             check_epoch(member.current, request.member_epoch, owned)
             return member
         joining = find_joining(self.state, member_id, request.instance_id)
         if joining is None:
-            self.check_size()
+            self._membership.check_size()
         return joining
 
     def _leave(
@@ -199,11 +274,11 @@ class ConsumerGroup(ConsumerMembership):
     ) -> ConsumerGroupHeartbeatResponse:
         member = find_member(self.state, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_EPOCH:
-            self.remove_members([member.member_id], effects)
+            self._membership.remove_members([member.member_id], effects)
         else:
-            # Its partitions wait for it, for as long as a member may be silent.
+            # The static member keeps its partitions until its session expires.
             self.state.write_current(effects, member.member_id, member.current.leave_temporarily())
-            self._cancel_rebalance(member.member_id, effects)
+            effects.cancel_timer((REBALANCE, member.member_id))
             due_ms = now_ms + self.settings.session_timeout_ms
             effects.set_timer((SESSION, member.member_id), due_ms)
         return ConsumerGroupHeartbeatResponse(
@@ -213,7 +288,7 @@ class ConsumerGroup(ConsumerMembership):
     # Time
 
     def expire(self, now_ms: int, key: TimerKey) -> Effects:
-        """A timer fell due; whoever it was for is fenced."""
+        """Fence the member whose timer expired."""
         effects = Effects()
         what, member_id = key
         member = self.state.members.get(member_id)
@@ -221,18 +296,28 @@ class ConsumerGroup(ConsumerMembership):
             return effects
         is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
         if what != REBALANCE or is_revoking:
-            self.remove_members([member_id], effects)
+            self._membership.remove_members([member_id], effects)
         return effects
 
     def loaded(self, now_ms: int) -> Effects:
         effects = Effects()
         for member in self.state.members.values():
             effects.set_timer((SESSION, member.member_id), now_ms + self.session_timeout_ms(member))
-            self._watch_rebalance(now_ms, member, effects)
+            self._membership.set_rebalance_timer(now_ms, member, effects)
         return effects
 
-    def abandon(self, code: ErrorCode) -> Effects:
-        """Nobody ever waits here."""
+    def configure(self, settings: GroupSettings) -> None:
+        """Use the group's new settings. Timers that run keep their length."""
+        self._membership.settings = settings.consumer_of(self.group_id)
+
+    def tombstones(self) -> list[LogRecord]:
+        return self.state.tombstones()
+
+    def delete(self) -> None:
+        """No request waits in a consumer group, so nothing refers to a deleted one."""
+
+    def fail_waiting(self, code: ErrorCode) -> Effects:
+        """No request ever waits in a consumer group."""
         return Effects()
 
     def session_timeout_ms(self, member: ConsumerMember) -> int:
@@ -241,35 +326,24 @@ class ConsumerGroup(ConsumerMembership):
 
     # Offsets
 
-    def commit(
-        self,
-        now_ms: int,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        version: int,
-        partitions: Iterable[tuple[TopicId, int]] | None = None,
-        *,
-        is_transactional: bool = False,
-    ) -> Effects:
-        """See `Group.commit`. It is no sign of life here: only heartbeats are.
+    def commit(self, now_ms: int, commit: OffsetCommit) -> Effects:
+        """Check a commit. A commit does not renew the session: only heartbeats do.
 
-        A member that has moved on meanwhile may still commit, in an older epoch, for partitions
-        that it has had ever since (KIP-1251); for this, `partitions` says what is committed.
-        """
-        if generation < 0 and self.is_empty:
+        A member may commit in an older epoch for partitions that it has owned ever since
+        (KIP-1251)."""
+        if commit.generation < 0 and self.is_empty:
             return Effects()
-        if is_transactional and generation < 0 and not member_id and instance_id is None:
+        if commit.is_transactional and commit.is_anonymous:
             return Effects()
-        member = find_member(self.state, member_id, instance_id)
-        is_old = version < _EPOCH_COMMIT_SINCE and not is_transactional
+        member = find_member(self.state, commit.member_id, commit.instance_id)
+        is_old = commit.version < _EPOCH_COMMIT_SINCE and not commit.is_transactional
         if member.classic is None and is_old:
             raise BrokerError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"members of a consumer group commit with version {_EPOCH_COMMIT_SINCE} or later",
             )
-        if not _has_owned_since(member, generation, partitions):
-            check_member_epoch(member, generation)
+        if not _has_owned_since(member, commit.generation, commit.partitions):
+            check_member_epoch(member, commit.generation)
         return Effects()
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
@@ -279,10 +353,10 @@ class ConsumerGroup(ConsumerMembership):
 
 
 def _has_owned_since(
-    member: ConsumerMember, epoch: int, partitions: Iterable[tuple[TopicId, int]] | None
+    member: ConsumerMember, epoch: int, partitions: Iterable[tuple[TopicId, int]]
 ) -> bool:
-    """Whether a member had all of these in an epoch before its own, and has them still."""
-    if partitions is None or member.classic is not None or not 0 < epoch < member.current.epoch:
+    """Whether the member owned all partitions in an older epoch, and still owns them."""
+    if member.classic is not None or not 0 < epoch < member.current.epoch:
         return False
     since = [member.current.assignment_epoch(*partition) for partition in partitions]
     return all(each is not None and each <= epoch for each in since)

@@ -13,12 +13,11 @@ or `remove_members` alone. What is kept here besides the lasting state is gone a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from millstream.coordination.effects import Effects
 from millstream.env.random import Random
-from millstream.groups.consumer.assignor import RANGE, UNIFORM
+from millstream.groups.consumer.consumer_settings import ConsumerGroupSettings
 from millstream.groups.consumer.consumer_state import (
     ConsumerMember,
     ConsumerState,
@@ -40,7 +39,6 @@ from millstream.groups.consumer.target_assignment import (
 from millstream.groups.subscription.pattern import compile_pattern
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import format_topic_id
 
 SESSION: Final = "session"
@@ -48,23 +46,6 @@ REBALANCE: Final = "rebalance"
 #: For members of the classic protocol: to join again, and to fetch what they were assigned.
 JOIN: Final = "join"
 SYNC: Final = "sync"
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupSettings:
-    """What a broker, or a group's own configuration, says about consumer groups."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    group_size_max: int = INT32_MAX
-    #: On offer to members; the first is for those that don't ask for one.
-    assignors: tuple[str, ...] = (UNIFORM, RANGE)
-    #: The least time between two looks at all topic names for those that patterns match.
-    pattern_refresh_ms: int = 10_000
-    #: In groups of at least so many members, targets are made at most once per interval: while a
-    #: thousand members start, their heartbeats would make a thousand otherwise.
-    large_group_size: int = 100
-    assignment_interval_ms: int = 1_000
 
 
 class ConsumerMembership:
@@ -145,7 +126,7 @@ class ConsumerMembership:
             self.remove_members([member_id], effects)
         metadata, current = member.metadata, member.current
         target = state.targets.get(member.member_id, {})
-        self._cancel_timers(member.member_id, effects)
+        self.cancel_timers(member.member_id, effects)
         state.erase_member(effects, member.member_id)
         state.write_metadata(effects, member_id, metadata)
         state.write_target(effects, member_id, target)
@@ -154,7 +135,7 @@ class ConsumerMembership:
     def remove_members(self, member_ids: Iterable[str], effects: Effects) -> None:
         """They left or were fenced: what they owned is free, and a new epoch starts."""
         for member_id in member_ids:
-            self._cancel_timers(member_id, effects)
+            self.cancel_timers(member_id, effects)
             self.state.erase_member(effects, member_id)
         for text in sorted(self.state.patterns.keys() - self.state.used_patterns):
             self.state.write_pattern(effects, text, None)
@@ -187,7 +168,7 @@ class ConsumerMembership:
         )
         if after != before:
             state.write_current(effects, member_id, after)
-            self._watch_rebalance(now_ms, member, effects)
+            self.set_rebalance_timer(now_ms, member, effects)
         return after
 
     def _target_of(self, member: ConsumerMember, topics: TopicView) -> MemberTarget:
@@ -272,7 +253,7 @@ class ConsumerMembership:
 
     # Timers
 
-    def _watch_rebalance(self, now_ms: int, member: ConsumerMember, effects: Effects) -> None:
+    def set_rebalance_timer(self, now_ms: int, member: ConsumerMember, effects: Effects) -> None:
         """Members of the classic protocol give up partitions by joining again, see
         `consumer_classic`."""
         if member.classic is not None:
@@ -281,12 +262,9 @@ class ConsumerMembership:
             due_ms = now_ms + member.metadata.rebalance_timeout_ms
             effects.set_timer((REBALANCE, member.member_id), due_ms)
         else:
-            self._cancel_rebalance(member.member_id, effects)
+            effects.cancel_timer((REBALANCE, member.member_id))
 
-    def _cancel_rebalance(self, member_id: str, effects: Effects) -> None:
-        effects.cancel_timer((REBALANCE, member_id))
-
-    def _cancel_timers(self, member_id: str, effects: Effects) -> None:
+    def cancel_timers(self, member_id: str, effects: Effects) -> None:
         self.awaiting_rejoin.discard(member_id)
         for what in (SESSION, REBALANCE, JOIN, SYNC):
             effects.cancel_timer((what, member_id))

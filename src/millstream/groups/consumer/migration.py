@@ -1,13 +1,14 @@
-"""Changing the protocol of a group while it is in use, in both directions (KIP-848).
+"""Migration of a group between the protocols while it has members (KIP-848).
 
-Up: the first member that speaks the consumer protocol joins a classic group of consumers. The group
-becomes a consumer group whose members have what they had; they go on as `consumer_classic` says,
-and change over when they are restarted.
+Upgrade: the first member of the consumer protocol joins a classic group of consumers. The group
+becomes a consumer group whose members keep their partitions. They continue as `classic_protocol`
+describes, and change over when their clients are restarted.
 
-Down: the last member that speaks the consumer protocol goes, and only classic ones are left. The
-group becomes a classic one with the same members, and rebalances.
+Downgrade: the last member of the consumer protocol leaves, and only classic members remain. The
+group becomes a classic group with the same members, and rebalances.
 
-An empty group of one kind simply gives way to a new one of the other: tombstones, and a join.
+An empty group needs no migration: tombstones delete it, and a new group of the other kind replaces
+it. This is the only module that knows groups of both kinds by their class.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from millstream.coordination.effects import Effects
-from millstream.env.random import Random
 from millstream.groups.classic import generation_record as classic_record
 from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.classic.classic_member import ClassicMember, select_protocol
 from millstream.groups.classic.generation_record import StoredGeneration
-from millstream.groups.classic.rebalance import JOIN_TIMER, SYNC_TIMER, ClassicGroupSettings
+from millstream.groups.classic.rebalance import JOIN_TIMER, SYNC_TIMER
 from millstream.groups.consumer.classic_protocol import encoded_assignment, owned_by_name
-from millstream.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupSettings
+from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.groups.consumer.consumer_state import ConsumerMember, MemberMetadata
 from millstream.groups.consumer.membership import JOIN, REBALANCE, SYNC
-from millstream.groups.consumer.reconciliation import CurrentAssignment
+from millstream.groups.consumer.reconciliation import CurrentAssignment, OwnedPartitions
 from millstream.groups.group import CONSUMER_PROTOCOL_TYPE, Caller
 from millstream.groups.subscription.topic_view import TopicView
 from millstream.model.error import BrokerError, ErrorCode
@@ -53,87 +53,106 @@ class UpgradingHeartbeat(NamedTuple):
 
 def upgrade(
     classic: ClassicGroup,
-    settings: ConsumerGroupSettings,
-    random: Random,
+    consumer: ConsumerGroup,
     now_ms: int,
     heartbeat: UpgradingHeartbeat,
     topics: TopicView,
-) -> tuple[ConsumerGroup | None, Effects]:
-    """Let a member of the consumer protocol into a classic group, which then is one no more.
+) -> tuple[bool, Effects]:
+    """Turn a classic group into `consumer`, a new group that the sender of the heartbeat joins.
 
-    Returns the group that takes its place; None, with nothing but a refusal, if it stays.
-    """
-    group = ConsumerGroup(classic.group_id, settings, random)
+    Return whether `consumer` replaces the classic group. If not, the effects hold the rejection
+    only."""
     effects = Effects(records=classic.tombstones())
     try:
-        _convert(classic, group, topics, effects)
+        _Upgrade(classic, consumer, topics, effects).convert()
     except BrokerError as error:
         response = ConsumerGroupHeartbeatResponse(
             error_code=error.code, error_message=error.message
         )
-        return None, Effects(replies=[(heartbeat.reply, response)])
-    joined = group.heartbeat(now_ms, heartbeat.request, heartbeat.caller, topics, heartbeat.reply)
+        return False, Effects(replies=[(heartbeat.reply, response)])
+    joined = consumer.consumer_heartbeat(
+        now_ms, heartbeat.request, heartbeat.caller, topics, heartbeat.reply
+    )
     if joined.replies[0][1].error_code:
-        return None, joined
-    effects.include(classic.abandon(ErrorCode.REBALANCE_IN_PROGRESS))
+        return False, joined
+    effects.include(classic.fail_waiting(ErrorCode.REBALANCE_IN_PROGRESS))
     effects.cancel_timer(JOIN_TIMER)
     effects.cancel_timer(SYNC_TIMER)
-    effects.include(group.loaded(now_ms))
+    effects.include(consumer.loaded(now_ms))
     effects.include(joined)
-    return group, effects
+    return True, effects
 
 
-def _convert(
-    classic: ClassicGroup, group: ConsumerGroup, topics: TopicView, effects: Effects
-) -> None:
-    """Make `group` of a classic group; raises GROUP_ID_NOT_FOUND where that can't be done."""
-    members = list(classic.roster)
-    if members and not classic.is_of_consumers:
-        raise _not_convertible(classic, "its members are not consumers")
-    if len(members) > group.settings.group_size_max:
-        raise _not_convertible(classic, "it has too many members")
-    taken: set[tuple[TopicId, int]] = set()
-    # What members were assigned counts for more than what others say.
-    for member in sorted(members, key=lambda each: not each.assignment):
-        try:
-            _convert_member(member, classic, group, topics, taken, effects)
-        except DecodeError as error:
-            raise _not_convertible(classic, f"a member's metadata is damaged: {error}") from None
-    if classic.generation > 0:
-        # The subscribed topics count as changed: whoever makes this happen starts a new epoch.
-        group.state.write_epoch(effects, classic.generation, 0)
-        group.state.write_target_epoch(effects, 0)
+class _Upgrade:
+    """The conversion of one classic group; its records go to `effects`."""
 
+    __slots__ = ("_assigned", "_classic", "_consumer", "_effects", "_topics")
 
-def _convert_member(
-    member: ClassicMember,
-    classic: ClassicGroup,
-    group: ConsumerGroup,
-    topics: TopicView,
-    taken: set[tuple[TopicId, int]],
-    effects: Effects,
-) -> None:
-    metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
-    subscription = decode_prefixed(ConsumerProtocolSubscription, metadata)
-    # A rebalance that was begun again leaves nobody an assignment, but members that don't stop for
-    # it said what they own.
-    owned = owned_by_name(subscription.owned_partitions, topics)
-    if member.assignment:
+    def __init__(
+        self,
+        classic: ClassicGroup,
+        consumer: ConsumerGroup,
+        topics: TopicView,
+        effects: Effects,
+    ) -> None:
+        self._classic = classic
+        self._consumer = consumer
+        self._topics = topics
+        self._effects = effects
+        #: Partitions that have an owner already.
+        self._assigned: set[tuple[TopicId, int]] = set()
+
+    def convert(self) -> None:
+        """Convert all members; raise GROUP_ID_NOT_FOUND if that is impossible."""
+        classic, state = self._classic, self._consumer.state
+        members = list(classic.roster)
+        if members and not classic.is_of_consumers:
+            raise _not_convertible(classic, "its members are not consumers")
+        if len(members) > self._consumer.settings.group_size_max:
+            raise _not_convertible(classic, "it has too many members")
+        # Members with an assignment come first: it takes precedence over owned partitions that
+        # other members report.
+        for member in sorted(members, key=lambda each: not each.assignment):
+            try:
+                self._convert_member(member)
+            except DecodeError as error:
+                reason = f"a member's metadata is damaged: {error}"
+                raise _not_convertible(classic, reason) from None
+        if classic.generation > 0:
+            # Hash 0 marks the subscribed topics as changed, so that the heartbeat that caused the
+            # upgrade starts a new epoch.
+            state.write_epoch(self._effects, classic.generation, 0)
+            state.write_target_epoch(self._effects, 0)
+
+    def _convert_member(self, member: ClassicMember) -> None:
+        classic, state, effects = self._classic, self._consumer.state, self._effects
+        metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
+        subscription = decode_prefixed(ConsumerProtocolSubscription, metadata)
+        generation = classic.generation
+        assigned: dict[TopicId, dict[int, int]] = {}
+        for topic_id, partitions in self._owned(member, subscription).items():
+            for partition in sorted(partitions):
+                # A client's assignor may give a partition to two members; only one keeps it.
+                if (topic_id, partition) not in self._assigned:
+                    self._assigned.add((topic_id, partition))
+                    assigned.setdefault(topic_id, {})[partition] = generation
+        state.write_metadata(effects, member.member_id, _metadata(member, subscription))
+        target = {topic_id: frozenset(each) for topic_id, each in assigned.items()}
+        state.write_target(effects, member.member_id, target)
+        current = CurrentAssignment(epoch=generation, previous_epoch=generation, assigned=assigned)
+        state.write_current(effects, member.member_id, current)
+
+    def _owned(
+        self, member: ClassicMember, subscription: ConsumerProtocolSubscription
+    ) -> OwnedPartitions:
+        """Return the member's assignment, or the partitions that it reported to own.
+
+        A rebalance that starts over leaves no member an assignment, but members that continue to
+        consume during a rebalance report their partitions."""
+        if not member.assignment:
+            return owned_by_name(subscription.owned_partitions, self._topics)
         assignment = decode_prefixed(ConsumerProtocolAssignment, member.assignment)
-        owned = owned_by_name(assignment.assigned_partitions, topics)
-    assigned: dict[TopicId, dict[int, int]] = {}
-    for topic_id, partitions in owned.items():
-        for partition in sorted(partitions):
-            # What a client's assignor gave to two members can stay with one.
-            if (topic_id, partition) not in taken:
-                taken.add((topic_id, partition))
-                assigned.setdefault(topic_id, {})[partition] = classic.generation
-    state, generation = group.state, classic.generation
-    state.write_metadata(effects, member.member_id, _metadata(member, subscription))
-    target = {topic_id: frozenset(each) for topic_id, each in assigned.items()}
-    state.write_target(effects, member.member_id, target)
-    current = CurrentAssignment(epoch=generation, previous_epoch=generation, assigned=assigned)
-    state.write_current(effects, member.member_id, current)
+        return owned_by_name(assignment.assigned_partitions, self._topics)
 
 
 def _metadata(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> MemberMetadata:
@@ -162,18 +181,14 @@ def _not_convertible(classic: ClassicGroup, reason: str) -> BrokerError:
 
 
 def downgrade(
-    group: ConsumerGroup,
-    settings: ClassicGroupSettings,
-    random: Random,
-    now_ms: int,
-    topics: TopicView,
-) -> tuple[ClassicGroup, Effects]:
-    """The classic group that takes the place of one whose `is_all_classic`."""
+    group: ConsumerGroup, classic: ClassicGroup, now_ms: int, topics: TopicView
+) -> Effects:
+    """Turn a consumer group of classic members into `classic`, a new group that replaces it."""
     assert group.is_all_classic, "some member speaks the consumer protocol"
     members = [_classic_member(each, topics) for each in group.state.members.values()]
     stored = StoredGeneration(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
-        # Members that were up to date go on in it, and are told to rebalance.
+        # Members that are up to date stay in this generation, and are told to rebalance.
         generation=max(each.current.epoch for each in group.state.members.values()),
         protocol_name=select_protocol(members),
         leader=members[0].member_id,
@@ -185,11 +200,10 @@ def downgrade(
     for member in members:
         for what in (REBALANCE, JOIN, SYNC):
             effects.cancel_timer((what, member.member_id))
-    classic = ClassicGroup(group.group_id, settings, random)
     classic.restore(stored)
     effects.include(classic.loaded(now_ms))
     effects.include(classic.rebalance(now_ms))
-    return classic, effects
+    return effects
 
 
 def _classic_member(member: ConsumerMember, topics: TopicView) -> ClassicMember:
