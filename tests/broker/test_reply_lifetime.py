@@ -22,7 +22,7 @@ from millstream.broker.acknowledgement import Acknowledgement
 from millstream.broker.handlers import fetch
 from millstream.broker.session import _Slot
 from millstream.log.files import FileHandle
-from millstream.log.reader import HeldSlice
+from millstream.log.reading.slice import HeldSlice
 from millstream.model.reply import Reply
 from millstream.wire.messages.fetch import FetchResponse
 from millstream.wire.messages.find_coordinator import FindCoordinatorResponse

@@ -164,7 +164,7 @@ def test_a_flush_without_room_is_made_again(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(BrokerError, match="cannot be flushed"):
                 log.flush()
-            assert log in log._storage.flush_due
+            assert log in log.storage.flush_due
         assert log.recovery_point == 0
         disk.room.bytes_left = None
         log.flush()

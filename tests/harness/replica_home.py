@@ -12,7 +12,7 @@ from harness.log_home import StillClock
 from millstream.env.disk import SystemDisk
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
 from millstream.log.storage import LogOptions
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta, difference

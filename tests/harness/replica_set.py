@@ -32,7 +32,7 @@ from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import (
     BrokerRecord,

@@ -269,7 +269,9 @@ def test_producers_are_restored(home: LogHome, clean: bool, flushes: bool) -> No
         repeated = append(log, make_batch(2, b"v" * 100, producer=(0, 0, 26)))
         assert repeated.duplicate
         assert repeated.base_offset == 78
-        assert {entry.producer_id: entry.last_sequence for entry in log.producers()} == {
+        assert {
+            entry.producer_id: entry.last_sequence for entry in log.producer_state.entries.values()
+        } == {
             0: 27,
             1: 25,
             2: 25,
@@ -327,7 +329,9 @@ def test_producers_are_known_after_a_kill_although_nothing_was_left_to_recover(
 ) -> None:
     flushed_with_a_producer(home, 3)
     log = home.reopen(clean=False)
-    assert [(each.producer_id, each.last_sequence) for each in log.producers()] == [(5, 2)]
+    assert [
+        (each.producer_id, each.last_sequence) for each in log.producer_state.entries.values()
+    ] == [(5, 2)]
 
 
 def test_a_torn_tail_does_not_keep_producers_from_being_replayed(home: LogHome) -> None:
@@ -338,7 +342,7 @@ def test_a_torn_tail_does_not_keep_producers_from_being_replayed(home: LogHome) 
     os.truncate(path, size - len(make_batch()) + 20)
     log = home.open()
     assert log.log_end_offset == 8
-    assert [each.last_sequence for each in log.producers()] == [2]
+    assert [each.last_sequence for each in log.producer_state.entries.values()] == [2]
 
 
 def test_snapshots_of_a_lost_tail_are_not_believed_later(home: LogHome) -> None:
@@ -355,4 +359,4 @@ def test_snapshots_of_a_lost_tail_are_not_believed_later(home: LogHome) -> None:
     append(log)
     append(log)
     log.truncate_to(8)
-    assert [each.producer_id for each in log.producers()] == [5]
+    assert [each.producer_id for each in log.producer_state.entries.values()] == [5]

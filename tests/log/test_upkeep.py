@@ -9,8 +9,7 @@ import pytest
 from harness.log_home import NOW_MS, LogHome, append, make_batch
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.checkpoint import RECOVERY_POINTS, read_offsets
-from millstream.log.flusher import Flusher
-from millstream.log.local_log import LocalLog
+from millstream.log.flush.flusher import Flusher
 from millstream.log.log import PartitionLog
 from millstream.log.upkeep import LogUpkeep, UpkeepOptions
 from millstream.model.config import TopicConfig
@@ -144,7 +143,7 @@ def test_a_flush_that_was_interrupted_is_made_after_the_restart(
     bugs = [RuntimeError("a bug")]
     request = Flusher.request
 
-    def fail(self: Flusher, log: LocalLog) -> asyncio.Future[int]:
+    def fail(self: Flusher, log: PartitionLog) -> asyncio.Future[int]:
         if bugs:
             raise bugs.pop()
         return request(self, log)

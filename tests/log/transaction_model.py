@@ -202,13 +202,13 @@ class Driver:
             one.producer_id: Producer(
                 one.epoch, one.last_sequence, one.coordinator_epoch, one.transaction_start
             )
-            for one in self.log.producers()
+            for one in self.log.producer_state.entries.values()
         }
         assert actual == picture.producers
         for producer_id, producer in picture.producers.items():
-            is_open = self.log.has_open_transaction(producer_id, producer.epoch)
+            is_open = self.log.producer_state.has_open_transaction(producer_id, producer.epoch)
             assert is_open == (producer.start >= 0)
-            assert not self.log.has_open_transaction(producer_id, producer.epoch + 1)
+            assert not self.log.producer_state.has_open_transaction(producer_id, producer.epoch + 1)
 
     def check_files(self) -> None:
         """What a flush leaves on disk, byte for byte."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.replica_home import ReplicaHome, picture
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
 from millstream.model.error import BrokerError, ErrorCode
 
 TOPIC_ID = bytes(range(16))

@@ -14,7 +14,7 @@ from harness.raw_client import values_batch
 from harness.replica_set import Node, ReplicaSet, run, until
 from millstream.broker.context import Context
 from millstream.broker.handlers import metadata
-from millstream.log.flush import FlushTicket
+from millstream.log.flush.ticket import FlushTicket
 from millstream.log.log import PartitionLog
 from millstream.metadata.cluster_record import leaving_key
 from millstream.metadata.image import ClusterImage, ImageDelta

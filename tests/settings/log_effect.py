@@ -104,7 +104,7 @@ async def _producers(world: World) -> int:
     row = await world.produce(world.now_batch(b"v", **fields))
     assert row.error_code == 0, row
     await asyncio.sleep(10)
-    return len(list(world.log().producers()))
+    return len(list(world.log().producer_state.entries))
 
 
 broker_effect("producer.id.expiration.ms", 1000, 10**8)(_producers)

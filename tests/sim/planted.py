@@ -16,7 +16,7 @@ from millstream.broker.transaction.transaction_queue import (
 )
 from millstream.controller import departure
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.local_log import LocalLog
+from millstream.log.log import PartitionLog
 from millstream.log.segment import Segment
 from millstream.metadata import cluster_record as records
 from millstream.metadata import replica_set
@@ -104,16 +104,16 @@ def expand_early() -> None:
 
 def lose_epoch_at_roll() -> None:
     """A new segment begins without the epoch that is under way: it seems to start there."""
-    roll = LocalLog.roll
+    roll = PartitionLog.roll
 
-    def forget(self: LocalLog) -> Segment:
+    def forget(self: PartitionLog) -> Segment:
         segments = len(self.segments)
         segment = roll(self)
         if len(self.segments) > segments and self.epochs.entries:
             self.epochs.entries.pop()
         return segment
 
-    LocalLog.roll = forget  # type: ignore[method-assign]
+    PartitionLog.roll = forget  # type: ignore[method-assign]
 
 
 def trust_unclean_restart() -> None:

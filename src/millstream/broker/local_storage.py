@@ -19,7 +19,7 @@ from millstream.broker.runtime import Runtime
 from millstream.controller import departure
 from millstream.log.compaction.cleaner import Cleaner
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
 from millstream.log.upkeep import LogUpkeep
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, difference

@@ -23,7 +23,7 @@ from typing import Any, cast
 from millstream.broker.context import CloseConnectionError, Context, Peer, Services
 from millstream.broker.dispatch import Api, ApiTable
 from millstream.broker.error_response import error_response
-from millstream.log.reader import LogSlice
+from millstream.log.reading.slice import LogSlice
 from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, code_of
 from millstream.net.connection import Connection

@@ -1,11 +1,11 @@
-"""Open files under a bound.
+"""A bounded cache of open files.
 
-Owns every descriptor of the log layer: a `FileHandle` stands for a file by name, costs no
-descriptor until `get` opens it, and may lose its descriptor to another one at any time unless it
-is pinned. Nobody keeps a `File` across a return to the event loop without a pin.
+Owns every file descriptor of the log layer. A `FileHandle` names a file and opens it at the first
+`get`. The cache may close the descriptor of any handle that is not pinned, so no caller keeps a
+`File` across a return to the event loop without a pin.
 
-Eviction is second chance: a handle that was used since the last sweep is passed over once. That
-costs the append path one attribute store, where a strict LRU would cost a list operation.
+Eviction is second chance: a sweep spares a handle that was used since the last one. That costs the
+append path one attribute store; a strict LRU would cost a list operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millstream.env.disk import Disk, File
 
 
 class FileHandle:
-    """A file by name, open or not."""
+    """A file by name, open or closed."""
 
     __slots__ = ("_cache", "file", "in_ring", "is_closing", "path", "pins", "used")
 
@@ -27,20 +27,20 @@ class FileHandle:
         #: The open file, or None while the handle holds no descriptor.
         self.file: File | None = None
         self.used = False
-        #: While above zero the descriptor is not taken away (a thread may be syncing it).
+        #: While above zero the cache does not close the file: a thread may be syncing it.
         self.pins = 0
         self.in_ring = False
-        #: Closed while pinned: the last unpin closes it.
+        #: `close` was called while pinned. The last `unpin` closes the file.
         self.is_closing = False
 
     def get(self) -> File:
-        """The open file; opens it if needed. Raises OSError (FileNotFoundError) as `Disk.open`."""
+        """Return the file, opened if needed. Raises OSError (FileNotFoundError) as `Disk.open`."""
         self.used = True
         file = self.file
         return file if file is not None else self._open(create=False)
 
     def create(self) -> File:
-        """The open file; makes an empty one if there is none."""
+        """Return the file, created if it does not exist."""
         self.used = True
         file = self.file
         return file if file is not None else self._open(create=True)
@@ -51,12 +51,12 @@ class FileHandle:
         return file
 
     def rename(self, target: Path) -> None:
-        """Rename on disk; an open descriptor stays valid."""
+        """Rename the file on disk. An open descriptor stays valid."""
         self._cache.disk.rename(self.path, target)
         self.path = target
 
     def close(self) -> None:
-        """Give the descriptor back, if pinned then once it no longer is. Stays usable."""
+        """Close the descriptor, if pinned at the last `unpin`. The handle stays usable."""
         if self.pins:
             self.is_closing = True
         elif self.file is not None:
@@ -75,7 +75,7 @@ class FileHandle:
 
 
 class FileCache:
-    """The handles that are open now. One per data folder, used from the event loop only."""
+    """The open handles. One per data directory, used from the event loop only."""
 
     __slots__ = ("_ring", "disk", "open_files", "open_files_max")
 
@@ -83,14 +83,14 @@ class FileCache:
         self.disk = disk
         self.open_files_max = open_files_max
         self.open_files = 0
-        #: Handles in sweep order. One that was closed by hand stays here until the sweep meets it.
+        #: Handles in sweep order. The sweep removes handles that were closed since.
         self._ring: deque[FileHandle] = deque()
 
     def handle(self, path: Path) -> FileHandle:
         return FileHandle(self, path)
 
     def admit(self, handle: FileHandle) -> None:
-        """Count a handle that was just opened, and close others if that is one too many."""
+        """Count a handle that was just opened, and close others above the limit."""
         self.open_files += 1
         if not handle.in_ring:
             handle.in_ring = True
@@ -105,7 +105,7 @@ class FileCache:
             file.close()
 
     def _sweep(self, newest: FileHandle) -> None:
-        # Two rounds: the first may only clear the marks. With everything pinned the bound yields.
+        # Two rounds: the first may only clear marks. Pinned files may exceed the limit.
         for _ in range(2 * len(self._ring)):
             if self.open_files <= self.open_files_max and len(self._ring) <= self.open_files_max:
                 return
@@ -124,3 +124,14 @@ class FileCache:
             handle = self._ring.popleft()
             handle.in_ring = False
             self.release(handle)
+
+
+def write_small_file(disk: Disk, path: Path, data: bytes) -> None:
+    """Write a whole file in place, without syncing it. A torn write must be detectable."""
+    file = disk.open(path, create=True)
+    try:
+        if file.size():
+            file.truncate(0)
+        file.write(data, 0)
+    finally:
+        file.close()

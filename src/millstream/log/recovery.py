@@ -1,34 +1,39 @@
-"""From files to segments: loading a log, and repairing one after an unclean stop.
+"""Loading a log from its files, and repairing it after an unclean shutdown.
 
-After a clean stop the checkpoints are believed; only the end of the last segment is looked at, to
-notice files that were changed since. Otherwise everything above the recovery point is read: whole
-intact batches are kept, the rest is cut, and what was learned on the way (index entries, epochs,
-producers, aborted transactions) replaces what the files beside the log claim. Where in its segment
-the recovery point is comes from the offset index, whose entries below it were synced before it was
-moved.
+After a clean shutdown the checkpoints are trusted. Only the end of the last segment is read, to
+notice files that were changed since. Otherwise everything above the recovery point is read: intact
+batches stay, the rest is truncated, and the index entries, epochs, producers and aborted
+transactions found in the batches replace those in the files beside the log. The offset index tells
+the position of the recovery point, because its entries were synced before the recovery point moved.
 
-Not here: damage below the recovery point. That is found when it is read (see `reader`).
+Damage below the recovery point is not searched here. Reads find it (see `reading.verification`).
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from millstream.env.disk import Disk
-from millstream.log import reader
 from millstream.log.compaction import replacement
 from millstream.log.epoch_cache import EpochCache
 from millstream.log.files import FileCache
-from millstream.log.producers import producer_replay
+from millstream.log.index.rebuild import ensure_indexes, indexes_sane
 from millstream.log.producers.producer_state import ProducerState
+from millstream.log.producers.replay import apply_batch, rebuild_transaction_index, replay
+from millstream.log.producers.snapshot import ProducerSnapshots
+from millstream.log.reading.walk import DamagedLogError, entry_header, read_exactly, walk
 from millstream.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_name
+from millstream.log.segment_files import number_of
 from millstream.model.sentinel import RELATIVE_OFFSET_MAX
-from millstream.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch, iterate_batches
-from millstream.records.batch import read_header as _read_header
+from millstream.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    iterate_batches,
+    read_header,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -36,56 +41,63 @@ _SCAN_BYTES: Final = 1 << 20
 
 
 class KnownOffsets(NamedTuple):
-    """What the checkpoints say."""
+    """The offsets of a log in the checkpoints."""
 
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
-    #: Whether the log was closed cleanly, so that the end offset can be believed.
+    #: Whether the log was closed cleanly, so that the end offset is right.
     is_clean: bool
 
 
+class LogSource(NamedTuple):
+    """Where a log lies, and what is known of its content."""
+
+    files: FileCache
+    directory: Path
+    epochs: EpochCache
+    #: Distance of index entries in bytes, for indexes that are rebuilt.
+    interval: int
+    #: Whether batches may skip offsets, as after compaction.
+    has_gaps: bool
+
+
 @dataclass(slots=True)
-class Loaded:
+class LoadedLog:
+    """A log as it was found on disk, or as it was repaired."""
+
     segments: list[Segment]
-    snapshots: list[int]
-    #: None: to be loaded when first needed.
+    snapshots: ProducerSnapshots
+    #: None: loaded when first needed.
     producers: ProducerState | None
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
 
 
-def load(
-    files: FileCache,
-    directory: Path,
-    epochs: EpochCache,
-    known: KnownOffsets,
-    interval: int,
-    *,
-    has_gaps: bool,
-) -> Loaded:
-    """The log in `directory`. `has_gaps`: its batches may skip offsets, as after compaction."""
+def load(source: LogSource, known: KnownOffsets) -> LoadedLog:
+    """Load the log, repaired if its last shutdown was unclean. Raises OSError."""
+    files, directory = source.files, source.directory
     disk = files.disk
-    names = replacement.settle(disk, directory)
+    names = replacement.complete_or_undo(disk, directory)
     segments = [
         Segment(files, directory, base, disk.size(directory / segment_name(base, ".log")))
         for base in _offsets(names, LOG_SUFFIX)
     ]
-    snapshots = _offsets(names, SNAPSHOT_SUFFIX)
+    snapshots = ProducerSnapshots(disk, directory, _offsets(names, SNAPSHOT_SUFFIX))
     start = known.log_start_offset
     if segments:
         start = max(start, segments[0].base_offset)
-    loaded = Loaded(segments, snapshots, None, start, known.log_end_offset, known.recovery_point)
-    repair = _Repair(disk, directory, loaded, epochs, interval, has_gaps)
+    loaded = LoadedLog(segments, snapshots, None, start, known.log_end_offset, known.recovery_point)
+    repair = _Repair(source, loaded)
     if known.is_clean:
-        if not _ends_at(segments, start, known.log_end_offset, interval):
+        if not _ends_at(segments, start, known.log_end_offset, source.interval):
             _logger.warning("%s does not end at %d: recovering it", directory, known.log_end_offset)
             repair.run(is_point_known=False)
     elif (
         segments
-        and reader.indexes_sane(segments[-1])
-        and _ends_at(segments, start, known.recovery_point, interval)
+        and indexes_sane(segments[-1])
+        and _ends_at(segments, start, known.recovery_point, source.interval)
     ):
         repair.keep()
     else:
@@ -102,7 +114,7 @@ def _offsets(names: list[str], suffix: str) -> list[int]:
 
 
 def _ends_at(segments: list[Segment], start: int, end: int, interval: int) -> bool:
-    """Whether the last batch on disk is the one before offset `end`."""
+    """Return whether the last batch on disk is the one before offset `end`."""
     if not segments:
         return end == start
     last = segments[-1]
@@ -110,57 +122,50 @@ def _ends_at(segments: list[Segment], start: int, end: int, interval: int) -> bo
         return last.base_offset == end
     next_offset = -1
     try:
-        reader.ensure_indexes(last, interval)
-        for _, header in reader.walk(last, last.offset_index.floor(end), last.size):
+        ensure_indexes(last, interval)
+        for _, header in walk(last, last.offset_index.floor(end), last.size):
             next_offset = header.next_offset
-    except (reader.DamagedLogError, OSError):
+    except (DamagedLogError, OSError):
         return False
     return next_offset == end
 
 
 class _Repair:
-    """The repair of one log: brings `loaded` in line with what is intact on disk, and the disk
-    with it."""
+    """The repair of one log: makes `loaded` and the files agree with the intact batches."""
 
-    __slots__ = ("_directory", "_disk", "_epochs", "_has_gaps", "_interval", "_loaded", "_state")
+    __slots__ = ("_disk", "_epochs", "_loaded", "_source", "_state")
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: Path,
-        loaded: Loaded,
-        epochs: EpochCache,
-        interval: int,
-        has_gaps: bool,
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
+    def __init__(self, source: LogSource, loaded: LoadedLog) -> None:
+        self._source = source
+        self._disk = source.files.disk
+        self._epochs = source.epochs
         self._loaded = loaded
-        self._epochs = epochs
-        self._interval = interval
-        self._has_gaps = has_gaps
         self._state = ProducerState()
 
     def keep(self) -> None:
-        """Nothing follows the recovery point: there is nothing to check."""
+        """Load a log that ends at its recovery point: no batch needs a check."""
         loaded = self._loaded
         loaded.log_end_offset = loaded.recovery_point
-        # Its last entries may be of markers that a power cut has taken.
+        # Its last entries may belong to markers that a power failure removed.
         loaded.segments[-1].transaction_index.keep_below(loaded.log_end_offset)
-        self._drop_snapshots_above(loaded.log_end_offset)
+        loaded.snapshots.truncate_to(loaded.log_end_offset)
         loaded.producers = self._state = self._state_at(loaded.log_end_offset)
-        if self._state.entries and not loaded.snapshots:
-            # A log without any is taken for one that never had producers.
-            self._write_snapshot(loaded.log_end_offset)
+        if self._state.entries and not loaded.snapshots.offsets:
+            # A log without snapshots counts as one that never had producers.
+            loaded.snapshots.write(loaded.log_end_offset, self._state)
 
     def run(self, *, is_point_known: bool) -> None:
+        """Check every batch above the recovery point, and truncate the log at the first damage.
+
+        Without `is_point_known` the whole last segment is checked.
+        """
         loaded = self._loaded
         segments = loaded.segments
         if not segments:
-            self._settle(loaded.log_start_offset)
+            self._end_at(loaded.log_start_offset)
             return
         point = max(loaded.recovery_point, loaded.log_start_offset)
-        first = max(bisect_right(segments, point, key=lambda s: s.base_offset) - 1, 0)
+        first = max(number_of(segments, point), 0)
         if not is_point_known:
             first = len(segments) - 1
             point = segments[first].base_offset
@@ -168,15 +173,15 @@ class _Repair:
         if end < loaded.recovery_point:
             _logger.error(
                 "%s ends at %d, below its recovery point %d: durable records are missing",
-                self._directory,
+                self._source.directory,
                 end,
                 loaded.recovery_point,
             )
             end = self._recover_from(len(segments) - 1, segments[-1].base_offset)
-        self._settle(end)
+        self._end_at(end)
 
     def _recover_from(self, first: int, point: int) -> int:
-        """Scan from segment number `first` on and drop what follows damage. Returns the end."""
+        """Scan from segment number `first` on. Remove what follows damage. Returns the end."""
         segments = self._loaded.segments
         next_offset = -1
         for number in range(first, len(segments)):
@@ -186,8 +191,12 @@ class _Repair:
                 self._state = self._state_at(next_offset)
                 self._epochs.truncate_from(next_offset)
             elif segment.base_offset != next_offset:
-                _logger.warning("%s does not follow on offset %d", segment.log.path, next_offset)
-                self._drop_from(number)
+                _logger.warning(
+                    "%s does not start at offset %d, where the log continues",
+                    segment.log.path,
+                    next_offset,
+                )
+                self._remove_from(number)
                 break
             else:
                 start, next_offset = self._prepare(segment, segment.base_offset)
@@ -196,20 +205,20 @@ class _Repair:
             is_whole = self._disk.size(segment.log.path) == segment.size
             self._close_segment(segment, start)
             if not is_whole:
-                self._drop_from(number + 1)
+                self._remove_from(number + 1)
                 break
         return next_offset
 
     def _prepare(self, segment: Segment, point: int) -> tuple[int, int]:
-        """Where to scan from so as to see all from `point` on, and the offset there.
+        """Return position and offset of the first batch to scan for all offsets from `point` on.
 
-        Both indexes are left in memory and tell of what lies before.
+        Leaves both indexes in memory, with entries for the batches before that position.
         """
-        if point > segment.base_offset and reader.indexes_sane(segment):
+        if point > segment.base_offset and indexes_sane(segment):
             number = segment.offset_index.number_at(point - 1)
             if number >= 0:
                 offset, position = segment.offset_index.lookup(number)
-                header = reader.entry_header(segment, offset, position)
+                header = entry_header(segment, offset, position)
                 if header is not None:
                     segment.resume_indexes(number + 1, offset)
                     return self._advance(segment, position, header.base_offset, point)
@@ -217,16 +226,14 @@ class _Repair:
         return 0, segment.base_offset
 
     def _prepare_aborted(self, number: int, offset: int) -> None:
-        """Have the aborted transactions below `offset` in memory, for the scan to add to them."""
+        """Load the transaction index below `offset`. The scan adds to it."""
         loaded = self._loaded
         segment = loaded.segments[number]
         index = segment.transaction_index
         if offset == segment.base_offset:
             index.start()
         elif not index.is_sane():
-            producer_replay.rebuild_transaction_index(
-                self._disk, self._directory, loaded.segments, loaded.snapshots, number, offset
-            )
+            rebuild_transaction_index(loaded.snapshots, loaded.segments, number, offset)
         index.open_memory()
         index.keep_below(offset)
         segment.transaction_index_checked = True
@@ -234,39 +241,42 @@ class _Repair:
     def _advance(
         self, segment: Segment, start: int, next_offset: int, point: int
     ) -> tuple[int, int]:
-        """From a batch start below `point` to the first batch that is not, by headers alone."""
+        """Index the batches from `start` to `point` by their headers. Returns the new start."""
         try:
-            for position, header in reader.walk(segment, start, segment.size):
+            for position, header in walk(segment, start, segment.size):
                 if header.base_offset >= point:
                     break
                 self._index(segment, position, header)
                 start, next_offset = position + header.size, header.next_offset
-        except reader.DamagedLogError:
+        except DamagedLogError:
             _logger.warning("%s is damaged below its recovery point", segment.log.path)
         return start, next_offset
 
     def _index(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        segment.note_batch(
-            position, header.size, header.last_offset, header.latest_timestamp, self._interval
+        segment.index_batch(
+            position,
+            header.size,
+            header.last_offset,
+            header.latest_timestamp,
+            self._source.interval,
         )
 
     def _state_at(self, offset: int) -> ProducerState:
-        """The producers as of `offset`."""
+        """Return the producer state as of `offset`."""
         loaded = self._loaded
-        usable = [at for at in loaded.snapshots if at <= offset]
-        state, start = producer_replay.newest_snapshot(self._disk, self._directory, usable)
-        producer_replay.replay(state, loaded.segments, max(start, loaded.log_start_offset), offset)
+        state, start = loaded.snapshots.newest(offset)
+        replay(state, loaded.segments, max(start, loaded.log_start_offset), offset)
         return state
 
     def _scan(self, segment: Segment, position: int, next_offset: int) -> int:
-        """Take intact batches from `position` on into the segment; the offset after them."""
+        """Apply the intact batches from `position` on. Returns the offset after them."""
         file, size, wanted = segment.log.get(), segment.size, _SCAN_BYTES
         while position < size:
-            data = reader.read_exactly(file, min(wanted, size - position), position)
-            end, next_offset = self._take(segment, data, position, next_offset)
+            data = read_exactly(file, min(wanted, size - position), position)
+            end, next_offset = self._apply_batches(segment, data, position, next_offset)
             if end == position:
-                # Damage, or a batch longer than what was read.
-                wanted = batch_bytes(data)
+                # Damage, or a batch longer than `data`.
+                wanted = _batch_bytes(data)
                 if wanted <= len(data) or wanted > size - position:
                     break
                 continue
@@ -274,7 +284,10 @@ class _Repair:
         segment.size = position
         return next_offset
 
-    def _take(self, segment: Segment, data: bytes, start: int, next_offset: int) -> tuple[int, int]:
+    def _apply_batches(
+        self, segment: Segment, data: bytes, start: int, next_offset: int
+    ) -> tuple[int, int]:
+        """Apply the intact batches of `data`, read at `start`. Returns end and next offset."""
         end = start
         try:
             for position, header in iterate_batches(data):
@@ -283,21 +296,21 @@ class _Repair:
                 end = start + position + header.size
                 next_offset = header.next_offset
                 self._index(segment, start + position, header)
-                self._note(segment, data, position, header)
+                self._apply(segment, data, position, header)
         except CorruptBatch as error:
             _logger.warning("%s after position %d: %s", segment.log.path, end, error.message)
         return end, next_offset
 
     def _follows(self, header: BatchHeader, next_offset: int, segment: Segment) -> bool:
-        """Whether the batch may stand where `next_offset` is due. No checksum covers its offset."""
+        """Return whether the batch may follow at `next_offset`. No checksum covers its offset."""
         if header.base_offset == next_offset:
             return True
-        is_gap = header.base_offset > next_offset and self._has_gaps
+        is_gap = header.base_offset > next_offset and self._source.has_gaps
         return is_gap and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
 
-    def _note(self, segment: Segment, data: bytes, position: int, header: BatchHeader) -> None:
+    def _apply(self, segment: Segment, data: bytes, position: int, header: BatchHeader) -> None:
         if header.producer_id >= 0:
-            aborted = producer_replay.take_in(self._state, header, data, position)
+            aborted = apply_batch(self._state, header, data, position)
             if aborted is not None:
                 segment.transaction_index.append(aborted)
         if header.leader_epoch != self._epochs.latest:
@@ -308,7 +321,7 @@ class _Repair:
         excess = file.size() - segment.size
         if excess:
             _logger.warning(
-                "%s: cut %d bytes after position %d that are no whole intact batch",
+                "%s: truncated %d bytes after position %d that are no intact batch",
                 segment.log.path,
                 excess,
                 segment.size,
@@ -319,44 +332,32 @@ class _Repair:
         segment.indexes_checked = True
         segment.seal()
         if len(segment.transaction_index):
-            # The scan may have begun below the recovery point.
+            # The scan may have begun below the recovery point, where no flush syncs again.
             segment.transaction_index.handle.get().sync()
 
-    def _drop_from(self, number: int) -> None:
+    def _remove_from(self, number: int) -> None:
         segments = self._loaded.segments
         for segment in segments[number:]:
-            _logger.warning("%s is dropped: it follows damage", segment.log.path)
+            _logger.warning("%s is removed: it follows damage", segment.log.path)
             segment.close_files()
             for handle in segment.handles():
                 self._disk.remove(handle.path)
         del segments[number:]
 
-    def _settle(self, end: int) -> None:
+    def _end_at(self, end: int) -> None:
+        """Set the log end offset to `end`, and write a snapshot of the producers there."""
         loaded = self._loaded
         if end < loaded.log_start_offset:
-            self._drop_from(0)
+            self._remove_from(0)
             end = loaded.log_start_offset
         loaded.log_end_offset = end
         loaded.recovery_point = min(loaded.recovery_point, end)
         loaded.producers = self._state
-        self._drop_snapshots_above(end)
-        if self._state.entries or loaded.snapshots:
-            self._write_snapshot(end)
-
-    def _drop_snapshots_above(self, end: int) -> None:
-        """Those of a tail that was lost would be believed once the log has grown past them."""
-        snapshots = self._loaded.snapshots
-        for offset in snapshots:
-            if offset > end:
-                self._disk.remove(self._directory / segment_name(offset, SNAPSHOT_SUFFIX))
-        snapshots[:] = [offset for offset in snapshots if offset <= end]
-
-    def _write_snapshot(self, end: int) -> None:
-        snapshots = self._loaded.snapshots
-        producer_replay.write_snapshot(self._disk, self._directory, end, self._state)
-        snapshots[:] = sorted({*snapshots, end})
+        loaded.snapshots.truncate_to(end)
+        if self._state.entries or loaded.snapshots.offsets:
+            loaded.snapshots.write(end, self._state)
 
 
-def batch_bytes(data: bytes) -> int:
-    """How long the batch at the start of `data` claims to be; 0 if its header is not whole."""
-    return _read_header(data).size if len(data) >= HEADER_BYTES else 0
+def _batch_bytes(data: bytes) -> int:
+    """Return the size in the header at the start of `data`; 0 if the header is not whole."""
+    return read_header(data).size if len(data) >= HEADER_BYTES else 0

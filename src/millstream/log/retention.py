@@ -1,25 +1,49 @@
-"""Which segments a log has outlived. Pure decisions over what is known of its segments."""
+"""Which segments of a log retention deletes, by time, by size and by the log start offset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from millstream.env.disk import Disk
+from millstream.log.index.rebuild import ensure_indexes
+from millstream.log.segment import Segment
+from millstream.log.segment_files import end_of
 from millstream.model.config import TopicConfig
 from millstream.model.sentinel import INT64_MAX
 
-#: Nothing will expire by time.
+#: The next expiry of a log in which nothing expires by time.
 NEVER_MS: Final = INT64_MAX
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of a segment."""
+    """What retention knows of one segment."""
 
     size: int
-    #: Its largest timestamp, or when its file was last written where no record has one.
+    #: Its largest timestamp, or the time of its last write if no record has one.
     latest_ms: int
-    #: The offset after it: the next segment's base offset or the log's end.
+    #: The offset after the segment.
     end_offset: int
+
+
+def describe_segments(
+    disk: Disk, segments: Sequence[Segment], log_end_offset: int, interval: int
+) -> list[SegmentFacts]:
+    """Return what retention needs to know of each segment. `interval` is the index interval."""
+    facts = []
+    for number, segment in enumerate(segments):
+        ensure_indexes(segment, interval)
+        end_offset = end_of(segments, number, log_end_offset)
+        facts.append(SegmentFacts(segment.size, latest_ms(disk, segment), end_offset))
+    return facts
+
+
+def latest_ms(disk: Disk, segment: Segment) -> int:
+    """Return the time from which a segment's age counts. Its indexes must be checked."""
+    timestamp_ms = segment.load_max_timestamp()
+    if timestamp_ms < 0 and segment.size:
+        timestamp_ms = disk.modified_ms(segment.log.path)
+    return timestamp_ms
 
 
 def expired_count(
@@ -29,10 +53,10 @@ def expired_count(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many segments, from the oldest on, may go.
+    """Return how many segments, from the oldest on, may be deleted.
 
-    Only whole segments below the high watermark; by time and size only where the policy is to
-    delete. A log that is not compacted may lose its last segment, too, once its time is over.
+    Only whole segments below the high watermark. By time and size only with the policy `delete`,
+    and then the last segment may expire as well.
     """
     deletes = "delete" in config.cleanup_policy
     excess = sum(segment.size for segment in segments) - config.retention_bytes
@@ -56,7 +80,7 @@ def expired_count(
 
 
 def next_expiry_ms(segments: Sequence[SegmentFacts], config: TopicConfig) -> int:
-    """Before when no segment can expire by time."""
+    """Return the time before which no segment expires by time."""
     if "delete" not in config.cleanup_policy or config.retention_ms < 0:
         return NEVER_MS
     if not segments or (len(segments) == 1 and not segments[0].size):

@@ -149,13 +149,13 @@ class Segment:
         (handle.file or handle.get()).write(data, position)
         size = len(data)
         self.size = position + size
-        self.note_batch(position, size, last_offset, max_timestamp, interval)
+        self.index_batch(position, size, last_offset, max_timestamp, interval)
         positions = self.positions
         if len(positions) >= _POSITIONS_MAX:
             positions.clear()
         positions[base_offset] = position
 
-    def note_batch(
+    def index_batch(
         self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int
     ) -> None:
         """Take a batch that is in the file into the indexes."""
@@ -178,7 +178,7 @@ class Segment:
         self.log.get().write(data, start)
         self.size = start + len(data)
         for position, header in batches:
-            self.note_batch(
+            self.index_batch(
                 start + position, header.size, header.last_offset, header.latest_timestamp, interval
             )
             self.remember(header.base_offset, start + position)

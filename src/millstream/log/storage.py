@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from millstream.env.clock import Clock
 from millstream.env.disk import Disk
 from millstream.env.random import Random
-from millstream.log.directory.folder_ledger import FolderLedger
+from millstream.log.directory.replica_folders import ReplicaFolders
 from millstream.log.files import FileCache
 from millstream.model.topic import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.log.local_log import LocalLog
+    from millstream.log.log import PartitionLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class Storage:
     options: LogOptions
     files: FileCache
     #: The folders of logs that were made.
-    ledger: FolderLedger
+    replica_folders: ReplicaFolders
     #: Logs with appends that were not flushed.
-    unflushed: dict[LocalLog, None] = field(default_factory=dict)
+    unflushed: dict[PartitionLog, None] = field(default_factory=dict)
     #: Logs that have closed a segment, or whose files changed, since they were last flushed: due
     #: at once, whatever `flush.ms` says, so that recovery never reads more than what is recent.
-    flush_due: dict[LocalLog, None] = field(default_factory=dict)
+    flush_due: dict[PartitionLog, None] = field(default_factory=dict)
     #: Writes the recovery points durably: called before a log may grow again after it was cut below
     #: its own.
     checkpoint_now: Callable[[], None] = lambda: None

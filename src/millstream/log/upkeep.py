@@ -18,7 +18,7 @@ from typing import Final
 
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
 from millstream.log.log import PartitionLog
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicPartition

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import msgspec
 
 from millstream.log.log import AppendResult, PartitionLog
-from millstream.log.reader import LogSlice
+from millstream.log.reading.slice import LogSlice
 from millstream.metadata import min_isr
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.error import BrokerError, ErrorCode
@@ -315,7 +315,7 @@ class Partition:
 
     def _check_refusals(self, header: BatchHeader) -> None:
         assert self._refusals is not None
-        is_known = self.log.is_producer_known(header.producer_id, header.producer_epoch)
+        is_known = self.log.producer_state.is_known(header.producer_id, header.producer_epoch)
         self._refusals.check(header, is_known=is_known)
 
     def _told(self, header: BatchHeader, error: BrokerError) -> BrokerError:
@@ -345,7 +345,7 @@ class Partition:
         if self._refusals:
             self._check_refusals(header)
         try:
-            self.log.check_first_batch(header)
+            self.log.producer_state.check_first_batch(header, self.log.log_end_offset)
         except BrokerError as error:
             raise self._told(header, error) from error
 

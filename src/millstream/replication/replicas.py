@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from millstream.log.directory.data_directory import LogDirectory
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
 from millstream.log.log import PartitionLog
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord

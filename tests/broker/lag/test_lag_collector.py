@@ -12,7 +12,7 @@ from groups.coordinator_home import PARTITION_COUNT
 from harness.log_home import NOW_MS
 from millstream.broker.lag import partition_backlog
 from millstream.broker.lag.partition_backlog import UNLIMITED
-from millstream.log import backlog
+from millstream.log.reading import backlog
 from millstream.records.builder import build_batch
 
 HOUR_MS = 3_600_000

@@ -16,7 +16,11 @@ from millstream.log.compaction.cleaning import (
     CleaningPlan,
     SourceSegment,
 )
-from millstream.log.compaction.cleaning_pace import CleaningCancelledError, IoLimit, Pace
+from millstream.log.compaction.cleaning_thread import (
+    CleaningCancelledError,
+    CleaningThrottle,
+    IoLimit,
+)
 from millstream.records.batch import CorruptBatch, read_header, scan
 from millstream.records.builder import build_batch
 from millstream.records.compression import CompressionType
@@ -56,7 +60,7 @@ def make_cleaning(
     first_dirty: int = 0,
     segment_bytes: int = 1 << 20,
     limits: CleaningLimits | None = None,
-    pace: Pace | None = None,
+    throttle: CleaningThrottle | None = None,
 ) -> Cleaning:
     plan = CleaningPlan(
         directory=sources[0].path.parent,
@@ -72,7 +76,9 @@ def make_cleaning(
         segment_index_bytes=1 << 20,
         index_interval_bytes=100,
     )
-    return Cleaning(plan, DISK, limits or CleaningLimits(), pace or Pace(IoLimit(SystemClock())))
+    return Cleaning(
+        plan, DISK, limits or CleaningLimits(), throttle or CleaningThrottle(IoLimit(SystemClock()))
+    )
 
 
 def offsets_in(path: Path) -> list[int]:
@@ -177,10 +183,10 @@ def test_a_segment_cut_short_is_refused(tmp_path: Path, cut: int) -> None:
 
 
 def test_a_cancelled_cleaning_stops_and_leaves_nothing(tmp_path: Path) -> None:
-    pace = Pace(IoLimit(SystemClock()))
-    cleaning = make_cleaning(write_segments(tmp_path, [[[(b"a", b"1")]]]), pace=pace)
+    throttle = CleaningThrottle(IoLimit(SystemClock()))
+    cleaning = make_cleaning(write_segments(tmp_path, [[[(b"a", b"1")]]]), throttle=throttle)
     cleaning.build_map()
-    pace.cancel()
+    throttle.cancel()
     with pytest.raises(CleaningCancelledError):
         cleaning.rewrite(cleaning.groups()[0])
     cleaning.discard()
@@ -207,22 +213,22 @@ def test_cleaning_keeps_to_its_bytes_per_second() -> None:
 
     limit._changed = Condition()
     # Two cleanings share the limit.
-    Pace(limit).moved(1000)
+    CleaningThrottle(limit).moved(1000)
     clock.now -= 0.001
-    Pace(limit).moved(2000)
+    CleaningThrottle(limit).moved(2000)
     assert waits == pytest.approx([0.001, 0.003])
 
 
 @pytest.mark.parametrize("end", ["cancel", "new rate"])
 def test_a_cleaning_that_waits_for_its_bytes_per_second_can_be_ended(end: str) -> None:
     limit = IoLimit(SystemClock(), 0.001)
-    pace = Pace(limit)
+    throttle = CleaningThrottle(limit)
     begun, results = threading.Event(), queue.SimpleQueue[str]()
 
     def work() -> None:
         begun.set()
         try:
-            pace.moved(1000)
+            throttle.moved(1000)
         except CleaningCancelledError:
             results.put("cancel")
         else:
@@ -232,7 +238,7 @@ def test_a_cleaning_that_waits_for_its_bytes_per_second_can_be_ended(end: str) -
     thread.start()
     assert begun.wait(60)
     if end == "cancel":
-        pace.cancel()
+        throttle.cancel()
     else:
         limit.set_rate(1e9)
     assert results.get(timeout=60) == end

@@ -9,7 +9,7 @@ import pytest
 
 from harness.log_home import LogHome, UnsyncedDisk, append, make_batch, read_values
 from millstream.log.log import PartitionLog
-from millstream.log.reader import LogSlice
+from millstream.log.reading.slice import LogSlice
 from millstream.log.segment import Segment
 from millstream.records.batch import scan
 
@@ -73,7 +73,7 @@ def _clean(log: PartitionLog, numbers: list[int], keep: Callable[[int], bool]) -
     cleaned = Segment(files, directory, base, len(data))
     cleaned.start_indexes()
     for position, header in scan(data):
-        cleaned.note_batch(position, header.size, header.last_offset, header.max_timestamp, 200)
+        cleaned.index_batch(position, header.size, header.last_offset, header.max_timestamp, 200)
     cleaned.offset_index.handle.path = directory / f"{name}.index.cleaned"
     cleaned.time_index.handle.path = directory / f"{name}.timeindex.cleaned"
     cleaned.seal()

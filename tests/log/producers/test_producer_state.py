@@ -144,17 +144,21 @@ def test_a_snapshot_keeps_what_is_open(steps: list[tuple[int, bool | None]]) -> 
             state.append(_transactional(producer_id, offset), offset, 5)
         else:
             marker = EndMarker(is_commit, offset)
-            state.end(_marker(producer_id, marker), offset, 5, marker)
+            state.end_transaction(_marker(producer_id, marker), offset, 5, marker)
     end = len(steps)
     decoded = ProducerState.decode(state.encode())
     assert decoded.encode() == state.encode()
-    assert decoded.first_unstable_offset(end) == state.first_unstable_offset(end)
+    assert decoded.transactions.first_unstable_offset(
+        end
+    ) == state.transactions.first_unstable_offset(end)
     for producer_id, entry in state.entries.items():
         assert decoded.entries[producer_id].coordinator_epoch == entry.coordinator_epoch
-        assert decoded.has_open(producer_id, 0) == (entry.transaction_start >= 0)
+        assert decoded.has_open_transaction(producer_id, 0) == (entry.transaction_start >= 0)
         marker = EndMarker(is_commit=False, coordinator_epoch=end)
         header = _marker(producer_id, marker)
-        assert decoded.end(header, end, 5, marker) == state.end(header, end, 5, marker)
+        assert decoded.end_transaction(header, end, 5, marker) == state.end_transaction(
+            header, end, 5, marker
+        )
         end += 1
 
 
@@ -163,5 +167,5 @@ def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
     state.append(_transactional(3, 0), 0, 5)
     assert state.expire(1 << 60, 100) == 0
     marker = EndMarker(is_commit=True, coordinator_epoch=0)
-    state.end(_marker(3, marker), 1, 5, marker)
+    state.end_transaction(_marker(3, marker), 1, 5, marker)
     assert state.expire(1 << 60, 100) == 1

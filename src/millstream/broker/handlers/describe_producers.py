@@ -55,6 +55,6 @@ def _describe(topic: str, number: int, context: Context) -> _Row:
             coordinator_epoch=each.coordinator_epoch,
             current_txn_start_offset=each.transaction_start,
         )
-        for each in partition.log.producers()
+        for each in partition.log.producer_state.entries.values()
     ]
     return row

@@ -30,7 +30,7 @@ from millstream.broker.fetch_session import (
     Wanted,
 )
 from millstream.broker.handlers import replica_fetch
-from millstream.log.reader import LogSlice
+from millstream.log.reading.slice import LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_EPOCH, NO_OFFSET

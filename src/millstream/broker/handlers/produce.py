@@ -170,7 +170,9 @@ def _check_admission(
         code = _producer_code(error.code, context.version)
         partition.rejected(header, code, by_coordinator=True)
         raise BrokerError(code, error.message) from error
-    if context.version >= _ADDS_SINCE and not partition.log.has_open_transaction(*producer):
+    if context.version >= _ADDS_SINCE and not partition.log.producer_state.has_open_transaction(
+        *producer
+    ):
         partition.check_first_batch(header)
 
 
@@ -282,7 +284,7 @@ def _scan(
         if (
             partition is not None
             and partition.is_leader
-            and not partition.log.has_open_transaction(*producer)
+            and not partition.log.producer_state.has_open_transaction(*producer)
         ):
             partitions.append(partition)
     return producers, partitions

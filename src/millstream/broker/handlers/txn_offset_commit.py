@@ -108,7 +108,7 @@ def _begin(
         services.groups.commit(commit, reply)
 
     adds = context.version >= _ADDS_SINCE
-    if partition.log.has_open_transaction(*producer):
+    if partition.log.producer_state.has_open_transaction(*producer):
         then()
     else:
         admission.ask(producer, [partition], then, adds=adds)

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 from millstream.broker.metrics.growth_rate import GrowthRates
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor
-from millstream.log import backlog
-from millstream.log.backlog import UnreadBatch
+from millstream.log.reading import backlog
+from millstream.log.reading.backlog import UnreadBatch
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicPartition
 from millstream.replication.partition import Partition

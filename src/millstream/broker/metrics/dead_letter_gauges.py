@@ -17,7 +17,7 @@ from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.broker.metrics.exposition import LabelValues
 from millstream.broker.metrics.label_budget import LabelBudget
 from millstream.env.clock import Clock
-from millstream.log import backlog
+from millstream.log.reading import backlog
 from millstream.model.error import BrokerError
 from millstream.replication.partition import Partition
 from millstream.replication.replicas import Replicas

@@ -181,7 +181,7 @@ class Admission:
 
     def check(self, partition: Partition, producer: ProducerIdAndEpoch) -> None:
         """Raise unless a batch of the producer's transaction may be appended now."""
-        if self._is_waived or partition.log.has_open_transaction(*producer):
+        if self._is_waived or partition.log.producer_state.has_open_transaction(*producer):
             return
         topic_partition = partition.topic_partition
         code = self._codes.get(topic_partition, self._default_code)
@@ -201,7 +201,7 @@ class Admission:
             # A marker of this transaction has a later epoch, after which the log takes no batch of
             # this one. Markers of the transaction before may have arrived meanwhile.
             return ErrorCode.NONE
-        if partition.log.has_marker_since(producer.producer_id, moment.end_offset):
+        if partition.log.producer_state.has_marker_since(producer.producer_id, moment.end_offset):
             # Of this transaction, or the one before it: only the coordinator knows, so the producer
             # is to try again.
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from millstream.log.index.rebuild import ensure_indexes
 from millstream.log.log import PartitionLog
-from millstream.log.reader import ensure_indexes
 from millstream.log.segment import Segment
 from millstream.model.config import TopicConfig
 from millstream.model.sentinel import INT64_MAX

@@ -44,11 +44,11 @@ from millstream.log.compaction.cleaning import (
     CleaningPlan,
     SourceSegment,
 )
-from millstream.log.compaction.cleaning_pace import (
+from millstream.log.compaction.cleaning_thread import (
     CleaningCancelledError,
     CleaningThread,
+    CleaningThrottle,
     IoLimit,
-    Pace,
 )
 from millstream.log.directory.checkpoint import read_offsets, write_offsets
 from millstream.log.directory.data_directory import LogDirectory
@@ -173,7 +173,7 @@ class Cleaner:
         self._is_checkpoint_stale = False
         self._io_limit = IoLimit(self._clock, options.io_bytes_per_second_max)
         #: The logs being cleaned, each with the way to stop that.
-        self._running: dict[TopicPartition, Pace] = {}
+        self._running: dict[TopicPartition, CleaningThrottle] = {}
         #: One task at a time looks for a log, so that no two of them take the same.
         self._choosing = asyncio.Lock()
         #: One write of the checkpoint at a time, and the last one is the newest.
@@ -238,9 +238,9 @@ class Cleaner:
         self._quiet.pop(topic_partition, None)
 
     def _cancel(self, topic_partition: TopicPartition) -> None:
-        pace = self._running.get(topic_partition)
-        if pace is not None:
-            pace.cancel()
+        throttle = self._running.get(topic_partition)
+        if throttle is not None:
+            throttle.cancel()
 
     async def run_once(self) -> bool:
         """Clean the log that needs it most. False if none does, or if that failed.
@@ -251,14 +251,14 @@ class Cleaner:
             candidate = await self._choose()
             if candidate is not None:
                 partition = candidate.log.topic_partition
-                pace = self._running[partition] = Pace(self._io_limit)
+                throttle = self._running[partition] = CleaningThrottle(self._io_limit)
         if candidate is None:
             await self._correct_checkpoint()
             return False
         started = self._clock.monotonic()
         try:
             await self._correct_checkpoint()
-            await self._clean(candidate, pace)
+            await self._clean(candidate, throttle)
         except CleaningCancelledError:
             return False
         except Exception as error:  # noqa: BLE001  # whatever it is, other logs go on
@@ -383,9 +383,9 @@ class Cleaner:
 
     # -- cleaning ------------------------------------------------------------------------------
 
-    async def _clean(self, candidate: Candidate, pace: Pace) -> None:
+    async def _clean(self, candidate: Candidate, throttle: CleaningThrottle) -> None:
         log = candidate.log
-        thread = CleaningThread(pace)
+        thread = CleaningThread(throttle)
         try:
             await self._flush_markers(log, thread)
             await self._run_plan(log, self._plan(candidate), thread)
@@ -394,7 +394,9 @@ class Cleaner:
 
     async def _flush_markers(self, log: PartitionLog, thread: CleaningThread) -> None:
         """Make the markers durable that decide about what is cleaned: they may come after it."""
-        has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers())
+        has_markers = any(
+            entry.coordinator_epoch >= 0 for entry in log.producer_state.entries.values()
+        )
         ticket = log.begin_flush() if has_markers else None
         if ticket is not None:
             try:
@@ -405,7 +407,7 @@ class Cleaner:
     async def _run_plan(
         self, log: PartitionLog, plan: CleaningPlan, thread: CleaningThread
     ) -> None:
-        cleaning = Cleaning(plan, self._disk, self._options.limits, thread.pace)
+        cleaning = Cleaning(plan, self._disk, self._options.limits, thread.throttle)
         try:
             await thread.run(cleaning.build_map)
             self.stats.bytes_read += cleaning.bytes_mapped
@@ -414,7 +416,7 @@ class Cleaner:
                 self._count(cleaned)
                 self._check_current(log, cleaned)
                 if cleaned.is_changed:
-                    await thread.run(log.stage_replacement, [cleaned.base_offset])
+                    await thread.run(log.segment_files.stage, [cleaned.base_offset])
                     self._swap(log, cleaned, cleaning)
                 cleaning.discard()
             self._first_dirty[log.topic_partition] = cleaning.known.end_offset
@@ -443,11 +445,13 @@ class Cleaner:
                 payload_bytes_max=self._directory.storage.options.decompressed_bytes_max,
                 producer_last_offsets={
                     entry.producer_id: entry.batches[-1].last_offset
-                    for entry in log.producers()
+                    for entry in log.producer_state.entries.values()
                     if entry.batches
                 },
                 producer_last_epochs={
-                    entry.producer_id: entry.epoch for entry in log.producers() if not entry.batches
+                    entry.producer_id: entry.epoch
+                    for entry in log.producer_state.entries.values()
+                    if not entry.batches
                 },
                 aborted=log.aborted_transactions(segments[0].base_offset, candidate.end_offset),
             ),

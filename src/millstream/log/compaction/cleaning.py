@@ -23,7 +23,7 @@ from millstream.log.compaction.batch_compaction import (
     Compactor,
     index_batch,
 )
-from millstream.log.compaction.cleaning_pace import Pace
+from millstream.log.compaction.cleaning_thread import CleaningThrottle
 from millstream.log.compaction.offset_map import OffsetMap, slots_for
 from millstream.log.compaction.replacement import CLEANED_SUFFIX, SWAP_SUFFIX
 from millstream.log.files import FileCache
@@ -99,19 +99,21 @@ class Cleaning:
     __slots__ = (
         "_disk",
         "_limits",
-        "_pace",
         "_plan",
+        "_throttle",
         "_trace",
         "_unclaimed",
         "bytes_mapped",
         "known",
     )
 
-    def __init__(self, plan: CleaningPlan, disk: Disk, limits: CleaningLimits, pace: Pace) -> None:
+    def __init__(
+        self, plan: CleaningPlan, disk: Disk, limits: CleaningLimits, throttle: CleaningThrottle
+    ) -> None:
         self._plan = plan
         self._disk = disk
         self._limits = limits
-        self._pace = pace
+        self._throttle = throttle
         self.known = OffsetMap(3)
         self.bytes_mapped = 0
         #: Goes through the log with `rewrite`.
@@ -140,7 +142,7 @@ class Cleaning:
                     batch = view[position : position + header.size]
                     if not index_batch(batch, header, known, start, rules, trace):
                         return
-                    self._pace.worked(header.count)
+                    self._throttle.worked(header.count)
             known.end_offset = max(known.end_offset, segment.next_base_offset)
 
     def groups(self) -> list[list[SourceSegment]]:
@@ -213,11 +215,11 @@ class Cleaning:
         position = target.size
         for start, header in batches:
             result = compactor.compact(view[start : start + header.size], header)
-            self._pace.worked(header.count)
+            self._throttle.worked(header.count)
             if result is None:
                 continue
             size = len(result)
-            target.note_batch(
+            target.index_batch(
                 position,
                 size,
                 header.last_offset,
@@ -228,7 +230,7 @@ class Cleaning:
             position += size
         if left:
             target.log.get().write(b"".join(left), target.size)
-            self._pace.moved(position - target.size)
+            self._throttle.moved(position - target.size)
             target.size = position
 
     def _read(
@@ -238,7 +240,7 @@ class Cleaning:
         file = self._disk.open(segment.path, readonly=True)
         try:
             for view, batches in _chunks(file, segment, self._limits.io_buffer_bytes):
-                self._pace.moved(len(view))
+                self._throttle.moved(len(view))
                 yield view, batches
         finally:
             file.close()

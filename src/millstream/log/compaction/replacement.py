@@ -1,14 +1,14 @@
-"""Putting cleaned segments in the place of others, so that a crash leaves the old or the new ones.
+"""Replacing segments by cleaned ones, so that a crash leaves either the old or the new ones.
 
     1. the cleaner writes `<base>.log.cleaned` and its indexes (`.index.cleaned` and so on), synced
     2. `stage` renames them to `.swap`, highest base offset first and each `.log` after its indexes;
-       with the last of these renames, once synced, the new segments are decided
+       the last of these renames, once synced, decides for the new segments
     3. the old segments are renamed to `.deleted`, synced
-    4. the `.swap` files take their live names
+    4. `go_live` renames the `.swap` files to their live names
 
-At load (`settle`): files `.cleaned` and all `.swap` files at or above the lowest of them are from a
-step 2 that did not end and are removed. Remaining `.swap` files are past it: the live segments in
-their range are removed, and they take their names. `.deleted` files are removed.
+At load, `complete_or_undo` removes `.cleaned` files and all `.swap` files at or above the lowest of
+them: they belong to a step 2 that did not end. It completes the steps of the other `.swap` files:
+it removes the live segments in their range and renames them. It removes `.deleted` files.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _logger = logging.getLogger(__name__)
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 
-#: Indexes before the log: a `.log.swap` has its indexes with it.
+#: Indexes before the log: where a `.log.swap` exists, its indexes do too.
 _STAGE_ORDER: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 
 
 def stage(disk: Disk, directory: Path, bases: Sequence[int]) -> None:
-    """Step 2. Blocks on the disk; touches no live file, so it may run in a thread."""
+    """Do step 2. Blocks. Changes no live file, so it may run in a thread."""
     for base in sorted(bases, reverse=True):
         for suffix in _STAGE_ORDER:
             source = directory / (segment_name(base, suffix) + CLEANED_SUFFIX)
@@ -50,18 +50,19 @@ def stage(disk: Disk, directory: Path, bases: Sequence[int]) -> None:
 
 
 def bases_of(segments: Sequence[int | Path]) -> list[int]:
-    """The base offsets, ascending, of segments given by base offset or by the path of a file."""
+    """Return the ascending base offsets of segments given by base offset or by file path."""
     return sorted(item if isinstance(item, int) else _base(item.name) for item in segments)
 
 
 def is_staged(disk: Disk, directory: Path, bases: Sequence[int]) -> bool:
+    """Return whether step 2 is done for all of these segments."""
     return all(
         disk.exists(directory / (segment_name(base, LOG_SUFFIX) + SWAP_SUFFIX)) for base in bases
     )
 
 
 def go_live(disk: Disk, directory: Path, bases: Sequence[int]) -> None:
-    """Step 4."""
+    """Do step 4."""
     for base in sorted(bases):
         for suffix in _STAGE_ORDER:
             source = directory / (segment_name(base, suffix) + SWAP_SUFFIX)
@@ -69,8 +70,8 @@ def go_live(disk: Disk, directory: Path, bases: Sequence[int]) -> None:
                 disk.rename(source, directory / segment_name(base, suffix))
 
 
-def settle(disk: Disk, directory: Path) -> list[str]:
-    """Complete or undo what a crash interrupted; the names of the files that are left."""
+def complete_or_undo(disk: Disk, directory: Path) -> list[str]:
+    """Complete or undo a replacement that a crash interrupted. Returns the remaining names."""
     names = disk.listdir(directory)
     if not any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
         return names
@@ -87,7 +88,7 @@ def settle(disk: Disk, directory: Path) -> list[str]:
                 swaps.add(_base(name))
     for base in sorted(swaps):
         _complete(disk, directory, base, [_base(n) for n in names if n.endswith(LOG_SUFFIX)])
-    # Indexes without their `.log.swap` are of a step 2 that was taken back.
+    # Indexes without their `.log.swap` belong to a step 2 that was undone.
     for name in disk.listdir(directory):
         if name.endswith(SWAP_SUFFIX):
             disk.remove(directory / name)
@@ -103,7 +104,7 @@ def _complete(disk: Disk, directory: Path, base: int, live: list[int]) -> None:
     _logger.warning("%s: completing the replacement of segment %d", directory, base)
     end = _end_offset(disk, directory / (segment_name(base, LOG_SUFFIX) + SWAP_SUFFIX))
     for old in live:
-        # An empty replacement stands for its own base offset alone.
+        # An empty replacement covers only its own base offset.
         if old == base or base < old < end:
             for suffix in SEGMENT_SUFFIXES:
                 disk.remove(directory / segment_name(old, suffix))
@@ -112,7 +113,7 @@ def _complete(disk: Disk, directory: Path, base: int, live: list[int]) -> None:
 
 
 def _end_offset(disk: Disk, path: Path) -> int:
-    """The offset after the last batch; -1 of an empty file."""
+    """Return the offset after the last batch; -1 for an empty file."""
     file = disk.open(path, readonly=True)
     try:
         position, end, size = 0, -1, file.size()

@@ -4,7 +4,7 @@
     meta.properties         whose folder it is: cluster.id, node.id, directory.id
     .kafka_cleanshutdown    there only between a clean stop and the next start
     <checkpoints>           see `checkpoint`
-    replica-folders         see `folder_ledger`
+    replica-folders         see `replica_folders`
     <topic>-<partition>/    a log; made by its first append
     <topic>-<partition>.<32 hex digits>-delete/   a log that was deleted and is being removed
 
@@ -27,10 +27,11 @@ from millstream.env.clock import Clock
 from millstream.env.disk import Disk, File
 from millstream.env.random import Random
 from millstream.log.directory import checkpoint
-from millstream.log.directory.folder_ledger import FolderLedger
+from millstream.log.directory.log_folder import LogFolder
 from millstream.log.directory.partition_metadata import read_topic_id
+from millstream.log.directory.replica_folders import ReplicaFolders
 from millstream.log.files import FileCache
-from millstream.log.flush import FlushTicket
+from millstream.log.flush.ticket import FlushTicket
 from millstream.log.log import PartitionLog
 from millstream.log.storage import LogOptions, Storage
 from millstream.model.config import TopicConfig
@@ -116,8 +117,8 @@ class LogDirectory:
         disk.mkdir(path)
         lock_file = _lock(disk, path)
         files = FileCache(disk, options.open_files_max)
-        ledger = FolderLedger(disk, path)
-        return cls(Storage(path, disk, clock, random, options, files, ledger), lock_file)
+        folders = ReplicaFolders(disk, path)
+        return cls(Storage(path, disk, clock, random, options, files, folders), lock_file)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -165,18 +166,18 @@ class LogDirectory:
         name = str(topic_partition)
         if name in self._names:
             return False
-        ledger = self.storage.ledger
+        folders = self.storage.replica_folders
         is_synced = topic_partition in self._recovery_points
-        if not ledger.is_missing:
-            return ledger.has(name, topic_id, durably=is_synced)
-        # An earlier release wrote no ledger: the checkpoints know of logs that had records.
+        if not folders.is_missing:
+            return folders.has(name, topic_id, durably=is_synced)
+        # An earlier release wrote no folders: the checkpoints know of logs that had records.
         return is_synced or self.high_watermarks.get(topic_partition, 0) > 0
 
     def has_found(self, topic_partition: TopicPartition) -> bool:
         """Whether somebody put the folder of a log here that was lost. To be asked before `log`."""
         name = str(topic_partition)
-        ledger = self.storage.ledger
-        return name in self._names and not ledger.is_missing and not ledger.has_name(name)
+        folders = self.storage.replica_folders
+        return name in self._names and not folders.is_missing and not folders.has_name(name)
 
     # Logs
 
@@ -215,14 +216,8 @@ class LogDirectory:
             self._set_aside(name)
             self._forget(topic_partition)
             exists = False
-        log = PartitionLog(
-            self.storage,
-            topic_partition,
-            topic_id,
-            config,
-            exists=exists,
-            is_recovered=self.was_clean or not exists,
-        )
+        folder = LogFolder(self.storage, topic_partition, topic_id, exists=exists)
+        log = PartitionLog(folder, config, is_recovered=self.was_clean or not exists)
         if not exists and not is_only_replica:
             self._forget(topic_partition)
         point = self._recovery_points.pop(topic_partition, 0)
@@ -291,9 +286,9 @@ class LogDirectory:
         self.storage.unflushed.pop(log, None)
         self.storage.flush_due.pop(log, None)
         exists = self.storage.disk.exists(log.directory)
-        log.retire()
+        log.mark_deleted()
         try:
-            self.storage.ledger.deleted(str(topic_partition))
+            self.storage.replica_folders.remove(str(topic_partition))
         except OSError as error:
             # At worst the log is reported as lost if the replica comes back and is still empty.
             _logger.warning("the deletion of %s was not noted: %s", topic_partition, error)
@@ -329,7 +324,7 @@ class LogDirectory:
         for topic_partition in known - self._logs.keys():
             self._forget(topic_partition)
         # Logs that were lost are no longer claimed: this broker has left their ISRs by now.
-        self.storage.ledger.rewrite(
+        self.storage.replica_folders.rewrite(
             {str(log.topic_partition): log.topic_id for log in self._logs.values() if log.exists}
         )
 

@@ -1,43 +1,39 @@
-"""What a log knows of its producers: epochs, the last few batches and the open transaction of each.
+"""What a log knows of its producers: epochs, the last batches and the open transaction of each.
 
-Owns the checks that make a retried batch count once and keep a fenced producer or coordinator out,
-what is undecided and since where, and the snapshot of that state (`<offset>.snapshot`: the state
-after all records below that offset). Does not know files.
-
-A transaction is open from its first batch to its marker. It is unstable for longer: until the
-marker is below the high watermark. Readers of committed records stop at the first unstable offset.
+Owns the checks that make a retried batch count once and that fence old producers and coordinators,
+and the format of a snapshot. Does not know files.
 
 Snapshot, big endian: version (int16, 1), CRC32C of all that follows (uint32), number of entries
 (int32), and per producer: id (int64), epoch (int16), last sequence (int32), last offset (int64),
 last offset delta (int32), timestamp (int64), coordinator epoch (int32), first offset of its open
-transaction (int64, -1 if none). Only the last batch of a producer survives in a snapshot.
+transaction (int64, -1 if none). A snapshot holds only the last batch of each producer.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
 from typing import Final, NamedTuple
 
 from millstream.log.index.transaction_index import AbortedTransaction
+from millstream.log.producers.open_transactions import OpenTransactions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_EPOCH, SEQUENCE_MODULUS
 from millstream.records.batch import BatchHeader
 from millstream.records.control import EndMarker
 from millstream.records.crc import crc32c
 
-#: How many batches back a retry is recognised: what a client may have in flight.
+#: Batches of a producer in which a retry is recognised: a client has at most that many in flight.
 BATCHES_KEPT: Final = 5
 
 _HEAD: Final = struct.Struct(">hIi")
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
 _VERSION: Final = 1
-#: The transaction version since which every end of a transaction raises the producer's epoch.
+#: From this transaction version on, every end of a transaction raises the producer's epoch.
 _BUMPED_SINCE: Final = 2
 
 
 class ProducedBatch(NamedTuple):
-    """A batch that was appended."""
+    """A batch that a producer appended."""
 
     first_sequence: int
     last_sequence: int
@@ -47,7 +43,7 @@ class ProducedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id."""
+    """The state of one producer id."""
 
     __slots__ = (
         "batches",
@@ -65,15 +61,14 @@ class ProducerEntry:
         self.epoch = epoch
         #: The last batches of `epoch`, oldest first, at most BATCHES_KEPT.
         self.batches: list[ProducedBatch] = []
-        #: Whether it comes from a snapshot, so that batches before the first of `batches` were
-        #: appended but are no longer known one by one.
+        #: Whether the entry comes from a snapshot, which lacks all batches but the last.
         self.is_restored = False
         self.last_timestamp = -1
-        #: Of the coordinator whose marker came last, or -1.
+        #: Epoch of the coordinator that wrote the last marker, or -1.
         self.coordinator_epoch = -1
         #: First offset of the open transaction, or -1.
         self.transaction_start = -1
-        #: Of the last marker that was seen, or -1. Not in snapshots.
+        #: Offset of the last marker, or -1. Not in snapshots.
         self.marker_offset = -1
 
     @property
@@ -81,7 +76,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else -1
 
     def has_forgotten(self, header: BatchHeader) -> bool:
-        """Whether a batch of this epoch is a recent one from before the snapshot."""
+        """Return whether a batch of this epoch may be a retry of one that the snapshot lacks."""
         if not self.is_restored or not 0 < len(self.batches) < BATCHES_KEPT:
             return False
         behind = (self.batches[0].first_sequence - header.last_sequence) % SEQUENCE_MODULUS
@@ -89,26 +84,22 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one log."""
+    """The state of all producers of one log."""
 
-    __slots__ = ("_ended", "_open", "entries", "is_dirty")
+    __slots__ = ("entries", "is_dirty", "transactions")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
-        #: First offset -> producer id of the open transactions, ascending.
-        self._open: dict[int, int] = {}
-        #: Marker's and first offset of those that ended and may still be unstable, markers
-        #: ascending.
-        self._ended: deque[tuple[int, int]] = deque()
-        #: Whether anything changed since the last snapshot.
+        self.transactions = OpenTransactions()
+        #: Whether the state changed since the last snapshot.
         self.is_dirty = False
 
     def check(self, header: BatchHeader, offset: int) -> ProducedBatch | None:
-        """Whether a client's batch may be appended at `offset`.
+        """Check a client's batch that is about to be appended at `offset`.
 
-        Returns the batch it repeats, if it does; raises BrokerError if it is out of order or of
-        a producer that was fenced. A producer that is not known may start with any sequence: its
-        state may have been lost to retention or expiry.
+        Returns the earlier batch if this one is a retry. Raises BrokerError if the batch is out of
+        order or its producer was fenced. An unknown producer may start with any sequence: its state
+        may have expired.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -120,24 +111,24 @@ class ProducerState:
                 if batch.first_sequence == sequence and batch.last_sequence == last:
                     return batch
         if epoch < entry.epoch:
-            raise _refused(
+            raise _rejection(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 header,
                 offset,
                 f"is of epoch {epoch}, but epoch {entry.epoch} was seen",
             )
         is_next = epoch == entry.epoch and sequence == (entry.last_sequence + 1) % SEQUENCE_MODULUS
-        # What a coordinator writes on a producer's behalf has no sequence.
+        # A batch that a coordinator writes for a producer has no sequence.
         if not is_next and sequence >= 0:
             _check_start(entry, header, offset)
         if entry.transaction_start >= 0 and not header.is_transactional:
-            raise _refused(
+            raise _rejection(
                 ErrorCode.INVALID_TXN_STATE, header, offset, "is not part of its open transaction"
             )
         return None
 
     def is_past(self, header: BatchHeader) -> bool:
-        """Whether the producer has gone on from a batch: appended it, or begun another epoch."""
+        """Return whether the producer is past this batch: appended it, or began a later epoch."""
         entry = self.entries.get(header.producer_id)
         if entry is None or header.producer_epoch > entry.epoch:
             return False
@@ -147,7 +138,7 @@ class ProducerState:
         return bool(entry.batches) and ahead < SEQUENCE_MODULUS // 2
 
     def append(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Note a batch of data that was appended at `base_offset`, by a client or a leader."""
+        """Record a data batch that was appended at `base_offset`."""
         self.is_dirty = True
         entry = self.entries.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
@@ -167,10 +158,10 @@ class ProducerState:
         )
         if header.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = base_offset
-            self._open[base_offset] = header.producer_id
+            self.transactions.begin(base_offset, header.producer_id)
 
     def _enter_epoch(self, header: BatchHeader) -> ProducerEntry:
-        """The entry of a batch's producer, in the batch's epoch."""
+        """Return the entry of the batch's producer, moved to the batch's epoch."""
         entry = self.entries.get(header.producer_id)
         epoch = header.producer_epoch
         if entry is None:
@@ -183,53 +174,41 @@ class ProducerState:
 
     # Transactions
 
-    @property
-    def has_unstable(self) -> bool:
-        """Whether there may be an unstable offset."""
-        return bool(self._open or self._ended)
-
-    def first_unstable_offset(self, high_watermark: int) -> int:
-        """The first offset that is not decided for good, at most `high_watermark`.
-
-        What ended below the high watermark is then forgotten.
-        """
-        ended = self._ended
-        while ended and ended[0][0] < high_watermark:
-            ended.popleft()
-        first = min(next(iter(self._open), high_watermark), high_watermark)
-        return min(first, *(start for _, start in ended)) if ended else first
-
-    def keep_ended(self, before: ProducerState, offset: int) -> None:
-        """Take over what `before`, the state before a cut to `offset`, knew to have ended.
-
-        A replay from a snapshot sees only what ended after it.
-        """
-        self._ended = deque(each for each in before._ended if each[0] < offset)
-
-    def has_open(self, producer_id: int, epoch: int) -> bool:
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return whether the producer has an open transaction here that began in `epoch`."""
         entry = self.entries.get(producer_id)
         return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
     def has_marker_since(self, producer_id: int, offset: int) -> bool:
+        """Return whether a transaction of the producer ended at `offset` or later.
+
+        Only knows markers since the log was loaded.
+        """
         entry = self.entries.get(producer_id)
         return entry is not None and entry.marker_offset >= offset
 
-    def check_first(self, header: BatchHeader, offset: int) -> None:
-        """Refuse a batch that can't begin a transaction of version 2.
+    def is_known(self, producer_id: int, epoch: int) -> bool:
+        """Return whether the log holds a batch or marker of the producer in `epoch`."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.epoch == epoch
 
-        Its sequence starts anew with every transaction, so where no batch is known another one
-        than 0 says that earlier ones are still on their way.
+    def check_first_batch(self, header: BatchHeader, offset: int) -> None:
+        """Reject a batch that cannot begin a transaction of version 2.
+
+        The sequence restarts at 0 with every transaction. If no batch is known and the sequence is
+        not 0, earlier batches are still in flight. Raises INVALID_PRODUCER_EPOCH or
+        OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         entry = self.entries.get(header.producer_id)
         if entry is not None and header.producer_epoch < entry.epoch:
-            raise _refused(
+            raise _rejection(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 header,
                 offset,
                 f"is of epoch {header.producer_epoch}, but epoch {entry.epoch} was seen",
             )
         if header.base_sequence > 0 and (entry is None or not entry.batches):
-            raise _refused(
+            raise _rejection(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 header,
                 offset,
@@ -237,10 +216,11 @@ class ProducerState:
             )
 
     def check_marker(self, header: BatchHeader, marker: EndMarker, version: int) -> bool:
-        """Whether a marker is to be written; False where it was written before.
+        """Return whether a marker must be appended; False if the log already has it.
 
-        From transaction version 2 on a marker carries the epoch after the transaction's, so one
-        that comes late can't be taken for that of a later transaction. Raises BrokerError.
+        From transaction version 2 on, a marker carries the epoch after the transaction's, so a late
+        marker cannot end a later transaction. Raises INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -263,12 +243,12 @@ class ProducerState:
             )
         return True
 
-    def end(
+    def end_transaction(
         self, header: BatchHeader, offset: int, timestamp: int, marker: EndMarker | None
     ) -> AbortedTransaction | None:
-        """Note a control batch that was appended at `offset`; what it aborted, if anything.
+        """Record a control batch that was appended at `offset`. Returns the aborted transaction.
 
-        `marker` None: one that compaction has emptied, which still tells the producer's epoch.
+        `marker` None: compaction emptied the batch, which still tells the producer's epoch.
         """
         self.is_dirty = True
         entry = self._enter_epoch(header)
@@ -280,15 +260,16 @@ class ProducerState:
         start, entry.transaction_start = entry.transaction_start, -1
         if start < 0:
             return None
-        del self._open[start]
-        self._ended.append((offset, start))
+        stable = self.transactions.end(start, offset)
         if marker.is_commit:
             return None
-        stable = next(iter(self._open), offset + 1)
         return AbortedTransaction(header.producer_id, start, offset, stable)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without open transaction that were silent too long; how many."""
+        """Forget producers that were idle for `expiration_ms` and have no open transaction.
+
+        Returns their number.
+        """
         expired = [
             entry.producer_id
             for entry in self.entries.values()
@@ -301,7 +282,7 @@ class ProducerState:
         return len(expired)
 
     def encode(self) -> bytes:
-        """The snapshot."""
+        """Return the state as a snapshot."""
         rows = []
         for entry in self.entries.values():
             last = entry.batches[-1] if entry.batches else None
@@ -322,7 +303,7 @@ class ProducerState:
 
     @classmethod
     def decode(cls, data: bytes) -> ProducerState:
-        """The state that `encode` wrote; raises ValueError on damage."""
+        """Return the state that `encode` wrote. Raises ValueError if the snapshot is damaged."""
         if len(data) < _HEAD.size:
             raise ValueError(f"a snapshot of {len(data)} bytes is too short")
         version, crc, count = _HEAD.unpack_from(data)
@@ -333,6 +314,7 @@ class ProducerState:
         if len(data) != _HEAD.size + count * _ENTRY.size:
             raise ValueError(f"a snapshot of {len(data)} bytes cannot hold {count} entries")
         state = cls()
+        starts: dict[int, int] = {}
         for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = row
             entry = state.entries[producer_id] = ProducerEntry(producer_id, epoch)
@@ -346,21 +328,21 @@ class ProducerState:
                     ProducedBatch(first, sequence, offset - delta, offset, timestamp)
                 )
             if start >= 0:
-                state._open[start] = producer_id
-        state._open = dict(sorted(state._open.items()))
+                starts[start] = producer_id
+        state.transactions.restore(starts)
         return state
 
 
 def _check_start(entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
-    """Refuse a batch that is not the next of its epoch, unless it is the first of a new one."""
+    """Reject a batch that is not the next one of its epoch, unless it is the first of a new one."""
     epoch, sequence = header.producer_epoch, header.base_sequence
     if epoch != entry.epoch:
         if sequence == 0 or entry.epoch == NO_EPOCH:
             return
         reason = f"starts epoch {epoch} with sequence {sequence} and not 0"
     elif entry.has_forgotten(header):
-        # Clients take this for a success whose offset is not known, which it is.
-        raise _refused(
+        # Clients treat this code as a success with an unknown offset.
+        raise _rejection(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             header,
             offset,
@@ -368,8 +350,8 @@ def _check_start(entry: ProducerEntry, header: BatchHeader, offset: int) -> None
         )
     else:
         reason = f"has sequence {sequence} after {entry.last_sequence}"
-    raise _refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, offset, reason)
+    raise _rejection(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, offset, reason)
 
 
-def _refused(code: ErrorCode, header: BatchHeader, offset: int, reason: str) -> BrokerError:
+def _rejection(code: ErrorCode, header: BatchHeader, offset: int, reason: str) -> BrokerError:
     return BrokerError(code, f"batch of producer {header.producer_id} for offset {offset} {reason}")

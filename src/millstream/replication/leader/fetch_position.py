@@ -14,7 +14,7 @@ In this order, because each step relies on the one before:
 from __future__ import annotations
 
 from millstream.log.log import PartitionLog
-from millstream.log.reader import EMPTY_SLICE, LogSlice
+from millstream.log.reading.slice import EMPTY_SLICE, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_EPOCH
 from millstream.replication.follower.truncation import EpochEnd

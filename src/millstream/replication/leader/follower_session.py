@@ -27,7 +27,7 @@ import asyncio
 from typing import Final, NamedTuple, TypeAlias
 
 from millstream.env.clock import Clock
-from millstream.log.reader import EMPTY_SLICE, LogSlice
+from millstream.log.reading.slice import EMPTY_SLICE, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.sentinel import INT32_MAX

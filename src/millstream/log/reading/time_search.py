@@ -1,6 +1,6 @@
-"""Finding records by time (ListOffsets).
+"""Finding records by timestamp (ListOffsets).
 
-The time index leads to the batch; that one batch is decoded for the exact record.
+The time index leads to the batch. Only that batch is decoded to find the record.
 """
 
 from __future__ import annotations
@@ -8,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from millstream.log import reader
+from millstream.log.index.rebuild import ensure_indexes
+from millstream.log.reading.search import locate
+from millstream.log.reading.verification import verify
+from millstream.log.reading.walk import read_exactly, walk
 from millstream.log.segment import Segment
 from millstream.records.batch import BatchHeader
 from millstream.records.record import decode_records
 
 
 class TimestampOffset(NamedTuple):
+    """A record that was found by its timestamp."""
+
     timestamp: int
     offset: int
     leader_epoch: int
 
 
 class TimeSearch:
-    """Search over the segments of one log."""
+    """Searches the segments of one log."""
 
     __slots__ = ("_decompressed_bytes_max", "_interval", "_segments", "_start")
 
@@ -38,13 +43,13 @@ class TimeSearch:
         self._decompressed_bytes_max = decompressed_bytes_max
 
     def first_at(self, timestamp: int) -> TimestampOffset | None:
-        """The first record that is not earlier than `timestamp`."""
+        """Return the first record, in offset order, at or after `timestamp`."""
         for segment in self._segments:
-            reader.ensure_indexes(segment, self._interval)
+            ensure_indexes(segment, self._interval)
             if segment.load_max_timestamp() < timestamp:
                 continue
             start = segment.offset_index.floor(segment.time_index.floor(timestamp))
-            for position, header in reader.walk(segment, start, segment.size):
+            for position, header in walk(segment, start, segment.size):
                 if header.max_timestamp >= timestamp and header.last_offset >= self._start:
                     found = self._in_batch(segment, position, header, timestamp)
                     if found is not None:
@@ -52,17 +57,17 @@ class TimeSearch:
         return None
 
     def latest(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp of the log."""
+        """Return the first record with the largest timestamp of the log."""
         best: Segment | None = None
         for segment in self._segments:
-            reader.ensure_indexes(segment, self._interval)
+            ensure_indexes(segment, self._interval)
             if segment.size and (
                 best is None or segment.load_max_timestamp() > best.load_max_timestamp()
             ):
                 best = segment
         if best is None:
             return None
-        found = reader.locate(best, best.max_timestamp_offset)
+        found = locate(best, best.max_timestamp_offset)
         if found is None:
             return None
         return self._in_batch(best, *found, best.load_max_timestamp())
@@ -71,8 +76,8 @@ class TimeSearch:
         self, segment: Segment, position: int, header: BatchHeader, timestamp: int
     ) -> TimestampOffset | None:
         if position < segment.hot_from:
-            reader.verify(segment, position, position + header.size, header.next_offset)
-        data = reader.read_exactly(segment.log.get(), header.size, position)
+            verify(segment, position, position + header.size, header.next_offset)
+        data = read_exactly(segment.log.get(), header.size, position)
         for record in decode_records(data, self._decompressed_bytes_max):
             if record.timestamp >= timestamp and record.offset >= self._start:
                 return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.log_home import LogHome, UnsyncedDisk, append
 from millstream.env.disk import File, SystemFile
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from harness.log_home import NOW_MS, SMALL, LogHome, append, make_batch
-from millstream.log import backlog
-from millstream.log.backlog import (
+from millstream.log.log import PartitionLog
+from millstream.log.reading import backlog
+from millstream.log.reading.backlog import (
     UNBOUNDED,
     RetentionBound,
     UnreadBatch,
     first_unread_batch,
     retention_bound,
 )
-from millstream.log.log import PartitionLog
 from millstream.records.builder import build_batch
 from millstream.records.record import Record
 

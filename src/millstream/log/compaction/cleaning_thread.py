@@ -68,7 +68,7 @@ class IoLimit:
                 now = self._clock.monotonic()
 
 
-class Pace:
+class CleaningThrottle:
     """Keeps a cleaning slow enough, polite to the event loop, and stoppable from it."""
 
     __slots__ = ("_cancelled", "_limit", "_records")
@@ -103,10 +103,10 @@ class Pace:
 class CleaningThread:
     """The thread of one cleaning."""
 
-    __slots__ = ("_executor", "pace")
+    __slots__ = ("_executor", "throttle")
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, throttle: CleaningThrottle) -> None:
+        self.throttle = throttle
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="log-cleaner")
 
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -116,7 +116,7 @@ class CleaningThread:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            self.pace.cancel()
+            self.throttle.cancel()
             await asyncio.wait([future])
             future.exception()
             raise

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.log_home import LogHome, append, make_batch, read_batches
-from millstream.log.reader import DamagedLogError
+from millstream.log.reading.walk import DamagedLogError
 from millstream.model.config import TopicConfig
 from millstream.model.error import ErrorCode
 from millstream.records.batch import read_header, scan, stamp_crc

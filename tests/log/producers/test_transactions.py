@@ -150,7 +150,7 @@ def test_without_transactions_the_last_stable_offset_is_the_high_watermark(home:
     append_plain(log, make_batch(producer=(1, 0, 0)))
     assert [log.last_stable_offset(offset) for offset in (0, 1, 2)] == [0, 1, 2]
     assert log.aborted_transactions(0, 2) == []
-    assert not log.has_open_transaction(1, 0)
+    assert not log.producer_state.has_open_transaction(1, 0)
 
 
 def test_the_first_open_transaction_holds_readers_back(home: LogHome) -> None:
@@ -268,7 +268,7 @@ def test_a_bumped_marker_is_written_once(home: LogHome) -> None:
     # Now it would end the next transaction, which is in that epoch.
     again = lambda: end(log, 1, commit=True, epoch=1, version=2)  # noqa: E731
     assert refused(again) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert log.has_open_transaction(1, 1)
+    assert log.producer_state.has_open_transaction(1, 1)
 
 
 def test_a_classic_marker_may_come_again_and_changes_nothing(home: LogHome) -> None:
@@ -284,7 +284,7 @@ def test_a_classic_marker_may_come_again_and_changes_nothing(home: LogHome) -> N
 def test_a_marker_for_a_stranger_is_taken_down(home: LogHome) -> None:
     log = home.open()
     end(log, 1, commit=True, epoch=6, coordinator_epoch=2)
-    (producer,) = log.producers()
+    (producer,) = list(log.producer_state.entries.values())
     assert (producer.epoch, producer.coordinator_epoch, producer.transaction_start) == (6, 2, -1)
     assert refused(lambda: send(log, 1, 0, epoch=5)) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert log.last_stable_offset(1) == 1
@@ -310,7 +310,7 @@ def test_the_first_batch_of_a_second_version_transaction_is_number_zero(home: Lo
 
     def check(sequence: int, epoch: int = 1) -> None:
         batch = make_batch(producer=(1, epoch, sequence))
-        log.check_first_batch(read_header(batch))
+        log.producer_state.check_first_batch(read_header(batch), log.log_end_offset)
 
     assert refused(lambda: check(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     check(0)

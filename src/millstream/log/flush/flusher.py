@@ -1,10 +1,10 @@
-"""Group commit: one thread that waits for the disk on behalf of everybody.
+"""Group commit: one thread that flushes all logs of the broker.
 
-A log whose flush raises fails its own request; the other logs of the round go on.
+All requests that arrive while a round of syncs runs share the next round, so the rate of
+acknowledged appends does not depend on the duration of one sync. A log whose flush raises fails its
+own request; the other logs of the round continue.
 
-All requests that arrive while a round of syncs runs share the next round, however many they are,
-so that the rate of acknowledged appends does not depend on how long one sync takes. All flushes of
-a process go through one `Flusher`: tickets of one log must not run side by side.
+All flushes of a process go through one `Flusher`: tickets of one log must not run concurrently.
 """
 
 from __future__ import annotations
@@ -15,37 +15,40 @@ import queue
 import threading
 from typing import Final, TypeAlias
 
-from millstream.log.flush import FlushTicket
-from millstream.log.local_log import LocalLog
+from millstream.log.flush.ticket import FlushTicket
+from millstream.log.log import PartitionLog
 from millstream.model.error import BrokerError, ErrorCode
 
 _logger = logging.getLogger(__name__)
 
-_Waiting: TypeAlias = dict[LocalLog, asyncio.Future[int]]
-_Round: TypeAlias = list[tuple[LocalLog, FlushTicket, asyncio.Future[int]]]
+_Waiting: TypeAlias = dict[PartitionLog, asyncio.Future[int]]
+_Round: TypeAlias = list[tuple[PartitionLog, FlushTicket, asyncio.Future[int]]]
 
-#: Logs of one round: each pins up to a few descriptors while it is synced.
+#: Most logs of one round: each pins a few descriptors while it is synced.
 _ROUND_LOGS_MAX: Final = 128
 
 
 class Flusher:
-    """Used from the event loop. `is_threaded=False` syncs on the loop itself: for the simulator."""
+    """Flushes logs in rounds. Used from the event loop.
+
+    `is_threaded=False` syncs on the loop itself, for the simulator.
+    """
 
     __slots__ = ("_is_running", "_is_threaded", "_loop", "_queue", "_thread", "_waiting")
 
     def __init__(self, *, is_threaded: bool = True) -> None:
         self._is_threaded = is_threaded
         self._waiting: _Waiting = {}
-        #: Whether a round is with the thread. Rounds never overlap.
+        #: Whether a round is in progress. Rounds never overlap.
         self._is_running = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: queue.SimpleQueue[_Round | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def request(self, log: LocalLog) -> asyncio.Future[int]:
-        """Make durable what `log` holds now. Resolved with the offset below which all is durable.
+    def request(self, log: PartitionLog) -> asyncio.Future[int]:
+        """Flush `log`. The future returns the recovery point, or raises BrokerError.
 
-        The future is shared by all who ask in the same round: shield it before cancelling it.
+        All callers of the same round share the future: shield it before cancelling it.
         """
         future = self._waiting.get(log)
         if future is None or future.cancelled():
@@ -55,7 +58,7 @@ class Flusher:
             future = self._waiting[log] = self._loop.create_future()
             if not self._is_running:
                 self._is_running = True
-                # Not at once: the other batches of the same read of a socket come along.
+                # Not at once: other batches of the same socket read join the round.
                 self._loop.call_soon(self._begin_round)
         return future
 
@@ -66,13 +69,13 @@ class Flusher:
             self._thread.start()
 
     def _begin_round(self) -> None:
-        waiting, taken = self._waiting, list(self._waiting)[:_ROUND_LOGS_MAX]
-        requests = [(log, waiting.pop(log)) for log in taken]
+        waiting, chosen = self._waiting, list(self._waiting)[:_ROUND_LOGS_MAX]
+        requests = [(log, waiting.pop(log)) for log in chosen]
         begun: _Round = []
         for log, future in requests:
             try:
                 ticket = log.begin_flush()
-            except Exception as error:  # noqa: BLE001  # goes to whoever has asked
+            except Exception as error:  # noqa: BLE001  # the future raises it
                 _fail(log, future, error)
                 continue
             if ticket is not None:
@@ -95,7 +98,7 @@ class Flusher:
             self._loop.call_soon(self._begin_round)
 
     def _run(self) -> None:
-        """The thread."""
+        """Run the tickets of each round, in the thread."""
         while (begun := self._queue.get()) is not None:
             for _, ticket, _ in begun:
                 ticket.run()
@@ -103,13 +106,13 @@ class Flusher:
             try:
                 self._loop.call_soon_threadsafe(self._finish_round, begun)
             except RuntimeError:
-                return  # the loop was closed under us: nobody is left to tell
+                return  # the loop was closed: no caller is left
 
     def _finish_round(self, begun: _Round) -> None:
         for log, ticket, future in begun:
             try:
                 log.finish_flush(ticket)
-            except Exception as error:  # noqa: BLE001  # goes to whoever has asked
+            except Exception as error:  # noqa: BLE001  # the future raises it
                 _fail(log, future, error)
             else:
                 if not future.done():
@@ -117,7 +120,7 @@ class Flusher:
         self._next_round()
 
     async def close(self) -> None:
-        """Finish what was requested, then end the thread."""
+        """Finish all requested flushes, then end the thread."""
         while self._is_running or self._waiting:
             pending = [asyncio.shield(future) for future in self._waiting.values()]
             await asyncio.gather(*pending, return_exceptions=True)
@@ -129,11 +132,11 @@ class Flusher:
         self._loop = None
 
 
-def _fail(log: LocalLog, future: asyncio.Future[int], error: Exception) -> None:
+def _fail(log: PartitionLog, future: asyncio.Future[int], error: Exception) -> None:
     if not isinstance(error, BrokerError):
         _logger.error("the flush of %s failed", log.topic_partition, exc_info=error)
         error = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the flush failed: {error!r}")
     if not future.done():
         future.set_exception(error)
-        # Nobody may be waiting: the error was logged where it happened.
+        # Marks the error as retrieved: a caller need not wait, and it was logged.
         future.exception()

@@ -1,18 +1,18 @@
-"""One flush of one log, between the event loop and a thread.
+"""One flush of one log, handed from the event loop to a thread and back.
 
-`PartitionLog.begin_flush` decides on the loop what must reach stable storage, `FlushTicket.run`
-waits for the disk in a thread, `PartitionLog.finish_flush` moves the recovery point on the loop.
+`PartitionLog.begin_flush` decides on the loop what must reach stable storage. `FlushTicket.run`
+waits for the disk in a thread. `PartitionLog.finish_flush` moves the recovery point on the loop.
 
-A ticket holds pins only between `pin`, which is the last step of making it and takes all pins or
-none, and `release`. So a ticket that can't be made (a full disk) pins nothing, and every ticket
-that was begun must be finished, also when `run` failed.
+A ticket holds pins only between `pin` and `release`. `pin` is the last step of making a ticket and
+takes all pins or none. So a ticket that cannot be made (a full disk) pins nothing, and every ticket
+that was made must be finished, even when `run` failed.
 
-Order: the data, then the indexes and snapshots, then the names in the directory, then the epochs.
-Only when all of it is there may the recovery point move.
+Order: the data, then indexes and snapshots, then the names in the directory, then the epochs. The
+recovery point may move only after all of these.
 
-After a sync that failed nobody knows what is on the disk, and asking again may get a wrong yes. Two
-other failures can be retried. A file that can't be opened for lack of descriptors or memory was not
-synced at all. The epochs are written whole, in place of the old ones, which fails on a full disk.
+After a failed sync the state of the disk is unknown, and a second sync may succeed wrongly. Two
+other failures can be retried: a file that cannot be opened for lack of descriptors or memory was
+not synced at all, and the epochs are written as a whole new file, which fails on a full disk.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from millstream.env.disk import Disk
 from millstream.log.directory import checkpoint
 from millstream.log.files import FileHandle
 
-#: A file can't be opened for now. No sync fails with these.
+#: Errors of `open` that pass by themselves. No sync fails with these.
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class FlushTicket:
+    """The files that one flush of one log syncs."""
+
     __slots__ = (
         "_directory",
         "_disk",
@@ -51,37 +53,36 @@ class FlushTicket:
         self._handles: list[FileHandle] = []
         self._paths: list[Path] = []
         self._is_name_unsynced = is_name_unsynced
-        #: Everything below it is on stable storage once `run` returned.
+        #: Everything below this offset is on stable storage once `run` has succeeded.
         self.end_offset = end_offset
         self.generation = generation
-        #: What the epoch checkpoint must hold; None if it does already.
+        #: New content of the epoch checkpoint; None if the file is up to date.
         self.epochs: list[tuple[int, int]] | None = None
-        #: Why something could not be synced.
+        #: Why a sync failed.
         self.error: OSError | None = None
-        #: Why the flush is to be made again: nothing failed to be synced, but some was not.
+        #: Why the flush must be retried: no sync failed, but not everything was synced.
         self.unfinished: OSError | None = None
 
     def add(self, handle: FileHandle) -> None:
-        """Sync a file."""
+        """Add a file to sync."""
         self._handles.append(handle)
 
     @property
     def paths(self) -> list[Path]:
-        """The small files."""
+        """The small files to sync."""
         return self._paths
 
     @property
     def is_name_unsynced(self) -> bool:
-        """Whether the names in the directory are part of the flush."""
+        """Whether the flush syncs the names in the directory."""
         return self._is_name_unsynced
 
     def add_path(self, path: Path) -> None:
-        """Sync a small file that no handle stands for."""
+        """Add a small file that has no handle."""
         self._paths.append(path)
 
     def pin(self) -> None:
-        """Open all files that were added, and keep them open until `release`. Raises OSError, and
-        pins none of them then."""
+        """Open all added files until `release`. Pins none of them if it raises OSError."""
         pinned: list[FileHandle] = []
         try:
             for handle in self._handles:
@@ -93,7 +94,7 @@ class FlushTicket:
             raise
 
     def run(self) -> None:
-        """Wait until all is on stable storage. Blocks; safe beside the event loop."""
+        """Sync all files. Blocks; may run in a thread beside the event loop."""
         try:
             for handle in self._handles:
                 assert handle.file is not None  # pinned
@@ -109,7 +110,7 @@ class FlushTicket:
             else:
                 self.error = error
         except Exception as error:  # noqa: BLE001  # `finish_flush` logs it
-            # Else the thread that syncs for all logs would end, and nobody would be told.
+            # Otherwise the thread that syncs for all logs would end unnoticed.
             self.error = OSError(f"an unexpected error: {error!r}")
         else:
             self._write_epochs()
@@ -127,13 +128,14 @@ class FlushTicket:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
-            return  # dropped meanwhile with what it belongs to
+            return  # removed since, together with its segment
         try:
             file.sync()
         finally:
             file.close()
 
     def release(self) -> None:
+        """Unpin all files."""
         for handle in self._handles:
             handle.unpin()
         self._handles.clear()

@@ -14,8 +14,8 @@ from harness.log_home import NOW_MS, LogHome, UnsyncedDisk, append, make_batch
 from log.full_disk import FullDisk
 from millstream.env.disk import File, SystemDisk
 from millstream.log.files import FileCache
-from millstream.log.flush import FlushTicket
-from millstream.log.flusher import Flusher
+from millstream.log.flush.flusher import Flusher
+from millstream.log.flush.ticket import FlushTicket
 from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -127,18 +127,18 @@ def test_a_lack_of_descriptors_takes_no_log_offline(new_home: NewHome) -> None:
     home = new_home(TopicConfig(), disk)
     log = home.open()
     append(log, make_batch())
-    unsynced = list(log._unsynced_paths)
+    unsynced = list(log.unsynced.paths)
     assert unsynced
     disk.is_short = True
     with pytest.raises(BrokerError):
         log.flush()
     assert (log.failure, log.recovery_point) == (None, 0)
-    assert log._unsynced_paths == unsynced
+    assert log.unsynced.paths == unsynced
     disk.is_short = False
     append(log, make_batch())
     log.flush()
     assert log.recovery_point == log.log_end_offset == 2
-    assert log._unsynced_paths == []
+    assert log.unsynced.paths == []
 
 
 def test_an_unexpected_error_of_a_sync_takes_the_log_offline(
