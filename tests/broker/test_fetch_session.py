@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from millstream.broker.fetch_session import EVICTION_S, FetchSessions, Wanted
+from millstream.broker.fetch_session import EVICTION_S, FetchPartition, FetchSessions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import NO_TOPIC_ID
 
@@ -19,8 +19,8 @@ class FakeClock:
         return 0
 
 
-def wanted(partition: int, offset: int = 0) -> Wanted:
-    entry = Wanted("topic", NO_TOPIC_ID, partition)
+def wanted(partition: int, offset: int = 0) -> FetchPartition:
+    entry = FetchPartition("topic", NO_TOPIC_ID, partition)
     entry.offset = offset
     return entry
 
@@ -46,7 +46,7 @@ def test_a_session_remembers_changes_and_forgets_on_request(sessions: FetchSessi
 def test_served_partitions_go_to_the_end(sessions: FetchSessions) -> None:
     session = sessions.open([wanted(0), wanted(1), wanted(2)], uses_topic_ids=False)
     assert session is not None
-    session.served([("topic", NO_TOPIC_ID, 0), ("topic", NO_TOPIC_ID, 9)])
+    session.mark_served([("topic", NO_TOPIC_ID, 0), ("topic", NO_TOPIC_ID, 9)])
     assert [key[2] for key in session.partitions] == [1, 2, 0]
 
 

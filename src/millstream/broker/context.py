@@ -1,4 +1,4 @@
-"""What a handler is given besides its request: the broker's parts, and who is asking."""
+"""What a handler gets besides its request: the parts of the broker, and the client."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from millstream.broker.transaction.remote_admission import TransactionCoordinators
     from millstream.broker.transaction.transaction_queue import TransactionQueues
 
-#: Bad records that one response names, of all partitions together.
+#: Maximum number of bad records in one response, over all partitions.
 RECORD_ERRORS_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
 class Services:
-    """The parts of a running broker that handlers use. Built and connected by the server."""
+    """The parts of a running broker that handlers use. The server builds and connects them."""
 
-    #: Replaced when settings are changed at run time; read it anew for each request.
+    #: Replaced when settings change at run time: read it for each request.
     config: BrokerConfig
     clock: Clock
     network: Network
@@ -58,62 +58,63 @@ class Services:
     topics: TopicAdmin
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    #: Finds the coordinator of a transactional id, on whichever broker.
+    #: Finds the coordinator of a transactional id, on any broker.
     transaction_coordinators: TransactionCoordinators
     #: Produce requests that wait for a transaction's coordinator.
     transaction_queues: TransactionQueues
-    #: Ends transactions in the partitions that this broker leads.
+    #: Appends transaction markers to the partitions that this broker leads.
     markers: LocalMarkers
-    #: What the partitions led here hold for readers.
+    #: The backlogs of the partitions that this broker leads.
     backlogs: PartitionBacklogs
-    #: Failures of callbacks.
+    #: Logs and counts failures of callbacks.
     failures: CallbackFailures
     #: Makes log start offsets durable.
     checkpoint: Callable[[], Awaitable[None]]
-    #: Metrics of clients; None where this broker serves no metrics.
+    #: Metrics that clients push; None if this broker exports no metrics.
     telemetry: Telemetry | None = None
-    #: Stops this broker from leading anything if others may have replaced it; cheap.
+    #: Gives up all leadership if the lease of the registration may have expired; cheap.
     check_lease: Callable[[], None] = lambda: None
-    #: As this broker registers, from when its ports are known.
+    #: The registration of this broker; set once its ports are bound.
     record: BrokerRecord | None = None
 
     @property
     def brokers(self) -> list[BrokerRecord]:
-        """Those that are alive, for clients; this one while nobody is registered, as after an
-        outage of the store. Clients that are told of no broker at all forget those they knew:
-        librdkafka 2.16 may then never ask anybody again."""
+        """The live brokers; this broker while none is registered, as after an outage of the store.
+
+        A client that receives an empty list forgets all brokers: librdkafka 2.16 may then never
+        send a request again."""
         alive = list(self.catalog.image.brokers.values())
         return alive or ([] if self.record is None else [self.record])
 
     @property
     def controller_id(self) -> int:
-        """The controller, for clients; this broker while there is none, as it can do all that they
-        would ask of one."""
+        """The controller that clients are told; this broker while there is none, because every
+        broker executes the requests that clients send to a controller."""
         image = self.catalog.image
         return image.controller if image.controller in image.brokers else self.config.node_id
 
 
 class CloseConnectionError(Exception):
-    """Raised by a handler where the protocol's only answer is to hang up; the text says why."""
+    """Raised by a handler to close the connection, where the protocol has no error response."""
 
 
 class Peer:
-    """The client at the other end of one connection, for as long as the connection lives."""
+    """The client of one connection, for the lifetime of the connection."""
 
     __slots__ = ("address", "client_instance_id", "port", "software_name", "software_version")
 
     def __init__(self, address: str, port: int) -> None:
         self.address = address
         self.port = port
-        #: From its ApiVersions request; None if it sent none, or none that says so.
+        #: From its ApiVersions request; None if unknown.
         self.software_name: str | None = None
         self.software_version: str | None = None
-        #: The last id under which it asked for subscriptions to its metrics, or pushed them.
+        #: The last client instance id in a telemetry request of the client.
         self.client_instance_id: bytes | None = None
 
 
 class Context:
-    """One request's circumstances. Valid for as long as its handler needs it."""
+    """The context of one request: its client, version and receiver, and the broker's services."""
 
     __slots__ = (
         "client_id",
@@ -137,16 +138,16 @@ class Context:
         receiver: Receiver,
     ) -> None:
         self.services = services
-        #: Name of the listener the client came in through: it decides which addresses it is told.
+        #: Name of the listener of the connection: responses have addresses of this listener.
         self.listener = listener
         self.version = version
         self.client_id = client_id
         self.peer = peer
         #: Monotonic time at which the request's last byte was read.
         self.received_at = received_at
-        #: Takes the response of a handler that returns a `Reply`.
+        #: Receives the response of a handler that returns a `Reply`.
         self.receiver = receiver
-        #: How many more bad records the response may name.
+        #: How many more bad records the response may list.
         self.record_errors_left = RECORD_ERRORS_MAX
 
     @property

@@ -1,11 +1,12 @@
-"""Fetch sessions (KIP-227): what a client wants, remembered between its Fetch requests.
+"""Fetch sessions (KIP-227): the partitions that a client fetches, kept between its requests.
 
-A full Fetch with epoch 0 opens a session if there is room; from then on the client sends only what
-changed, and is sent only the partitions that have something to say. A session's epoch counts its
-requests: one that is out of step is refused, and the client starts over with a full Fetch.
+A full Fetch with epoch 0 opens a session if there is room. From then on the client sends only
+changes, and the response has only partitions that changed. The epoch of a session counts its
+requests. A request with another epoch is rejected, and the client starts over with a full Fetch.
 
-Sessions are bounded by number. A new one may push out the least recently used one, if that was not
-used for `EVICTION_S`; else the client is served without a session. Nothing here is persistent.
+The number of sessions is bounded. A new session evicts the least recently used one if that one was
+idle for `EVICTION_S`; otherwise the client is served without a session. Sessions are not
+persistent.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ FINAL_EPOCH = -1
 EVICTION_S = 120.0
 
 
-class Wanted:
-    """One partition that a client fetches, and what it was last told of it."""
+class FetchPartition:
+    """One partition that a client fetches, and the offsets of its last response."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -33,14 +34,14 @@ class Wanted:
         "max_bytes",
         "offset",
         "partition",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "topic",
         "topic_id",
     )
 
     def __init__(self, topic: str, topic_id: TopicId, partition: int) -> None:
-        #: Name as requested; empty when the client names topics by id.
+        #: The name in the request; empty if the client uses topic ids.
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -48,8 +49,8 @@ class Wanted:
         self.max_bytes = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
 
     @property
     def key(self) -> tuple[str, TopicId, int]:
@@ -57,11 +58,13 @@ class Wanted:
 
 
 class FetchSession:
-    """The partitions of one session, in the order in which they are served."""
+    """The partitions of one session, in the order in which they are read."""
 
     __slots__ = ("epoch", "partitions", "session_id", "used_at", "uses_topic_ids")
 
-    def __init__(self, session_id: int, wanted: Iterable[Wanted], *, uses_topic_ids: bool) -> None:
+    def __init__(
+        self, session_id: int, wanted: Iterable[FetchPartition], *, uses_topic_ids: bool
+    ) -> None:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         #: The epoch that the next request must carry.
@@ -70,7 +73,7 @@ class FetchSession:
         self.partitions = {entry.key: entry for entry in wanted}
 
     def update(
-        self, wanted: Iterable[Wanted], forgotten: Iterable[tuple[str, TopicId, int]]
+        self, wanted: Iterable[FetchPartition], forgotten: Iterable[tuple[str, TopicId, int]]
     ) -> None:
         for entry in wanted:
             known = self.partitions.get(entry.key)
@@ -84,8 +87,9 @@ class FetchSession:
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def served(self, keys: Iterable[tuple[str, TopicId, int]]) -> None:
-        """Move these to the end, so that every partition gets its turn under a small limit."""
+    def mark_served(self, keys: Iterable[tuple[str, TopicId, int]]) -> None:
+        """Move partitions to the end, so that every partition is read in turn under a small
+        limit."""
         for key in keys:
             entry = self.partitions.pop(key, None)
             if entry is not None:
@@ -93,7 +97,7 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a broker."""
+    """All fetch sessions of a broker."""
 
     __slots__ = ("_clock", "_random", "_sessions", "_slots_max", "evictions")
 
@@ -101,15 +105,17 @@ class FetchSessions:
         self._slots_max = slots_max
         self._clock = clock
         self._random = random
-        #: By id, least recently used first.
+        #: Sessions by id, least recently used first.
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, wanted: Iterable[Wanted], *, uses_topic_ids: bool) -> FetchSession | None:
-        """A new session; None when there is no room for one."""
+    def open(
+        self, wanted: Iterable[FetchPartition], *, uses_topic_ids: bool
+    ) -> FetchSession | None:
+        """Return a new session; None if there is no room."""
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots_max and not self._evict_one(now):
             return None
@@ -122,7 +128,7 @@ class FetchSessions:
         return session
 
     def resume(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
-        """The session of an incremental request, stepped to its next epoch."""
+        """Return the session of an incremental request, after advancing its epoch."""
         session = self._sessions.get(session_id)
         if session is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

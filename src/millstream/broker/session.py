@@ -1,16 +1,16 @@
-"""One client's conversation: requests in, responses out in the order of the requests.
+"""The session of one connection: reads requests, and sends responses in the order of the requests.
 
-A request is handled as soon as it is read, even while earlier ones still wait (a long Fetch, a
-Produce that waits for replicas); its response is kept back until theirs have left. What is in
-flight is bounded: at `inflight_requests_max` requests, or `inflight_bytes_max` bytes of responses
-kept back, the connection is held and reads no more.
+A request is handled as soon as it is read, even while earlier requests wait (a long Fetch, a
+Produce that waits for replicas). Its response is held back until the earlier responses are sent. At
+`inflight_requests_max` requests in progress, or `inflight_bytes_max` bytes of responses held back,
+the connection is not read.
 
-The session owns the replies of its requests. When the client disconnects it cancels those that
-wait, and releases the files of responses that were not sent.
+The session owns the replies of its requests. When the client disconnects, the session cancels the
+open replies and releases the files of responses that were not sent.
 
-A request that can't be parsed is rejected, and costs this connection. A request whose handler or
-whose callback raises gets an error response, and the connection goes on; it is closed only if no
-error response can be made.
+A request that cannot be parsed is rejected, and its connection is closed. A request whose handler
+or callback raises gets an error response, and the connection stays open; if there is no error
+response, the connection is closed.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from millstream.wire.framing import RequestHeader, frame_response, parse_request
 from millstream.wire.primitive import DecodeError
 from millstream.wire.schema import Message
 
-#: Only Produce carries records. Any other request this long is made to hurt: decoded, its many
-#: small parts would take far more memory than its bytes.
+#: Maximum size of requests other than Produce, which alone carries records. Decoded, the many small
+#: parts of a longer request would take far more memory than its bytes.
 OTHER_REQUEST_BYTES_MAX = 8 * 1024 * 1024
 
 
 class _Slot:
-    """A request that was not responded to yet. The `Receiver` of its reply.
+    """A request without a response. The `Receiver` of its reply.
 
-    `segments` is set once the response is ready and has to wait for earlier responses."""
+    `segments` is set once the response is encoded and waits for earlier responses."""
 
     __slots__ = (
         "_session",
@@ -71,13 +71,13 @@ class _Slot:
         self.header = header
         self.received_at = received_at
         self.started_at = started_at
-        #: Seconds of the handler's own work; set when it has returned.
+        #: Duration of the handler's call; set when it has returned.
         self.local_s: float
-        #: Whether the handler has returned and the response is to come.
+        #: Whether the handler has returned without a response.
         self.is_waiting = False
-        #: While the request waits for it.
+        #: Set while the request waits for it.
         self.reply: Reply[Any] | None = None
-        #: A response that was there before the handler returned.
+        #: The response, if the reply ended before the handler returned.
         self.response: Message | None = None
         self.segments: list[Item] | None = None
 
@@ -95,7 +95,7 @@ class _Slot:
 
 
 class Session:
-    """The handler of one connection's frames (see `net.connection.Handler`)."""
+    """Handles the frames of one connection (see `net.connection.Handler`)."""
 
     __slots__ = (
         "_apis",
@@ -127,9 +127,9 @@ class Session:
         self._clock = services.clock
         self._listener = listener
         self._limits = limits
-        #: The server's set of running requests: it waits for them at shutdown.
+        #: The request tasks of the whole server, which waits for them at shutdown.
         self._tasks = tasks
-        #: Unanswered requests, oldest first.
+        #: Requests in progress, oldest first.
         self._slots: deque[_Slot] = deque()
         self._kept_bytes = 0
         self._is_held = False
@@ -210,7 +210,7 @@ class Session:
                 self._enqueue(slot)
             elif response is not None:
                 self._respond(slot, response, now)
-            # Else it was abandoned, and the connection closes.
+            # Otherwise the request was abandoned, and the connection is closed.
         else:
             self._enqueue(slot)
             task = asyncio.get_running_loop().create_task(
@@ -220,12 +220,12 @@ class Session:
             task.add_done_callback(self._tasks.discard)
 
     def _respond(self, slot: _Slot, response: Message, now: float) -> None:
-        """Respond to a request whose handler has just returned."""
+        """Send the response of a request whose handler has just returned."""
         if self._slots:
             self._enqueue(slot)
             self.complete(slot, response)
             return
-        # The usual case: no other response has to leave before this one.
+        # The usual case: no earlier response is pending.
         try:
             segments = _encode(slot, response)
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection
@@ -241,7 +241,7 @@ class Session:
         request: Message | None,
         context: Context,
     ) -> None:
-        # Goes on when the client disconnects: an admin request that was begun is finished.
+        # The task continues if the client disconnects: an admin request is completed once begun.
         try:
             response = await coroutine
         except Exception as error:  # noqa: BLE001  # logged and counted
@@ -252,8 +252,8 @@ class Session:
     def _reject_failed(
         self, slot: _Slot, request: Message | None, context: Context, error: Exception
     ) -> None:
-        """Respond with an error to a request whose handler raised; if the API has no error
-        response, close the connection."""
+        """Send an error response to a request whose handler raised, or close the connection if
+        there is no error response."""
         if self._is_closed:
             self.note_failure(slot, CallbackKind.HANDLER, error)
             return
@@ -279,7 +279,8 @@ class Session:
             self._connection.hold()
 
     def complete(self, slot: _Slot, response: Message) -> None:
-        """Encode the response; send it, and those it held back, once it is its turn."""
+        """Encode a response. If it is the oldest one, send it and the responses held back behind
+        it."""
         if self._is_closed:
             return
         slot.reply = None
@@ -317,7 +318,7 @@ class Session:
             self._connection.release()
 
     def note_failure(self, slot: _Slot, kind: str, error: Exception) -> None:
-        """Log and count a failure while a request was served."""
+        """Log and count a failure of a request."""
         header = slot.header
         self._services.failures.note(
             kind,
@@ -328,7 +329,7 @@ class Session:
         slot.api.metrics.errors[-1] += 1
 
     def abandon(self, slot: _Slot, kind: str, error: Exception) -> None:
-        """Close the connection: a request that was read gets no response."""
+        """Report a failure and close the connection: the request gets no response."""
         self.note_failure(slot, kind, error)
         self._connection.close("error")
 
@@ -346,18 +347,18 @@ class Session:
                 release(slot.segments)
         if self._peer.client_instance_id is not None:
             telemetry = self._services.telemetry
-            assert telemetry is not None, "it has given the client its id"
+            assert telemetry is not None, "it assigned the client instance id"
             telemetry.disconnect(self._peer)
 
 
 def _encode(slot: _Slot, response: Message) -> list[Item]:
-    """Return the response's frame. Files that it is sent from stay open until they are released.
+    """Return the frame of a response. Its files stay open until they are released.
 
-    Raises what a codec raises, and KAFKA_STORAGE_ERROR where a file can't be opened."""
+    Raises the errors of the codec, and KAFKA_STORAGE_ERROR if a file cannot be opened."""
     api, header = slot.api, slot.header
     version = header.api_version
     if not api.version_min <= version <= api.version_max:
-        # ApiVersions: the client can't know our versions yet and reads version 0 then.
+        # ApiVersions: a client that sent an unknown version expects a response of version 0.
         version = 0
     body = api.response_codec(version).encode(response)
     segments = frame_response(api.key, version, header.correlation_id, body)

@@ -55,7 +55,7 @@ class TopicAdmin:
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The metadata changed: count brokers anew, and log it if that changes the defaults."""
-        self.size.follow(image, delta)
+        self.size.apply_delta(image, delta)
         if self._announced and (delta.brokers or delta.broker_configs):
             self.announce_defaults()
 
@@ -168,7 +168,7 @@ class TopicAdmin:
     async def _default(self, setting: str) -> int:
         """The value in force of a setting for replicas, once no more brokers are about to join."""
         if replication_default.is_derived(self.config, setting):
-            await self.size.settled()
+            await self.size.wait_until_settled()
         return replication_default.value(self.config, setting, self.size.count)
 
     def plan_growth(

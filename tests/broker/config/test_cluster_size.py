@@ -48,11 +48,11 @@ class Scene:
 
     def become(self, after: ClusterImage) -> None:
         before, self.catalog.image = self.catalog.image, after
-        self.size.follow(after, difference(before, after))
+        self.size.apply_delta(after, difference(before, after))
 
     async def is_waiting(self) -> bool:
         """Whether a topic that is created now would wait."""
-        task = asyncio.ensure_future(self.size.settled())
+        task = asyncio.ensure_future(self.size.wait_until_settled())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         is_waiting = not task.done()
@@ -105,7 +105,7 @@ def test_brokers_that_are_down_may_be_given_replicas_if_they_hold_some() -> None
 def test_three_brokers_are_enough_at_once() -> None:
     async def scenario() -> None:
         scene = Scene(image([1]))
-        waiting = asyncio.ensure_future(scene.size.settled())
+        waiting = asyncio.ensure_future(scene.size.wait_until_settled())
         await asyncio.sleep(0)
         scene.become(image([1, 2]))
         await asyncio.sleep(0)
@@ -148,7 +148,7 @@ def test_a_broker_with_metadata_of_its_own_waits_for_nobody() -> None:
 def test_a_stop_ends_the_waiting() -> None:
     async def scenario() -> None:
         scene = Scene(image([1]))
-        waiting = asyncio.ensure_future(scene.size.settled())
+        waiting = asyncio.ensure_future(scene.size.wait_until_settled())
         await asyncio.sleep(0)
         scene.size.close()
         with pytest.raises(BrokerError) as caught:

@@ -1,7 +1,7 @@
-"""Subscriptions to client metrics as config resources (type 16): described and altered.
+"""Client metrics subscriptions as config resources (type 16): described and altered.
 
-A subscription exists as long as it sets something. One that does not exist is described with the
-defaults, as Kafka does.
+A subscription exists while it has overrides. As in Kafka, one that does not exist is described with
+the defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Config = DescribeConfigsResponse.Result.Config
 def describe(
     wanted: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest, context: Context
 ) -> Iterator[_Config]:
-    """Return every setting of a subscription, or those that were asked for."""
+    """Return all settings of a subscription, or the requested ones."""
     if not wanted.resource_name:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
@@ -58,7 +58,7 @@ def describe(
 
 
 async def alter(name: str, edit: Edit, context: Context, *, validate_only: bool) -> None:
-    """Change a subscription, for all brokers; raise BrokerError, or StoreError."""
+    """Alter a subscription, for all brokers. Raises BrokerError or StoreError."""
     check_name(name)
 
     def checked(present: Configs) -> Configs:

@@ -1,14 +1,14 @@
-"""How many brokers the cluster has, for the defaults that depend on it.
+"""The number of brokers in the cluster, for the defaults that depend on it.
 
 A broker belongs to the cluster while it is alive or holds a replica, unless it is decommissioned.
-So a broker that dies does not make the cluster smaller, and nothing has to be stored: partitions
-name the brokers that hold them.
+So the death of a broker does not shrink the cluster, and nothing has to be stored: the records of
+the partitions name their brokers.
 
-The brokers of a cluster start one after the other. The first one can't know that others follow,
-and a topic that it creates with one replica keeps one replica. So `settled` waits while fewer than
-three brokers are known, until `settle_ms` after this broker first saw the last of them. Its own
-start counts: a cluster of one or two brokers waits that long after a start, and only to create
-topics with a default number of replicas.
+The brokers of a cluster start one after the other. The first broker cannot know that others follow,
+and a topic that it creates with one replica keeps one replica. So while fewer than three brokers
+are known, `wait_until_settled` waits until `settle_ms` after this broker first saw the last of
+them. The start of this broker counts too: a cluster of one or two brokers waits that long after a
+start, but only to create topics with a default number of replicas.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_TOPICS: Final[Map[str, TopicRecord]] = Map()
 
 
 class ClusterSize:
-    """Counts brokers and waits until their number is settled. Event loop only."""
+    """Counts brokers and waits until their number is stable. Event loop only."""
 
     __slots__ = (
         "_catalog",
@@ -48,40 +48,40 @@ class ClusterSize:
         self._catalog = catalog
         self._clock = clock
         self._settle_s = settle_ms / 1000
-        #: Whether there can't be other brokers.
+        #: Whether the metadata store is for this broker alone.
         self.is_alone = is_alone
-        #: Brokers that were alive at some time since the start of this one.
+        #: Brokers that were alive at some time since this broker started.
         self._seen = dict.fromkeys(catalog.image.brokers)
-        #: When this broker last met one that it had not seen before.
+        #: When this broker last saw a new broker.
         self._met_at = clock.monotonic()
-        #: Brokers that hold replicas, and the topics from which that was counted.
+        #: Brokers that hold replicas, and the topics of the image that they were counted in.
         self._holders: frozenset[int] = frozenset()
         self._holders_of = _NO_TOPICS
-        #: Set, and replaced, when brokers come or go.
+        #: Set, and replaced, when the brokers change.
         self._changed = asyncio.Event()
         self._is_closed = False
 
     @property
     def count(self) -> int:
-        """The brokers of the cluster, alive or not."""
+        """The number of brokers in the cluster, alive or not."""
         if self.is_alone:
             return 1
         image = self._catalog.image
         emptied = decommission.named(image.default_broker_configs)
         alive = [node_id for node_id in image.brokers if node_id not in emptied]
         if len(alive) >= REPLICAS_MAX:
-            # More brokers change nothing, and looking for them means looking at all partitions.
+            # More brokers change no default, and to find them costs a scan of all partitions.
             return len(alive)
         return max(1, len({*alive, *self.absent()}))
 
     def absent(self) -> list[int]:
-        """Return the brokers that hold replicas, are not alive and are not decommissioned."""
+        """Return the brokers that hold replicas but are neither alive nor decommissioned."""
         image = self._catalog.image
         emptied = decommission.named(image.default_broker_configs)
         return sorted(self._find_holders(image) - set(image.brokers) - emptied)
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """Take note of brokers that came or went."""
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Apply changes of the brokers."""
         if not delta.brokers and not delta.broker_configs:
             return
         for node_id in delta.brokers:
@@ -91,10 +91,10 @@ class ClusterSize:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Return once no more brokers are expected to join soon.
 
-        Raises REQUEST_TIMED_OUT if this broker stops meanwhile."""
+        Raises REQUEST_TIMED_OUT if this broker shuts down meanwhile."""
         while (left_s := self._left_s()) > 0:
             try:
                 async with asyncio.timeout(left_s):
@@ -103,7 +103,7 @@ class ClusterSize:
                 continue
 
     def close(self) -> None:
-        """End all waits: this broker stops."""
+        """End all waits: this broker shuts down."""
         self._is_closed = True
         self._changed.set()
 
@@ -112,7 +112,7 @@ class ClusterSize:
             return 0.0
         left_s = self._met_at + self._settle_s - self._clock.monotonic()
         if left_s > 0 and self._is_closed:
-            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the broker is about to stop")
+            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the broker is shutting down")
         return left_s
 
     def _find_holders(self, image: ClusterImage) -> frozenset[int]:

@@ -1,7 +1,7 @@
-"""Where settings come from: a TOML file, the environment, the command line.
+"""The sources of settings: a TOML file, the environment, the command line.
 
-Owns the way from each source to text by setting name, with the place each was found for error
-messages. What the settings mean is `config`'s business.
+Returns the text of each setting by name, with its origin for error messages. `broker_config` parses
+the texts.
 
 In TOML a name may be written with dots, as nested tables, or quoted; all three are the same:
     log.segment.bytes = 1048576
@@ -23,25 +23,25 @@ from typing import Final, NamedTuple
 from millstream.env.disk import Disk
 
 ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
-#: Names the config file; read by the command line.
+#: Path of the config file; the command line reads it.
 CONFIG_FILE_VARIABLE: Final = "MILLSTREAM_CONFIG"
-#: Kubernetes sets these for a service that is called millstream; they are nobody's mistake.
+#: Kubernetes sets these for a service named millstream, so they are ignored.
 _SERVICE_VARIABLE = re.compile(r"MILLSTREAM_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?)\Z")
 
 
 class ConfigError(ValueError):
-    """A setting that stops the start; the message says where it is and what is allowed."""
+    """A setting that prevents the start; the message has its origin and what is allowed."""
 
 
 class Given(NamedTuple):
-    """A setting's text and where it was found."""
+    """The text of a setting and its origin."""
 
     text: str
     origin: str
 
 
 def from_file(path: Path, disk: Disk, names: Iterable[str]) -> dict[str, Given]:
-    """The settings in a TOML file."""
+    """Return the settings in a TOML file."""
     try:
         tree = tomllib.loads(disk.read(path).decode())
     except OSError as error:
@@ -65,7 +65,7 @@ def from_file(path: Path, disk: Disk, names: Iterable[str]) -> dict[str, Given]:
 
 
 def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, Given]:
-    """The settings among the environment's variables."""
+    """Return the settings in the environment variables."""
     by_variable = {variable_of(name): name for name in names}
     given: dict[str, Given] = {}
     for variable, text in sorted(environment.items()):
@@ -80,7 +80,7 @@ def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> di
 
 
 def from_flags(flags: Mapping[str, str], names: Iterable[str]) -> dict[str, Given]:
-    """The settings given on the command line, by setting name."""
+    """Return the settings of the command line, by setting name."""
     known = set(names)
     for name in flags:
         if name not in known:
@@ -89,7 +89,7 @@ def from_flags(flags: Mapping[str, str], names: Iterable[str]) -> dict[str, Give
 
 
 def variable_of(name: str) -> str:
-    """The environment variable for a setting."""
+    """Return the environment variable of a setting."""
     return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
 
 

@@ -1,7 +1,7 @@
-"""What groups set for themselves: shown, checked, and made into the settings they run with.
+"""Overrides of groups: described, checked, and turned into the settings of the groups.
 
-A group may set what `model/group_config` lists, within bounds that the broker's settings give. If
-those were narrowed since, the nearest value that they allow is in force.
+A group may override the settings in `model/group_config`, within limits that the broker's settings
+give. If the limits have become narrower since, the nearest allowed value is in force.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millstream.model.group_config import definitions
 
 
 def layers(overrides: Configs, name: str, config: BrokerConfig) -> list[SettingValue]:
-    """Every layer's value of a group setting, the one in force first."""
+    """Return the value of a group setting in every layer, the one in force first."""
     found: list[SettingValue] = []
     override = overrides.get(name)
     if override is not None:
@@ -31,7 +31,7 @@ def layers(overrides: Configs, name: str, config: BrokerConfig) -> list[SettingV
 
 
 def check(overrides: Configs, config: BrokerConfig) -> None:
-    """INVALID_CONFIG unless a group may set this."""
+    """Raise INVALID_CONFIG unless a group may have these overrides."""
     values: dict[str, int] = {}
     for name, text in overrides.items():
         definition = definitions.get(name)
@@ -55,10 +55,10 @@ def check(overrides: Configs, config: BrokerConfig) -> None:
 def settings(
     overrides: Configs, config: BrokerConfig, default: ConsumerGroupSettings
 ) -> ConsumerGroupSettings:
-    """What a group with these overrides runs with, where others run with `default`."""
+    """Return the settings of a group with these overrides; `default` has those without."""
     interval: dict[str, Any] = {}
     if "consumer.assignment.interval.ms" in overrides:
-        # By default only large groups wait; who asks for an interval gets it at any size.
+        # By default only large groups wait. A group with an interval of its own always does.
         interval["large_group_size"] = 0
     return replace(
         default,
@@ -75,7 +75,7 @@ def changes(
     config: BrokerConfig,
     groups: GroupSettings,
 ) -> dict[str, ConsumerGroupSettings | None]:
-    """What each of these groups runs with now; None where it sets nothing for itself."""
+    """Return the settings of each of these groups; None if the group has no overrides."""
     found: dict[str, ConsumerGroupSettings | None] = {}
     for group_id in group_ids:
         own = configs.get(group_id)

@@ -1,6 +1,6 @@
-"""Addresses as operators write them: `NAME://host:port` lists, `host:port`, metadata stores.
+"""Parses addresses in settings: `NAME://host:port` lists, `host:port`, metadata stores.
 
-Pure text to values; every function raises ValueError with what is allowed.
+Every function raises ValueError with what is allowed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from millstream.metadata.cluster_record import Endpoint
 from millstream.metadata.store.etcd.address import parse_etcd_address
 
 PLAINTEXT: Final = "PLAINTEXT"
-#: The metadata store of a cluster of one broker, in its data folder.
+#: The metadata store in the data directory, for a cluster of one broker.
 EMBEDDED_STORE: Final = "sqlite"
 UNSUPPORTED_PROTOCOLS: Final = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-#: Hosts that mean every address of the machine; nothing a client could connect to.
+#: Hosts that mean every address of the machine. Clients cannot connect to them.
 WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)://(?P<address>.*)\Z")
@@ -26,7 +26,7 @@ _ADDRESS = re.compile(
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[ipv6]:port` or `:port`; the last is every address."""
+    """Parse `host:port`, `[ipv6]:port`, or `:port` for every address."""
     match = _ADDRESS.match(text)
     if match is None or int(match["port"]) > 65535:
         raise ValueError("host:port with a port from 0 to 65535, and an IPv6 host in brackets")
@@ -34,7 +34,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_listeners(items: Iterable[str]) -> tuple[Endpoint, ...]:
-    """`NAME://host:port` each, names and addresses all different."""
+    """Parse `NAME://host:port` items, whose names and addresses must differ."""
     endpoints: list[Endpoint] = []
     for item in items:
         match = _LISTENER.match(item)
@@ -56,7 +56,7 @@ def format_endpoint(endpoint: Endpoint) -> str:
 
 
 def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
-    """`key:value` each; the value is what follows the last colon, as keys may be IPv6."""
+    """Parse `key:value` items. The value follows the last colon, because a key may be IPv6."""
     pairs: dict[str, str] = {}
     for item in items:
         key, colon, value = item.rpartition(":")

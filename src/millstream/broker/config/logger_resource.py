@@ -1,12 +1,12 @@
-"""The broker's loggers as a config resource (type 8): levels described and changed at run time.
+"""The loggers of the broker as a config resource (type 8): levels described and set at run time.
 
-The resource is named after the broker, and only that broker responds for it. Each setting is a
-logger and its value a level, under Kafka's names; `root` is the root logger. Levels are of this
-process: they are not stored, and a restart brings back those that the broker was started with.
+The resource has the id of the broker as its name, and only that broker serves it. Each setting is a
+logger and its value is a level, under Kafka's names; `root` is the root logger. The levels belong
+to this process: they are not stored, and a restart resets them.
 
-Loggers are Python's. A package that has loggers below it counts as one, so that
-`millstream.replication` may be set for all of its modules. A logger without a level of its own has
-that of the nearest logger above it; DELETE brings that state back.
+The loggers are Python's. A package with loggers below it is a logger too, so
+`millstream.replication` sets the level of all its modules. A logger without a level has the level
+of the nearest logger above it; DELETE restores that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millstream.wire.messages.incremental_alter_configs import IncrementalAlterC
 BROKER_LOGGER: Final = 8
 ROOT: Final = "root"
 
-#: Python has no level below DEBUG; 5 is what most programs that want one use.
+#: Python has no level below DEBUG; 5 is the usual number for TRACE.
 LEVELS: Final = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -38,7 +38,7 @@ LEVELS: Final = {
     "TRACE": 5,
 }
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _Config = DescribeConfigsResponse.Result.Config
 _Change = IncrementalAlterConfigsRequest.Resource.Config
 
@@ -46,21 +46,21 @@ _Change = IncrementalAlterConfigsRequest.Resource.Config
 def describe(
     wanted: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest, context: Context
 ) -> Iterator[_Config]:
-    """Return every logger with the level in force, or those that were asked for."""
+    """Return all loggers, or the requested ones, with their levels in force."""
     _check_broker(wanted.resource_name, context)
     keys = wanted.configuration_keys
     for name in _names():
         if not keys or name in keys:
             yield _Config(
                 name=name,
-                value=_level_name(_logger(name).getEffectiveLevel()),
+                value=_level_name(_find_logger(name).getEffectiveLevel()),
                 config_source=ConfigSource.DYNAMIC_BROKER_LOGGER,
                 documentation="" if request.include_documentation else None,
             )
 
 
 def alter(name: str, changes: Sequence[_Change], context: Context, *, validate_only: bool) -> None:
-    """Set or delete levels, all or none of them; raise BrokerError."""
+    """Set or delete levels, all or none. Raises BrokerError."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise _invalid_request("Error due to duplicate config keys")
@@ -74,8 +74,8 @@ def alter(name: str, changes: Sequence[_Change], context: Context, *, validate_o
         level = logging.NOTSET
         if change.config_operation == ConfigOperation.SET:
             level = LEVELS[change.value or ""]
-        _logger(change.name).setLevel(level)
-        _log.warning(
+        _find_logger(change.name).setLevel(level)
+        _logger.warning(
             "the level of logger %s is %s, as %s (client id %r) asked",
             change.name,
             _level_name(level) if level else "inherited",
@@ -120,7 +120,7 @@ def _names() -> list[str]:
     return [ROOT, *sorted(logging.root.manager.loggerDict)]
 
 
-def _logger(name: str) -> logging.Logger:
+def _find_logger(name: str) -> logging.Logger:
     return logging.root if name == ROOT else logging.getLogger(name)
 
 

@@ -1,4 +1,7 @@
-"""From the broker's settings to the options of its parts, which know nothing of setting names."""
+"""Makes the options of each part of the broker from the sections of the settings.
+
+A part defines its options in its own terms and knows no setting names.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,9 @@ _DOWNGRADE_POLICIES: Final = ("bidirectional", "downgrade")
 NEVER_MS: Final = 2**62
 UNLIMITED: Final = 1e300
 FLUSH_CHECK_MS_MAX: Final = 1000
-#: Most that one batch may expand to where the broker has to look inside it.
+#: Maximum size of a decompressed batch, where the broker has to decompress it.
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
-#: Reading a coordinator's records holds the loop up, so no more than this is read at a time.
+#: Maximum bytes that a coordinator loads at a time: a read blocks the event loop.
 LOAD_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -64,7 +67,7 @@ def limits(config: BrokerConfig) -> ConnectionLimits:
 
 def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
     return UpkeepOptions(
-        # Segments that were closed are flushed in any case, so the look for them has a bound.
+        # Closed segments are always flushed, so the check for them has a maximum interval.
         flush_check_interval_ms=min(config.log.log_flush_scheduler_interval_ms, FLUSH_CHECK_MS_MAX),
         recovery_point_interval_ms=config.log.log_flush_offset_checkpoint_interval_ms,
         log_start_interval_ms=config.log.log_flush_start_offset_checkpoint_interval_ms,
@@ -170,7 +173,7 @@ def transaction_options(config: BrokerConfig) -> TransactionOptions:
 
 
 def _group_record_bytes_max(config: BrokerConfig) -> int:
-    """Less than what the offsets topic takes: the rest of the batch needs room as well."""
+    """Return the maximum size of a group record, which leaves room for the rest of its batch."""
     return max(config.topic_defaults().max_message_bytes * 9 // 10, 1)
 
 

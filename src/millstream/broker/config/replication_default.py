@@ -1,17 +1,17 @@
 """The settings for replicas whose defaults depend on the number of brokers.
 
     default.replication.factor                  replicas of topics
-    min.insync.replicas                         how many of them must be in sync
-    offsets.topic.replication.factor            the same for the offsets topic
-    transaction.state.log.replication.factor    and for the transactions topic
-    transaction.state.log.min.isr
+    min.insync.replicas                         replicas of a topic that must be in sync
+    offsets.topic.replication.factor            replicas of the offsets topic
+    transaction.state.log.replication.factor    replicas of the transactions topic
+    transaction.state.log.min.isr               replicas of it that must be in sync
 
-A value that is set always counts. What is not set follows the rules of `model/durability`, with the
-number of brokers at the moment somebody asks. Kafka's defaults do not depend on it: 1 and 1 for
-topics, which loses data with a broker, and 3 and 2 for internal topics.
+A value that is set takes precedence. The defaults follow the rules of `model/durability`, with the
+present number of brokers. Kafka's defaults do not depend on that number: 1 and 1 for topics, with
+which the loss of a broker loses data, and 3 and 2 for internal topics.
 
-`min.insync.replicas` here is that of a topic with the default number of replicas. A topic with
-another number derives its own (`metadata/min_isr`).
+Here `min.insync.replicas` is the value for a topic with the default number of replicas. A topic
+with another number of replicas derives its own value (`metadata/min_isr`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ OFFSETS_FACTOR: Final = "offsets.topic.replication.factor"
 TRANSACTIONS_FACTOR: Final = "transaction.state.log.replication.factor"
 TRANSACTIONS_MIN_ISR: Final = "transaction.state.log.min.isr"
 
-#: By setting, the one that gives the number of replicas from which its default follows.
+#: By setting, the replication factor that its default depends on.
 _MINIMUM_OF: Final = {MIN_ISR: FACTOR, TRANSACTIONS_MIN_ISR: TRANSACTIONS_FACTOR}
 SETTINGS: Final = (FACTOR, MIN_ISR, OFFSETS_FACTOR, TRANSACTIONS_FACTOR, TRANSACTIONS_MIN_ISR)
 
 
 def is_derived(config: BrokerConfig, name: str) -> bool:
-    """Return whether a setting is one of these, and nobody has set it."""
+    """Return whether a setting is one of these and is not set."""
     return name in SETTINGS and config.given(name) is None
 
 
@@ -45,7 +45,7 @@ def value(config: BrokerConfig, name: str, brokers: int) -> int:
 
 
 def derived(config: BrokerConfig, name: str, brokers: int) -> int:
-    """Return what one of these settings would be if it were not set."""
+    """Return the default of one of these settings in a cluster of `brokers`."""
     factor_name = _MINIMUM_OF.get(name)
     if factor_name is None:
         return default_replicas(brokers)
@@ -58,7 +58,7 @@ def all_values(config: BrokerConfig, brokers: int) -> list[int]:
 
 
 def values(config: BrokerConfig, name: str, brokers: int) -> list[SettingValue]:
-    """Return every layer's value of any setting of the broker, the one in force first."""
+    """Return the value of any broker setting in every layer, the one in force first."""
     found = config.values(name)
     if name in SETTINGS:
         text = str(derived(config, name, brokers))
@@ -67,7 +67,7 @@ def values(config: BrokerConfig, name: str, brokers: int) -> list[SettingValue]:
 
 
 def describe(config: BrokerConfig, brokers: int) -> str:
-    """Return a line for the broker's log: the values in force and where they come from."""
+    """Return a log line with the values in force and their origins."""
     origins: dict[str, list[str]] = {}
     for name in SETTINGS:
         given = config.given(name)

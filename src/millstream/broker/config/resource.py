@@ -1,8 +1,8 @@
-"""Config resources: what DescribeConfigs, AlterConfigs and IncrementalAlterConfigs speak of.
+"""Config resources, which DescribeConfigs, AlterConfigs and IncrementalAlterConfigs operate on.
 
 A resource is a topic (type 2), a broker (type 4; the empty name is the default for all brokers), a
-subscription to client metrics (type 16, in `client_metrics_resource`) or a group (type 32; it need
-not exist). A broker's loggers (type 8) are in `logger_resource`: their levels are not stored.
+client metrics subscription (type 16, in `client_metrics_resource`) or a group (type 32, which need
+not exist). The loggers of a broker (type 8) are in `logger_resource`: their levels are not stored.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ GROUP: Final = 32
 _DEFINITIONS: Final = {
     TOPIC: topic_definitions,
     BROKER: broker_definitions,
-    # None: like Kafka, APPEND and SUBTRACT are rejected for lists of a subscription.
+    # Empty: like Kafka, APPEND and SUBTRACT are rejected for lists of a subscription.
     CLIENT_METRICS: {},
     GROUP: group_definitions,
 }
 
 
 def definitions_of(resource_type: int) -> Mapping[str, Definition]:
-    """The settings that resources of a type have."""
+    """Return the settings of a resource type."""
     found = _DEFINITIONS.get(resource_type)
     if found is None:
         raise unknown_type(resource_type)
@@ -48,7 +48,7 @@ def definitions_of(resource_type: int) -> Mapping[str, Definition]:
 
 
 def broker_id(name: str, context: Context) -> int | None:
-    """The broker that a resource name means; None is the default for all of them."""
+    """Return the broker id of a resource name; None is the default for all brokers."""
     if not name:
         return None
     if name != str(context.services.config.node_id):
@@ -69,7 +69,8 @@ def unknown_type(resource_type: int) -> BrokerError:
 
 
 def group_overrides(name: str, context: Context) -> Configs:
-    """What a group sets for itself; INVALID_REQUEST for the empty name, as groups share nothing."""
+    """Return the overrides of a group. Raises INVALID_REQUEST for the empty name: groups have no
+    common default."""
     if not name:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "a group's name can't be empty")
     return context.services.catalog.image.group_configs.get(name, NO_CONFIGS)
@@ -81,7 +82,7 @@ class Description(NamedTuple):
     definition: Definition
     #: The value in force.
     text: str | None
-    #: Every layer's value, the strongest first; none where no layer has one, or only of synonyms.
+    #: The value in each layer, highest precedence first; empty if only synonyms have values.
     layers: list[SettingValue]
 
     @property
@@ -90,7 +91,7 @@ class Description(NamedTuple):
 
 
 def describe_topic(topic: TopicRecord, definition: Definition, context: Context) -> Description:
-    """A topic's setting. Its layers are its own override, then those of the broker's setting."""
+    """Describe a topic's setting. Its layers are the override, then the layers of the broker."""
     services, name = context.services, definition.name
     layers: list[SettingValue] = []
     if definition.synonyms:
@@ -113,8 +114,8 @@ def describe_group(overrides: Configs, definition: Definition, context: Context)
 
 
 def describe_broker(definition: Definition, context: Context) -> Description:
-    """This broker's setting. `advertised.listeners` is what clients are told, also where it is not
-    set and follows from the listeners."""
+    """Describe a setting of this broker. `advertised.listeners` is described as clients see it,
+    even if it is not set and derived from the listeners."""
     services, record = context.services, context.services.record
     layers = replication_default.values(
         services.config, definition.name, services.topics.size.count
@@ -130,7 +131,7 @@ def describe_broker(definition: Definition, context: Context) -> Description:
 async def alter(
     resource_type: int, name: str, edit: Edit, context: Context, *, validate_only: bool
 ) -> None:
-    """Change the overrides of one resource; raises BrokerError."""
+    """Alter the overrides of one resource. Raises BrokerError."""
     try:
         if resource_type == TOPIC:
             await _alter_topic(name, edit, context, validate_only=validate_only)
@@ -183,7 +184,7 @@ async def _alter_group(name: str, edit: Edit, context: Context, validate_only: b
 
 
 def _validated(node_id: int | None, edit: Edit, context: Context) -> Callable[[Configs], Configs]:
-    """`edit`, refusing a result that a broker could not run with."""
+    """Return `edit` with a check that a broker can run with the result."""
 
     def checked(present: Configs) -> Configs:
         changed = edit(present)
@@ -200,7 +201,7 @@ def _validated(node_id: int | None, edit: Edit, context: Context) -> Callable[[C
             else:
                 context.services.config.with_dynamic(image.default_broker_configs, changed)
         except ConfigError as error:
-            # Kafka's code for brokers; for topics and groups it has INVALID_CONFIG.
+            # Like Kafka, which has INVALID_CONFIG for topics and groups only.
             raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from error
         return changed
 

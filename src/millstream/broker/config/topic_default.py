@@ -1,7 +1,7 @@
-"""The broker settings that stand for topic settings: `log.segment.bytes` for `segment.bytes`.
+"""The broker settings that are defaults of topic settings: `log.segment.bytes` for `segment.bytes`.
 
-A topic setting's definition lists its synonyms, the strongest first, some in other units. Here
-they become definitions of their own, and the values they have become a `TopicConfig`.
+The definition of a topic setting lists its synonyms, highest precedence first, some in other units.
+This module turns them into definitions of their own, and their values into a `TopicConfig`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from millstream.model.definition import ConfigType, Definition, Scope
 
 
 def synonym_definitions() -> dict[str, Definition]:
-    """Every such broker setting; of several for one topic setting the last has its default."""
+    """Return all such broker settings. Of several for one topic setting, the last has its
+    default."""
     found: dict[str, Definition] = {}
     for topic_definition in definitions.values():
         last = len(topic_definition.synonyms) - 1
@@ -34,11 +35,11 @@ def synonym_definitions() -> dict[str, Definition]:
 
 
 def synonym_names() -> dict[str, tuple[str, ...]]:
-    """The broker settings whose values are shown with one of them, where there are several.
+    """Return, by broker setting, the settings that DescribeConfigs shows together.
 
-    Settings that are the same in other units (`log.retention.ms`, `.minutes`, `.hours`) are shown
-    with each other. One that only falls back to another (`log.flush.interval.ms`) is shown with
-    that, and the other is shown alone."""
+    The same setting in other units (`log.retention.ms`, `.minutes`, `.hours`) is shown with all
+    units. A setting that falls back to another one (`log.flush.interval.ms`) is shown with it; the
+    other one is shown alone."""
     found: dict[str, tuple[str, ...]] = {}
     for topic_definition in definitions.values():
         names = tuple(synonym.name for synonym in topic_definition.synonyms)
@@ -49,13 +50,13 @@ def synonym_names() -> dict[str, tuple[str, ...]]:
 
 
 def gather_topic_defaults(value: Callable[[str], Any]) -> TopicConfig:
-    """What topics are without overrides of their own, given each broker setting's value."""
+    """Return the config of a topic without overrides, given the values of the broker settings."""
     gathered: dict[str, Any] = {}
     for topic_definition in definitions.values():
         for name, factor in topic_definition.synonyms:
             found = value(name)
             if found is not None:
-                # Any negative number of hours is the one negative number of milliseconds.
+                # Every negative number of hours is -1 ms.
                 gathered[topic_definition.attribute] = (
                     found if factor == 1 else max(-1, found * factor)
                 )

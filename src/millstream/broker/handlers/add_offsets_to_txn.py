@@ -1,10 +1,10 @@
 """AddOffsetsToTxn: versions 0 to 4.
 
-Adds the group's partition of the offsets topic to a transaction. Fenced producers are told
-INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_FENCED from 2 on.
+Adds the group's partition of the offsets topic to a transaction. A fenced producer gets
+INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_FENCED from version 2.
 
-Some clients ask for the group's coordinator only afterwards, so the offsets topic is made here too
-where there is none; the producer then tries again.
+Some clients look up the group's coordinator only afterwards, so this handler also creates the
+offsets topic if it does not exist; the producer then retries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millstream.wire.messages.add_offsets_to_txn import (
 )
 
 _FENCED_SINCE = 2
-#: Only producers of the classic protocol send it.
+#: The transaction version: only producers of the classic protocol send this request.
 _VERSION = 0
 
 

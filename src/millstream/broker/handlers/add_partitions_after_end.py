@@ -1,7 +1,7 @@
-"""AddPartitionsAfterEnd: version 0. Between brokers; see `broker.admission`.
+"""AddPartitionsAfterEnd: version 0. Sent by brokers; see `broker/transaction/admission.py`.
 
-The response leaves when each of its transactions was decided. That is bounded by `_WAIT_S_MAX`, as
-later requests of the same connection wait behind it.
+The response is sent once each of its transactions is decided, at most after `_WAIT_S_MAX`: later
+requests of the same connection wait for it.
 """
 
 from __future__ import annotations

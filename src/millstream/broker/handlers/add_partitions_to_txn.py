@@ -1,9 +1,10 @@
 """AddPartitionsToTxn: versions 0 to 5.
 
-Clients add partitions to one transaction, up to version 3. Brokers add to any number of them, or
-ask whether partitions are part of them (`verify_only`). If one partition does not exist, or is the
-broker's own and a client names it, none is added: the others are told OPERATION_NOT_ATTEMPTED.
-Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_FENCED from 2 on.
+Clients add partitions to one transaction, up to version 3. Brokers add partitions to any number of
+transactions, or verify that partitions are part of them (`verify_only`). If one partition does not
+exist, or a client names a partition of an internal topic, no partition is added, and the others get
+OPERATION_NOT_ATTEMPTED. A fenced producer gets INVALID_PRODUCER_EPOCH up to version 1, and
+PRODUCER_FENCED from version 2.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def add_to_transaction(
     context: Context,
     end_wait: EndWait | None = None,
 ) -> None:
-    """Add to one transaction, or verify; fill its rows once what they say is committed.
+    """Add partitions to one transaction, or verify them, and fill the rows once that is committed.
 
-    `end_wait` is for requests that wait for transactions that are ending.
+    With `end_wait` the request waits while the transaction is ending.
     """
     partitions = [
         TopicPartition(topic.name, number)

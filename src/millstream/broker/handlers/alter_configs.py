@@ -1,6 +1,6 @@
 """AlterConfigs: versions 0 to 2.
 
-Replaces all overrides of a topic, a broker, a group or a subscription to client metrics by others.
+Replaces all overrides of a topic, a broker, a group or a client metrics subscription.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""AlterPartitionReassignments: versions 0 and 1. Any broker carries it out, by compare-and-swap.
+"""AlterPartitionReassignments: versions 0 and 1. Any broker executes it, by compare-and-swap.
 
-Replicas of None cancel. The controller completes a reassignment once the new replicas are in sync;
-a restart of any broker on the way changes nothing, as the plan is part of the partition's record.
+Null replicas cancel a reassignment. The controller completes a reassignment once the new replicas
+are in sync. The plan is part of the partition's record, so a restart of a broker does not affect
+it.
 """
 
 from __future__ import annotations

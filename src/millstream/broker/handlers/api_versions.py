@@ -1,13 +1,12 @@
 """ApiVersions: versions 0 to 4.
 
-Answered from the table that requests are dispatched by. Millstream's own APIs are left out: only
-brokers use them, among themselves. A version this broker does not have is answered in version 0
-with UNSUPPORTED_VERSION and the versions it does have.
+The response lists the APIs of the table that requests are dispatched by, without Millstream's own
+APIs, which only brokers use. A request of an unknown version gets a response of version 0 with
+UNSUPPORTED_VERSION and the supported versions.
 
-The features and the levels they may have are those of `model/feature`, and the finalized levels
-are those in force (`broker/feature`); a feature at level 0 is not listed as finalized. All features
-may be at level 0, so supported features are listed from version 4 on: clients of version 3 fail on
-them.
+`model/feature` defines the features and their levels; `broker/feature` returns the finalized
+levels. A feature at level 0 is not listed as finalized. Every feature may be at level 0, and
+clients of version 3 fail on that, so supported features are listed from version 4.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _add_features(response: ApiVersionsResponse, context: Context) -> None:
             )
             for each in FEATURES.values()
         ]
-    # Clients keep what they heard with the highest epoch.
+    # Clients keep the features with the highest epoch.
     image = services.catalog.image
     response.finalized_features_epoch = image.revision
     response.finalized_features = [

@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe: versions 0 and 1. State, members and assignments of consumer groups.
 
-GROUP_ID_NOT_FOUND for a group that is not known or not of this kind, and UNSUPPORTED_VERSION while
-the feature `group.version` is at level 0. Authorized operations are never told: there is no
-authorization.
+GROUP_ID_NOT_FOUND if the group does not exist or is not a consumer group, and UNSUPPORTED_VERSION
+while the feature `group.version` is at level 0. There is no authorization, so authorized operations
+are never set.
 """
 
 from __future__ import annotations

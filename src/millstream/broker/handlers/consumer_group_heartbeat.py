@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: versions 0 and 1.
 
-How a member of a consumer group (KIP-848) joins, leaves, goes on, and learns what it is assigned.
-A classic group of consumers becomes a consumer group with the first such heartbeat, as
+With it a member of a consumer group (KIP-848) joins, leaves, stays alive and receives its
+assignment. The first such heartbeat turns a classic group of consumers into a consumer group, if
 `group.consumer.migration.policy` allows. UNSUPPORTED_VERSION while the feature `group.version` is
 at level 0.
 """

@@ -1,4 +1,4 @@
-"""CreatePartitions: versions 0 to 3. Adds partitions to topics, placed by the broker or by hand."""
+"""CreatePartitions: versions 0 to 3. Adds partitions to topics; the client may assign replicas."""
 
 from __future__ import annotations
 

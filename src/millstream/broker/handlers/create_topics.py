@@ -1,10 +1,10 @@
 """CreateTopics: versions 2 to 7.
 
-Partition count and replication factor -1 mean the broker's defaults; replicas may be assigned by
-hand. A default factor that follows from the number of brokers waits until that is settled. One
-request may create up to PARTITIONS_MAX partitions. The response leaves when the topics are durable
-and this broker serves them, so `timeout_ms` is not used. From version 5 the response holds the
-configs in force.
+A partition count or replication factor of -1 means the broker's default; the client may assign
+replicas instead. A default factor that depends on the number of brokers waits until that number is
+stable. One request may create up to PARTITIONS_MAX partitions. The response is sent when the topics
+are durable and this broker serves them, so `timeout_ms` is not used. From version 5 the response
+holds the configs in force.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from millstream.model.config import definitions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
-#: Partitions that one request may create, all its topics together; Kafka's own bound.
+#: Maximum number of partitions that one request may create, over all its topics; Kafka's limit.
 PARTITIONS_MAX = 10_000
 
 _Row = CreateTopicsResponse.Topic
 _CONFIGS_SINCE = 5
-#: Topics looked at before other clients get their turn.
+#: Topics handled before the loop serves other clients.
 _TOPICS_AT_ONCE = 200
 
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: versions 0 to 2. Groups without members go, with all that they committed."""
+"""DeleteGroups: versions 0 to 2. Deletes groups without members, and their committed offsets."""
 
 from __future__ import annotations
 

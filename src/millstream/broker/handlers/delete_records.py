@@ -1,8 +1,8 @@
 """DeleteRecords: versions 0 to 2.
 
-Moves the start of a partition's log; offset -1 means the high watermark. The new start is on the
-leader's disk when the answer leaves, and every in-sync replica has taken it over, or the request's
-time is up; files that lie wholly before it are removed in the background.
+Advances the log start offset of a partition; offset -1 means the high watermark. The response is
+sent when the new log start offset is on the leader's disk and every in-sync replica has applied it,
+or when the request times out. Segments below it are deleted in the background.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecor
             for _, partition, offset in waiting:
                 await _trimmed(partition, offset)
     except TimeoutError:
-        pass  # Each row tells below how far it came.
+        pass  # Each row gets its result below.
     for row, partition, offset in waiting:
         _tell(row, partition, offset)
     return response
@@ -69,7 +69,7 @@ API: Final = ApiEntry(
 
 
 async def _trimmed(partition: Partition, offset: int) -> None:
-    """Return when all in-sync replicas begin at `offset`, or this broker leads no longer."""
+    """Return once all in-sync replicas start at `offset`, or this broker is not the leader."""
     if partition.low_watermark >= offset:
         return
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
 """DeleteTopics: versions 1 to 6.
 
-By name, or from version 6 by id. The topic is gone for every client when the answer leaves; its
-files are removed in the background.
+By name, or from version 6 by id. No client sees the topic once the response is sent; its files are
+deleted in the background.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""DescribeBacklog: version 0. What partitions hold after committed offsets, from their leader.
+"""DescribeBacklog: version 0. The records and bytes of partitions after committed offsets.
 
-An API of Millstream's own, which ApiVersions does not list: a group's coordinator asks the leaders
-on other brokers how far its groups are behind. NOT_LEADER_OR_FOLLOWER where this broker does not
-lead the partition, or does not know the topic. The broker goes on with other work while it looks.
-A request with more than `POSITIONS_MAX` positions costs its connection.
+This API is Millstream's own, and ApiVersions does not list it: a group coordinator asks leaders on
+other brokers for the lag of its groups. NOT_LEADER_OR_FOLLOWER if this broker does not lead the
+partition or does not know the topic. Long requests yield to the event loop. A request with more
+than `POSITIONS_MAX` positions closes its connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millstream.wire.messages.describe_backlog import (
 )
 
 POSITIONS_MAX: Final = 5000
-#: Longer than any retention, and within the protocol's integers.
+#: Longer than any retention, and within the range of an int64.
 _HEADROOM_MS_MAX: Final = 2**62
 
 _Topic = DescribeBacklogResponse.Topic

@@ -1,7 +1,7 @@
 """DescribeCluster: versions 0 to 2.
 
-Brokers by the addresses of the listener that the client came in through. Endpoints of controllers
-(type 2) do not exist: the controller is one of the brokers. Authorized operations are never told.
+Lists the brokers with their addresses for the client's listener. There are no controller endpoints
+(type 2): the controller is one of the brokers. Authorized operations are never set.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """DescribeConfigs: versions 1 to 4.
 
-Topics, groups, this broker and its loggers, and subscriptions to client metrics: each setting with
-its value in force, where that comes from, the layers' values (synonyms) and, from version 3, its
-type and a sentence about it. Names, values, types, synonyms and sources are Kafka 4.3's; the
-differences that remain are in `tests/conformance/config_difference.toml`, with their reasons.
+Describes topics, groups, this broker and its loggers, and client metrics subscriptions: for each
+setting the value in force, its source, the values of all layers (synonyms) and, from version 3, its
+type and documentation. Names, values, types, synonyms and sources are those of Kafka 4.3;
+`tests/conformance/config_difference.toml` lists the remaining differences and their reasons.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millstream.wire.messages.describe_configs import (
 
 _Result = DescribeConfigsResponse.Result
 
-#: Resources that have no layers of values.
+#: Resources whose settings have no layers.
 _PLAIN: Final = {
     client_metrics_resource.CLIENT_METRICS: client_metrics_resource.describe,
     logger_resource.BROKER_LOGGER: logger_resource.describe,
@@ -37,7 +37,7 @@ _PLAIN: Final = {
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
-    # Once each: a small request must not be able to ask for an endless response.
+    # Each resource once: a small request must not cause a huge response.
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     for wanted in resources.values():
         result = _Result(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
@@ -81,7 +81,7 @@ def _descriptions(
 
 
 def _defaults(chosen: Iterator[Definition], defaults: Configs) -> Iterator[Description]:
-    """Of the default for all brokers only what was set is shown."""
+    """Yield the settings that are set in the default for all brokers."""
     for definition in chosen:
         text = defaults.get(definition.name)
         if text is not None:

@@ -1,7 +1,7 @@
 """DescribeGroups: versions 0 to 6. State and members of classic groups.
 
-A group that is not known, or that is not a classic one, is described as dead; from version 6 with
-GROUP_ID_NOT_FOUND. Authorized operations are never told: there is no authorization.
+A group that does not exist or is not a classic group is described as dead, from version 6 with
+GROUP_ID_NOT_FOUND. There is no authorization, so authorized operations are never set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: versions 1 to 5. The one data folder, its file system, each log's size."""
+"""DescribeLogDirs: versions 1 to 5. The data directory, and the size of each log in it."""
 
 from __future__ import annotations
 

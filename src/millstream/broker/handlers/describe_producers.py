@@ -1,7 +1,7 @@
-"""DescribeProducers: version 0. The producers that a partition remembers, from its leader.
+"""DescribeProducers: version 0. The producer state of a partition, from its leader.
 
-Each with the epoch of the coordinator that ended its last transaction, and the offset where its
-open one began: what finds a transaction that hangs.
+Each producer has the epoch of the coordinator that ended its last transaction, and the first offset
+of its open transaction. With these an operator finds a hanging transaction.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""DescribeQuorum: versions 0 to 2. What is true of a cluster whose metadata is not a Kafka log.
+"""DescribeQuorum: versions 0 to 2. Describes the metadata store in the terms of Kafka's quorum.
 
-Metadata lives in SQLite or etcd, which have no voters among the brokers. The response describes the
-store in Kafka's terms:
+The metadata is in SQLite or etcd, so no broker is a voter in Kafka's sense. The response maps the
+store to Kafka's terms:
 
-- An offset is a revision of the store. The high watermark is the latest one that any broker has
-  seen.
-- The leader, and the only voter, is the controller: the broker that decides for the cluster. The
-  leader epoch is the revision at which it became the controller. How many members etcd has, and
-  which of them lead, is etcd's own matter (`etcdctl endpoint status`).
-- The other brokers are observers. Each is asked how far it has followed the store; one that does
-  not respond within a second is listed with the offset -1, which is unknown.
+- An offset is a revision of the store. The high watermark is the latest revision that any broker
+  has seen.
+- The leader, and the only voter, is the controller. The leader epoch is the revision at which it
+  became the controller. The members of etcd are not shown (see `etcdctl endpoint status`).
+- The other brokers are observers. Each is asked for the revision that it has applied. A broker that
+  does not respond within a second is listed with offset -1, which is unknown.
 
-Directory ids are not told. LEADER_NOT_AVAILABLE while there is no controller, and
-UNKNOWN_TOPIC_OR_PARTITION for any other partition than `__cluster_metadata-0`.
+Directory ids are not set. LEADER_NOT_AVAILABLE while there is no controller, and
+UNKNOWN_TOPIC_OR_PARTITION for any partition other than `__cluster_metadata-0`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from millstream.wire.messages.describe_quorum import (
 _Topic = DescribeQuorumResponse.Topic
 _Node = DescribeQuorumResponse.Node
 
-#: Time that another broker has to tell how far it is.
+#: Timeout of the request to another broker.
 _ASK_S_MAX: Final = 1.0
 #: The first version of ApiVersions whose response has a revision.
 _ASK_VERSION: Final = 3
@@ -79,7 +78,7 @@ def _describe(
     for broker, revision in zip(brokers, seen, strict=True):
         state = ReplicaState(replica_id=broker.node_id, log_end_offset=revision)
         if broker.node_id == controller:
-            # It decides by what the store has, whatever it has been told of that so far.
+            # The controller's decisions are based on the store, not on what it has watched so far.
             state.log_end_offset = latest
             state.last_fetch_timestamp = state.last_caught_up_timestamp = now_ms
             partition.current_voters.append(state)
@@ -106,7 +105,7 @@ def _node(broker: BrokerRecord) -> _Node:
 
 
 async def _revision_of(broker: BrokerRecord, context: Context) -> int:
-    """Return the revision of the store that a broker has followed to, or _UNKNOWN."""
+    """Return the revision of the store that a broker has applied, or _UNKNOWN."""
     services = context.services
     if broker.node_id == services.config.node_id:
         return services.catalog.image.revision

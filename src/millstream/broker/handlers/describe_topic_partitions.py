@@ -1,7 +1,8 @@
 """DescribeTopicPartitions: version 0.
 
-Topics in order of their names, at most `response_partition_limit` partitions an answer (and never
-more than PARTITIONS_MAX), with a cursor to go on from. No topics named means all of them.
+Describes topics in the order of their names, with at most `response_partition_limit` partitions
+(and never more than PARTITIONS_MAX) in a response, and a cursor to continue from. A request without
+topics means all topics.
 """
 
 from __future__ import annotations

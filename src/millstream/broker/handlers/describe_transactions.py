@@ -1,7 +1,7 @@
-"""DescribeTransactions: version 0. Of ids that this broker coordinates.
+"""DescribeTransactions: version 0. Describes transactional ids that this broker coordinates.
 
-A transaction that is being ended shows only the partitions that have no marker yet, and one that
-was kept shows the producer that may end it.
+A transaction that is ending shows only the partitions without a marker. A prepared transaction that
+its producer kept open shows the producer that may end it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ElectLeaders: versions 0 to 2. Any broker carries it out, by compare-and-swap.
+"""ElectLeaders: versions 0 to 2. Any broker executes it, by compare-and-swap.
 
-Type 0 lets the preferred replica lead if it is in sync; type 1, only for partitions without a
-leader, lets a living replica lead that may lack acknowledged records. Asked for all partitions,
-the answer leaves out those that need nothing.
+Type 0 elects the preferred replica if it is in sync. Type 1, only for partitions without a leader,
+elects a live replica that may lack acknowledged records. For a request for all partitions the
+response leaves out partitions that need no election.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """EndTxn: versions 0 to 5.
 
-Commits or aborts. The response leaves once the decision is committed to the coordinator's log; the
-markers follow. From version 5 on the epoch is raised, and the response tells the producer's id and
-epoch from then on. Fenced producers are told INVALID_PRODUCER_EPOCH up to version 1, and
-PRODUCER_FENCED from 2 on.
+Commits or aborts a transaction. The response is sent once the decision is committed to the
+coordinator's log; the markers follow. From version 5 the epoch is raised, and the response holds
+the producer's new id and epoch. A fenced producer gets INVALID_PRODUCER_EPOCH up to version 1, and
+PRODUCER_FENCED from version 2.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ API: Final = ApiEntry(EndTxnRequest, EndTxnResponse, versions=(0, 5), handle=han
 async def _end_with_new_id(
     transactional_id: str, end: EndRequest, context: Context
 ) -> EndTxnResponse:
-    """The epochs of the producer's id are used up: it goes on with another id."""
+    """End a transaction whose producer id has no epochs left, and give the producer a new id."""
     try:
         producer_id = await context.services.producer_ids.next()
         producer: ProducerIdAndEpoch = await wait_for(

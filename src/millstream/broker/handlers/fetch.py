@@ -1,17 +1,18 @@
 """Fetch: versions 4 to 18.
 
-Returns committed batches as ranges of files, never decoded, the larger ones not even read: at least
-one batch if there is any, however small the limits; no more than `max_bytes` (and the broker's
-`fetch.max.bytes`) in all and `partition_max_bytes` a partition otherwise. Waits up to `max_wait_ms`
-for `min_bytes`, without a task: the partitions wake it. Sessions (KIP-227) from version 7, topics
-by id from 13, diverging epochs from 12.
+Returns committed batches as ranges of files, without decoding them; larger ranges are not even
+read. A response has at least one batch if there is any. Otherwise it is limited to `max_bytes` (and
+the broker's `fetch.max.bytes`) in total and to `partition_max_bytes` for each partition. The
+request waits up to `max_wait_ms` for `min_bytes`, without a task: the partitions wake it. Sessions
+(KIP-227) from version 7, diverging epochs from version 12, topic ids from version 13.
 
-Isolation level 1 (`read_committed`) ends at the last stable offset and names the transactions
-aborted in what is returned; the client leaves their records out. To readers of uncommitted records
-the last stable offset of a log that nobody has used since the start is told as the high watermark.
+With isolation level 1 (`read_committed`) the records end at the last stable offset, and the
+response names the aborted transactions among them; the client skips their records. For readers of
+uncommitted records, the last stable offset of a log that was not loaded since the start is reported
+as the high watermark.
 
-Where the broker allows it, a consumer that tells its rack is sent to a replica there (KIP-392), and
-followers serve consumers. A follower's own fetch is another matter: see `replica_fetch`.
+If `replica.selector.class` is set, a consumer that names its rack is sent to a replica there
+(KIP-392), and followers serve consumers. `replica_fetch` serves fetches of followers.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from millstream.broker.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
+    FetchPartition,
     FetchSession,
-    Wanted,
 )
 from millstream.broker.handlers import replica_fetch
 from millstream.log.reading.slice import LogSlice
@@ -49,7 +50,8 @@ _Row = FetchResponse.Topic.Partition
 
 _READ_COMMITTED = 1
 
-#: From here on a range is sent from its file: below, one copy is cheaper than two system calls.
+#: Ranges of at least this size are sent from their file: below, a copy costs less than two system
+#: calls.
 _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
 
 
@@ -74,8 +76,8 @@ API: Final = ApiEntry(
 
 def _resolve(
     request: FetchRequest, context: Context
-) -> tuple[FetchSession | None, list[Wanted], bool]:
-    """The session, the partitions to read, and whether the answer holds only what changed."""
+) -> tuple[FetchSession | None, list[FetchPartition], bool]:
+    """Return the session, the partitions to read, and whether the response is incremental."""
     sessions = context.services.fetch_sessions
     uses_topic_ids = context.version >= _TOPIC_IDS_SINCE
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -97,10 +99,10 @@ def _resolve(
     return session, list(session.partitions.values()), True
 
 
-def _wanted(request: FetchRequest) -> Iterable[Wanted]:
+def _wanted(request: FetchRequest) -> Iterable[FetchPartition]:
     for topic in request.topics:
         for data in topic.partitions:
-            entry = Wanted(topic.topic, topic.topic_id, data.partition)
+            entry = FetchPartition(topic.topic, topic.topic_id, data.partition)
             entry.offset = data.fetch_offset
             entry.max_bytes = data.partition_max_bytes
             entry.current_leader_epoch = data.current_leader_epoch
@@ -109,7 +111,7 @@ def _wanted(request: FetchRequest) -> Iterable[Wanted]:
 
 
 class _Fetch:
-    """One Fetch while it is being served. `Partition.watch` takes it as a watcher."""
+    """A Fetch request in progress. It is the watcher that `Partition.watch` accepts."""
 
     __slots__ = (
         "_collected",
@@ -132,7 +134,7 @@ class _Fetch:
         request: FetchRequest,
         context: Context,
         session: FetchSession | None,
-        wanted: list[Wanted],
+        wanted: list[FetchPartition],
         *,
         is_incremental: bool,
     ) -> None:
@@ -147,17 +149,17 @@ class _Fetch:
         self._reads_followers = context.version >= _RACK_SINCE and bool(
             config.replica_selector_class
         )
-        #: Where the consumer stands, if that matters.
+        #: The rack of the consumer; empty if the consumer may not read from followers.
         self._rack = request.rack_id if self._reads_followers else ""
-        self._collected: list[tuple[Wanted, _Row]] = []
+        self._collected: list[tuple[FetchPartition, _Row]] = []
         self._watched: list[Partition] = []
-        #: While the request waits.
+        #: Set while the request waits.
         self._reply: Reply[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def collect(self) -> bool:
-        """Read every partition; returns whether the answer should leave now."""
-        collected: list[tuple[Wanted, _Row]] = []
+        """Read every partition; return whether to respond now."""
+        collected: list[tuple[FetchPartition, _Row]] = []
         remaining = self._max_bytes
         gathered = 0
         is_due = False
@@ -172,7 +174,7 @@ class _Fetch:
         self._collected = collected
         return is_due or gathered >= self._min_bytes
 
-    def _read(self, entry: Wanted, remaining: int, *, at_least_one: bool) -> _Row:
+    def _read(self, entry: FetchPartition, remaining: int, *, at_least_one: bool) -> _Row:
         row = _Row(partition_index=entry.partition, records=b"")
         partition = self._partition(entry)
         try:
@@ -207,7 +209,7 @@ class _Fetch:
             self._describe_failure(row, error, partition)
             return row
         except OSError as error:
-            # Of the files beside the batches: epochs, producers, transactions.
+            # Raised by files other than segments: epochs, producers, transactions.
             assert partition is not None
             self._describe_failure(row, partition.log.read_failed(error), partition)
             return row
@@ -217,8 +219,8 @@ class _Fetch:
             row.aborted_transactions = []
         return row
 
-    def _is_nearer_elsewhere(self, partition: Partition, entry: Wanted, row: _Row) -> bool:
-        """Whether the consumer should read from another replica; then the row says which."""
+    def _is_nearer_elsewhere(self, partition: Partition, entry: FetchPartition, row: _Row) -> bool:
+        """Return whether the consumer should read from another replica; if so, the row names it."""
         brokers = self._context.services.catalog.image.brokers
         nearest = nearest_replica(partition, brokers, self._rack, entry.offset)
         if nearest == partition.broker_id:
@@ -228,7 +230,7 @@ class _Fetch:
         row.log_start_offset = partition.log.log_start_offset
         return True
 
-    def _partition(self, entry: Wanted) -> Partition | None:
+    def _partition(self, entry: FetchPartition) -> Partition | None:
         replicas = self._context.services.replicas
         topic = entry.topic or replicas.topic_name(entry.topic_id)
         return replicas.get(topic, entry.partition) if topic is not None else None
@@ -246,9 +248,9 @@ class _Fetch:
             )
 
     def wait(self, wait_ms: int) -> Reply[FetchResponse]:
-        """Respond when enough is there, or with what is there after `wait_ms`."""
+        """Return a reply that ends once `min_bytes` are available, or after `wait_ms`."""
         reply = self._reply = Reply(ReplyKind.FETCH, self._context.receiver, self._refuse)
-        reply.on_end = self._let_go
+        reply.on_end = self._release
         for entry in self._wanted:
             partition = self._partition(entry)
             if partition is not None:
@@ -271,8 +273,8 @@ class _Fetch:
             self.collect()
             self._reply.deliver(self.response())
 
-    def _let_go(self) -> None:
-        """Drop what was collected as well: a partition may call this watcher once more."""
+    def _release(self) -> None:
+        """Release timer, watches and rows: a partition may call this watcher once more."""
         self._reply = None
         self._collected = []
         timer, self._timer = self._timer, None
@@ -283,7 +285,7 @@ class _Fetch:
             partition.unwatch(self)
 
     def _refuse(self, code: ErrorCode) -> FetchResponse:
-        """The response with the same error for every partition, which all versions have."""
+        """Return a response with the same error for every partition, which all versions support."""
         session_id = NO_SESSION if self._session is None else self._session.session_id
         response = FetchResponse(session_id=session_id)
         for entry in self._wanted:
@@ -295,7 +297,7 @@ class _Fetch:
         return response
 
     def response(self) -> FetchResponse:
-        """The collected rows by topic; in an incremental session only those with news."""
+        """Return the collected rows by topic; in an incremental session only rows that changed."""
         response = FetchResponse()
         session = self._session
         if session is not None:
@@ -306,25 +308,25 @@ class _Fetch:
             if row.records:
                 self._load(entry, row)
                 served.append(entry.key)
-            elif self._is_incremental and not _has_news(entry, row):
+            elif self._is_incremental and not _has_changed(entry, row):
                 continue
-            entry.told_high_watermark = row.high_watermark
-            entry.told_log_start_offset = row.log_start_offset
+            entry.sent_high_watermark = row.high_watermark
+            entry.sent_log_start_offset = row.log_start_offset
             if topic is None or topic.topic != entry.topic or topic.topic_id != entry.topic_id:
                 topic = FetchResponse.Topic(topic=entry.topic, topic_id=entry.topic_id)
                 response.responses.append(topic)
             topic.partitions.append(row)
         if session is not None and len(session.partitions) > 1:
-            session.served(served)
+            session.mark_served(served)
         return response
 
-    def _load(self, entry: Wanted, row: _Row) -> None:
-        """Make the row's range ready to leave, say what was aborted in it, and count it."""
+    def _load(self, entry: FetchPartition, row: _Row) -> None:
+        """Prepare a row for sending: load its records if they are few, add aborted transactions."""
         partition = self._partition(entry)
         found = cast("LogSlice", row.records)
         try:
             if len(found) >= _SENT_FROM_FILE_BYTES_MIN and found.end_offset != NO_OFFSET:
-                # Stays a range of its file, which the session holds open until it was sent.
+                # It stays a range of its file, which the session keeps open until it is sent.
                 found.open()
                 count, end_offset = found.end_offset - entry.offset, found.end_offset
             else:
@@ -358,11 +360,11 @@ def _describe_divergence(row: _Row, common_end: EpochEnd) -> None:
     )
 
 
-def _has_news(entry: Wanted, row: _Row) -> bool:
+def _has_changed(entry: FetchPartition, row: _Row) -> bool:
     return (
         row.error_code != 0
         or row.diverging_epoch is not None
         or row.preferred_read_replica >= 0
-        or row.high_watermark != entry.told_high_watermark
-        or row.log_start_offset != entry.told_log_start_offset
+        or row.high_watermark != entry.sent_high_watermark
+        or row.log_start_offset != entry.sent_log_start_offset
     )

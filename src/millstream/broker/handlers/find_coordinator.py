@@ -1,10 +1,10 @@
 """FindCoordinator: versions 0 to 6.
 
-A group's coordinator is the leader of the group's partition of the offsets topic, and that of a
-transactional id the leader of its partition of the transactions topic. Either topic is made when
-somebody first asks; the answer then waits for it. Share groups have no coordinator here:
-COORDINATOR_NOT_AVAILABLE, which clients retry. From version 4 any number of keys are looked up at
-once.
+The coordinator of a group is the leader of the group's partition of the offsets topic, and the
+coordinator of a transactional id is the leader of its partition of the transactions topic. Either
+topic is created when a client first asks; the response then waits for it. There is no coordinator
+of share groups: COORDINATOR_NOT_AVAILABLE, which clients retry. From version 4 a request may have
+any number of keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millstream.wire.messages.find_coordinator import (
 
 _Row = FindCoordinatorResponse.Coordinator
 _BATCHED_SINCE = 4
-#: By key type, the topic whose partitions the keys live in.
+#: By key type, the topic whose partitions the keys are mapped to.
 _TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 _SHARE_GROUP = 2
 
@@ -110,7 +110,7 @@ def _not_here(key_type: int) -> BrokerError:
 
 
 def _describe(row: _Row, topic: str, context: Context) -> None:
-    """Name the broker that leads the partition in which `row.key` lives."""
+    """Fill in the leader of the partition that `row.key` is mapped to."""
     image = context.services.catalog.image
     found = image.topic(topic)
     leader = NO_LEADER

@@ -1,8 +1,8 @@
 """GetTelemetrySubscriptions: version 0.
 
-Tells a client which of its metrics to push, and how often (KIP-714). A client that matches no
-subscription is told none, and the default interval, after which it asks again. Unlike Kafka this
-broker asks for cumulative sums. THROTTLING_QUOTA_EXCEEDED if a client asks again too soon.
+Returns the metrics that a client should push, and the interval (KIP-714). A client that matches no
+subscription gets no metrics and the default interval, after which it asks again. Unlike Kafka this
+broker requests cumulative sums. THROTTLING_QUOTA_EXCEEDED if a client asks again too soon.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 
-#: In the order of preference, which clients follow.
+#: In order of preference.
 _COMPRESSION_TYPES: Final = (
     CompressionType.ZSTD,
     CompressionType.LZ4,
@@ -31,7 +31,7 @@ def handle(
     request: GetTelemetrySubscriptionsRequest, context: Context
 ) -> GetTelemetrySubscriptionsResponse:
     telemetry = context.services.telemetry
-    assert telemetry is not None, "the API is only in the table where there is telemetry"
+    assert telemetry is not None, "the API is only served with telemetry"
     try:
         instance_id, instance = telemetry.get(bytes(request.client_instance_id), context)
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""Heartbeat: versions 0 to 4. Answered at once, with NONE while the group is being loaded."""
+"""Heartbeat: versions 0 to 4. The response is immediate: NONE while the group is being loaded."""
 
 from __future__ import annotations
 

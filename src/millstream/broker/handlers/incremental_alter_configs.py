@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs: versions 0 and 1.
 
-Sets, deletes, or changes lists of single overrides of a topic, a broker, a group or a subscription
-to client metrics, and leaves the others. Sets levels of this broker's loggers.
+Sets or deletes single overrides of a topic, a broker, a group or a client metrics subscription, or
+appends to and subtracts from lists. Other overrides stay. Also sets the levels of this broker's
+loggers.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """InitProducerId: versions 0 to 6.
 
-Without a transactional id, an idempotent producer's id: a new one each time, as Kafka does, with
-epoch 0. The id comes from a block that was reserved durably, so no two producers ever share one.
+Without a transactional id the response is a new producer id with epoch 0, as in Kafka. The id comes
+from a durably reserved block, so no two producers ever have the same one.
 
-With a transactional id, the id's coordinator raises the epoch, which fences every producer that had
-the id before; an open transaction is aborted first, and the producer told to try again
-(CONCURRENT_TRANSACTIONS). From version 3 on a producer may say what it believes to have, to go on
-after an error (KIP-360). Fenced producers are told INVALID_PRODUCER_EPOCH up to version 3, and
-PRODUCER_FENCED from 4 on.
+With a transactional id its coordinator raises the epoch, which fences every earlier producer with
+that id. An open transaction is aborted first, and the producer retries (CONCURRENT_TRANSACTIONS).
+From version 3 a producer may send its present id and epoch, to continue after an error (KIP-360). A
+fenced producer gets INVALID_PRODUCER_EPOCH up to version 3, and PRODUCER_FENCED from version 4.
 
-From version 6 on a producer may ask for transactions without a timeout
-(TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the broker is told not to allow them), and may keep an
-open transaction in order to end it; the response then says who wrote it.
+From version 6 a producer may request transactions without a timeout
+(TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the settings disallow them), and may keep an open
+transaction to end it later; the response then holds the id and epoch that wrote it.
 """
 
 from __future__ import annotations
@@ -102,7 +101,8 @@ def _begin(
 
 
 def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
-    """What the producer believes to have; INVALID_REQUEST if that is only half of it."""
+    """Return the id and epoch that the producer sent, or None. Raises INVALID_REQUEST if only one
+    of them is set."""
     has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
     if has_id != has_epoch:
         raise BrokerError(ErrorCode.INVALID_REQUEST)

@@ -1,9 +1,8 @@
 """JoinGroup: versions 0 to 9.
 
-The response leaves when the group's next generation is complete, or at once where there is nothing
-to wait for. From version 4 a new member is given an id first (MEMBER_ID_REQUIRED), from version 5
-members may be static, and from version 9 a static leader that comes back is told to skip the
-assignment.
+The response is sent when the group's next generation is complete, or at once if there is nothing to
+wait for. From version 4 a new member first gets an id (MEMBER_ID_REQUIRED). From version 5 members
+may be static. From version 9 a static leader that rejoins is told to skip the assignment.
 """
 
 from __future__ import annotations

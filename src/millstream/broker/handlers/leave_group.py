@@ -1,7 +1,8 @@
 """LeaveGroup: versions 0 to 5.
 
-From version 3 any number of members leave at once, each with a result of its own, and static ones
-may be named by their instance id alone. Before that one leaves, and its result is the response's.
+From version 3 a request names any number of members, each with a result of its own, and static
+members may be named by their instance id alone. Before, one member leaves, and its result is the
+error code of the response.
 """
 
 from __future__ import annotations

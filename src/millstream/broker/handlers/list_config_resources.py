@@ -1,8 +1,8 @@
 """ListConfigResources: versions 0 and 1.
 
-Topics, brokers (also as owners of loggers), subscriptions to client metrics, and the groups that
-set something for themselves, known or not. Version 0 lists client metrics only.
-UNSUPPORTED_VERSION if a type is asked for that has no configs.
+Lists topics, brokers (also as owners of loggers), client metrics subscriptions, and groups with
+overrides, whether or not the group exists. Version 0 lists client metrics only. UNSUPPORTED_VERSION
+for a resource type without configs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
     wanted: Iterable[int] = request.resource_types or _TYPES
     if context.version < _TYPES_SINCE:
         wanted = (CLIENT_METRICS,)
-    # Once each, however often a request names them.
+    # Each type once, however often the request names it.
     types = set(wanted)
     if not types <= set(_TYPES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

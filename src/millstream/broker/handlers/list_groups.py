@@ -1,8 +1,7 @@
 """ListGroups: versions 0 to 5.
 
-The groups of this coordinator, from version 4 only those in given states, from version 5 only those
-of given types; upper and lower case are the same. COORDINATOR_LOAD_IN_PROGRESS while some can't be
-told yet.
+Lists the groups of this coordinator, from version 4 filtered by state, from version 5 also by type;
+both filters ignore case. COORDINATOR_LOAD_IN_PROGRESS while some groups are being loaded.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """ListOffsets: versions 1 to 11.
 
-By time: the first record at or after a timestamp; or one of the protocol's words: latest (the high
-watermark; with isolation level 1, `read_committed`, the last stable offset; for a replica the log's
-end), earliest, the record with the largest timestamp, and
-earliest local, which equals earliest as nothing is tiered. The words for tiered storage find
-nothing.
+Finds the first record at or after a timestamp, or the offset of a special timestamp: latest (the
+high watermark; with isolation level 1, `read_committed`, the last stable offset; for a replica the
+log end offset), earliest, the record with the largest timestamp, or earliest local, which equals
+earliest because nothing is tiered. The special timestamps of tiered storage find nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from millstream.wire.messages.list_offsets import (
     ListOffsetsResponse,
 )
 
-#: The version since which each word may be used.
+#: By special timestamp, the first version that allows it.
 _WORDS_SINCE = {
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
@@ -70,7 +69,7 @@ def _find(
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
         is_end = wanted.timestamp in (LATEST, MAX_TIMESTAMP)
         if is_end and request.replica_id == NO_REPLICA and partition.is_end_uncertain:
-            # A client must not see the end move back; it asks again.
+            # A client must not see the end offset move back, so it retries.
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
         _look_up(partition, wanted.timestamp, row, _end_offset(partition, request))
     except BrokerError as error:
@@ -82,7 +81,7 @@ def _find(
 
 
 def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:
-    """What the asker may see ends there."""
+    """Return the end offset that the client may see."""
     if request.replica_id != NO_REPLICA:
         return partition.log.log_end_offset
     if request.isolation_level == _READ_COMMITTED:

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: version 0. Answered from the image."""
+"""ListPartitionReassignments: version 0. Read from the image of the metadata."""
 
 from __future__ import annotations
 

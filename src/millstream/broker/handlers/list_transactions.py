@@ -1,7 +1,7 @@
 """ListTransactions: versions 0 to 2.
 
-The transactional ids that this broker coordinates, by state, producer id, how long the transaction
-is open (version 1) and a pattern for the id (version 2, which must match all of it).
+Lists the transactional ids that this broker coordinates, filtered by state, producer id, duration
+(version 1) and a pattern that must match the whole id (version 2).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Metadata: versions 0 to 13.
 
-Topics by name, by id (from version 10), or all of them. A topic that does not exist is made if both
-the broker (`auto.create.topics.enable`) and the client allow it; the answer then waits for it.
-Brokers are named by the addresses of the listener that the client came in through. A leader that
-has just hung up on this broker is not named: its partitions have none until the cluster has
-decided.
+Describes topics by name, by id (from version 10), or all topics. A topic that does not exist is
+created if both the broker (`auto.create.topics.enable`) and the client allow it; the response then
+waits for it. Brokers have their addresses for the client's listener. A leader that has just closed
+its connection to this broker is not named: its partitions have no leader until the cluster elects
+one.
 
-Authorized operations are never told: there is no authorization.
+There is no authorization, so authorized operations are never set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 _Topic = MetadataResponse.Topic
 
-#: Larger answers are built in turns, so that other clients are not kept waiting.
+#: Topics described before the loop serves other clients.
 _TOPICS_AT_ONCE = 1000
 _TOPIC_IDS_SINCE = 12
 _ERROR_SINCE = 13
@@ -41,7 +41,7 @@ def handle(
         if len(topics) > _TOPICS_AT_ONCE:
             return _describe_many(topics.values(), context)
         return respond(context, [_describe(topic, context) for topic in topics.values()])
-    # Once each: a small request must not be able to ask for an endless answer.
+    # Each topic once: a small request must not cause a huge response.
     wanted = list({(each.name, each.topic_id): each for each in wanted}.values())
     if _may_create(request, context):
         missing = [each.name for each in wanted if each.name and each.name not in topics]
@@ -137,7 +137,7 @@ def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
     if context.version < _TOPIC_IDS_SINCE and (
         wanted.name is None or wanted.topic_id != NO_TOPIC_ID
     ):
-        # Versions 10 and 11 have room for an id in the question, but not in the answer.
+        # Versions 10 and 11 have a topic id in the request, but not in the response.
         return _Topic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "")
     if wanted.name is None or wanted.topic_id != NO_TOPIC_ID:
         topic = image.topic_by_id(wanted.topic_id)
@@ -159,8 +159,8 @@ def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
 
 def _describe(topic: TopicRecord, context: Context) -> _Topic:
     alive = context.services.catalog.image.brokers
-    # A client that was told of a leader which is dead would come back only after its own timers;
-    # told that there is none, it asks again at once.
+    # A client that is told of a dead leader retries only after its own timeouts. Told that there is
+    # no leader, it asks again at once.
     not_leading = (NO_LEADER, *context.services.replicator.lost_leaders())
     return _Topic(
         name=topic.name,

@@ -1,8 +1,8 @@
 """OffsetCommit: versions 2 to 10.
 
-Offsets of topics or partitions that do not exist, and of metadata that is too long, are refused one
-by one; the rest is kept or refused as a whole, by the rules of the group. From version 10 topics go
-by id. Up to version 4 a client may say for how long an offset is to be kept.
+Partitions that do not exist and metadata that is too long are rejected one by one. The group
+accepts or rejects the other offsets as a whole. From version 10 topics have ids. Up to version 4 a
+client may set the retention time of an offset.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _refusal(
 
 
 def _java_length(text: str) -> int:
-    """The length that Kafka holds against the limit, whatever the setting's name says."""
+    """Return the length in UTF-16 code units, which Kafka compares with the limit in bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: version 0. Offsets of topics that members subscribe to stay."""
+"""OffsetDelete: version 0. Offsets of topics that members subscribe to are not deleted."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """OffsetFetch: versions 1 to 10.
 
-One group up to version 7, any number from version 8; topics by id from version 10. Without topics:
-all that the group has committed. A partition without a commit has offset -1, and so has any of a
-group that is not known. Offsets that an open transaction is about to change are told as they were
-before it, with UNSTABLE_OFFSET_COMMIT for whoever asks for stable ones (version 7). Kafka says -1
-then; librdkafka 2.16, in a group that rebalances, would take it for no offset at all.
+One group up to version 7, any number from version 8; topic ids from version 10. A request without
+topics returns all committed offsets of the group. A partition without a committed offset has offset
+-1, as do all partitions of an unknown group. If an open transaction is about to change an offset,
+the response has the offset before it, with UNSTABLE_OFFSET_COMMIT for clients that require stable
+offsets (version 7). Kafka returns -1 then; librdkafka 2.16, in a group that rebalances, would take
+that for no offset at all.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ API: Final = ApiEntry(OffsetFetchRequest, OffsetFetchResponse, versions=(1, 10),
 
 
 def _handle_one(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
-    """As the newer versions do for one group, then put into the older form."""
+    """Handle a request for one group, with the response of the versions before batching."""
     topics = None
     if request.topics is not None:
         topics = [
@@ -76,7 +77,7 @@ def _fetch(
     context: Context,
     after: Any = lambda: None,
 ) -> None:
-    """Fill the row of one group, once what it shows is committed."""
+    """Fill the row of one group, once the offsets that it shows are committed."""
 
     def deliver(_: object) -> None:
         after()
@@ -121,7 +122,7 @@ def _topics(
     if wanted is None:
         for name in offsets.topics:
             topic = image.topic(name)
-            # By id, what no longer exists can't be named.
+            # A topic that no longer exists has no id.
             if topic is not None or not by_id:
                 topic_id = topic.topic_id if topic is not None else None
                 rows.append(_topic(name, topic_id, offsets.partitions(name), offsets))
@@ -182,7 +183,7 @@ def _flatten(
     context: Context,
 ) -> None:
     if row.error_code and context.version < _ERROR_FIELD_SINCE:
-        # There is no field for the group's error yet: each partition carries it.
+        # These versions have no field for the group's error: each partition has it.
         row.topics = [
             _topic(topic.name, None, topic.partition_indexes, GroupOffsets(""))
             for topic in wanted.topics or ()

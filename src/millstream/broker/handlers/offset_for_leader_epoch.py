@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: versions 2 to 4.
 
-Where the records of a leader epoch end (KIP-101, KIP-279): how a reader finds out that its offset
-was cut off under another leader.
+Returns the end offset of a leader epoch (KIP-101, KIP-279), from which a reader learns that its
+offset was truncated under another leader.
 """
 
 from __future__ import annotations

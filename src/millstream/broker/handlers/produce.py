@@ -1,20 +1,21 @@
 """Produce: versions 3 to 13.
 
-Each partition's batch is checked, stamped in the request's own buffer and appended; the response
-leaves when every partition has what `acks` asks for: 0 nothing (there is no response, and a failure
-closes the connection), 1 this broker, -1 every in-sync replica. The response to a duplicate of an
-idempotent producer's recent batch has its first offset. Topics are named up to version 12 and
-have ids from 13.
+The batch of each partition is checked, stamped in the request's own buffer and appended. The
+response is sent when every partition fulfils `acks`: 0 is nothing (there is no response, and a
+failure closes the connection), 1 is this broker, -1 is every in-sync replica. The response to a
+duplicate of a recent batch of an idempotent producer has the first offset of that batch. Topics
+have names up to version 12 and ids from version 13.
 
-Batches of a transaction are appended once its coordinator has admitted them (`broker.admission`):
-up to version 11 the producer has added the partition before, from 12 on this adds it. A producer's
-requests keep their order while one of them waits for that (`broker.transaction_queue`).
+Transactional batches are appended once the transaction coordinator has admitted them
+(`broker/transaction/admission.py`). Up to version 11 the producer adds the partition to the
+transaction itself; from version 12 this handler adds it. The requests of a producer keep their
+order while one of them waits for the coordinator (`broker/transaction/transaction_queue.py`).
 
-A batch is rejected as a whole where some of its records are bad. From version 8 on the response
-names these records (KIP-467), up to a bound for the whole response.
+A batch with bad records is rejected as a whole. From version 8 the response names the bad records
+(KIP-467), up to a limit for the whole response.
 
-Topics whose `compression.type` is not `producer` have their batches compressed anew. Batches for
-internal topics are refused.
+Batches for topics whose `compression.type` is not `producer` are recompressed. Batches for internal
+topics are rejected.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ _ZSTD_SINCE = 7
 _RECORD_ERRORS_SINCE = 8
 _LEADER_HINT_SINCE = 10
 _ABORTABLE_SINCE = 11
-#: Producers of transaction version 2 do not add partitions themselves.
+#: From this version the broker adds partitions to transactions (transaction version 2).
 _ADDS_SINCE = 12
-#: Kafka gives the log's start with these errors.
+#: Like Kafka, the response to these errors has the log start offset.
 _INVALID = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
-#: Tools that repair internal topics say this, as they do to Kafka.
+#: As in Kafka, the client id of tools that may write to internal topics.
 _INTERNAL_CLIENT_ID = "__admin_client"
 
 _Row = ProduceResponse.Topic.Partition
@@ -84,7 +85,7 @@ def _append_all(
     context: Context,
     reply: Reply[ProduceResponse] | None = None,
 ) -> ProduceResponse | Reply[ProduceResponse] | None:
-    """Append the batches; `reply` is that of a request which has waited already."""
+    """Append the batches. `reply` is set if the request has waited for a coordinator."""
     acks = request.acks
     response = ProduceResponse()
     appended: list[Appended] = []
@@ -111,7 +112,7 @@ def _append_all(
         )
     if acks == ACKS_NONE:
         if failure:
-            # The only way to tell a producer that expects no response.
+            # A producer that expects no response notices nothing else.
             raise CloseConnectionError(f"acks=0 and {failure}")
         return None
     elapsed_s = context.services.clock.monotonic() - context.received_at
@@ -129,12 +130,12 @@ def _append(
     admission: Admission | None,
     context: Context,
 ) -> Appended:
-    """Append one partition's batch and fill its row."""
+    """Append the batch of one partition and fill its row."""
     if topic in INTERNAL_TOPICS and context.client_id != _INTERNAL_CLIENT_ID:
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is for the broker to write")
     partition = context.services.replicas.find(topic, row.index)
     header = check_produced(records)
-    batch = memoryview(records)  # type: ignore[arg-type]  # check_produced refuses None
+    batch = memoryview(records)  # type: ignore[arg-type]  # check_produced rejects None
     if header.attributes:
         if header.is_transactional:
             _check_admission(partition, header, admission, context)
@@ -222,8 +223,8 @@ def _name_records(row: _Row, error: RecordsRejected, context: Context) -> None:
 def _handle_transactional(
     request: ProduceRequest, transactional_id: str, context: Context
 ) -> ProduceResponse | Reply[ProduceResponse] | None:
-    """Append a request of a transaction: at once, or when its coordinator has admitted it and the
-    producer's earlier requests were appended."""
+    """Append a transactional request, once its coordinator has admitted it and the producer's
+    earlier requests are appended."""
     if request.acks == ACKS_NONE:
         raise CloseConnectionError("transactions need acknowledgements")
     services = context.services
@@ -258,9 +259,9 @@ def _handle_transactional(
 def _transactional_batches(
     request: ProduceRequest, context: Context
 ) -> Iterator[tuple[Partition | None, BatchHeader]]:
-    """Yield the headers of the batches of transactions, with their partitions if they are here.
+    """Yield the headers of transactional batches, with their partitions if this broker has them.
 
-    What is no whole header is left to the append, which rejects it."""
+    Incomplete headers are skipped: the append rejects them."""
     replicas = context.services.replicas
     for topic in request.topic_data:
         name = topic.name or replicas.topic_name(topic.topic_id) or ""
@@ -274,8 +275,8 @@ def _transactional_batches(
 def _scan(
     request: ProduceRequest, context: Context
 ) -> tuple[dict[ProducerIdAndEpoch, None], list[Partition]]:
-    """Return the producers whose transactions a request is part of, and the partitions led here in
-    which a transaction begins with it."""
+    """Return the producers of a request's transactional batches, and the partitions led here in
+    which the request begins a transaction."""
     producers: dict[ProducerIdAndEpoch, None] = {}
     partitions: list[Partition] = []
     for partition, header in _transactional_batches(request, context):
@@ -291,7 +292,7 @@ def _scan(
 
 
 def _reject_for_room(request: ProduceRequest, context: Context) -> ProduceResponse | None:
-    """Have the client retry a request for which there is no room to wait."""
+    """Return a response that makes the client retry, if no more requests may wait."""
     code = ErrorCode.NOT_ENOUGH_REPLICAS
     for partition, header in _transactional_batches(request, context):
         if partition is not None:
@@ -302,7 +303,7 @@ def _reject_for_room(request: ProduceRequest, context: Context) -> ProduceRespon
 
 
 class _TransactionalProduce:
-    """A request that may have to wait (see `transaction_queue.TransactionalRequest`)."""
+    """A transactional request, which may wait (a `transaction_queue.TransactionalRequest`)."""
 
     __slots__ = (
         "_admission",
@@ -339,7 +340,7 @@ class _TransactionalProduce:
             adds = self._context.version >= _ADDS_SINCE
             self._admission.ask(self._producer, partitions, decided, adds=adds)
         except Exception as error:  # noqa: BLE001  # logged and counted
-            # The producer's later requests must not wait for this one for ever.
+            # Later requests of the producer must not wait for this one forever.
             failures = self._context.services.failures
             failures.note(ReplyKind.TRANSACTIONAL_PRODUCE, error, self._producer)
             self._admission.reject_all(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -366,19 +367,19 @@ class _TransactionalProduce:
 
 
 def _producer_code(code: ErrorCode, version: int) -> ErrorCode:
-    """What the coordinator said, as a producer understands it."""
+    """Return the error for the producer for an error of the transaction coordinator."""
     if code == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code in UNDECIDED or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE):
-        # Any producer tries again after this, without asking for metadata first.
+        # Every producer retries on this error, without a metadata request.
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return code
 
 
 def refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:
-    """The response that appends nothing and gives every partition the same reason."""
+    """Return a response with the same error for every partition."""
     if request.acks == ACKS_NONE:
         raise CloseConnectionError(f"acks=0 and {code.name}: {message}")
     return ProduceResponse(

@@ -1,7 +1,7 @@
 """PushTelemetry: version 0.
 
-Takes a client's own metrics in, for Prometheus (KIP-714). INVALID_RECORD if the payload can't be
-read; the other errors are those of `Telemetry.push`.
+Accepts metrics that a client pushes, for Prometheus (KIP-714). INVALID_RECORD if the payload is not
+valid; `Telemetry.push` documents the other errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def handle(
     request: PushTelemetryRequest, context: Context
 ) -> PushTelemetryResponse | Coroutine[Any, Any, PushTelemetryResponse]:
     telemetry = context.services.telemetry
-    assert telemetry is not None, "the API is only in the table where there is telemetry"
+    assert telemetry is not None, "the API is only served with telemetry"
     try:
         taking = telemetry.push(request, context)
     except BrokerError as error:

@@ -1,8 +1,8 @@
-"""Fetch from a follower: versions 15 to 18, where it tells its broker epoch.
+"""Fetch from a follower: versions 15 to 18, in which it sends its broker epoch.
 
-Reads what is appended, committed or not, and moves the leader's idea of the follower. Everything is
-in `replication.follower_session`; this is its door. Older versions can't tell a restarted broker
-from the one before, so a follower that speaks them is served like a consumer and never counts.
+`replication/leader/follower_session.py` does the work: it reads appended records, committed or not,
+and updates the leader's state of the follower. Older versions cannot tell a restarted broker from
+its predecessor, so a follower that uses them is served like a consumer and never joins the ISR.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SyncGroup: versions 0 to 5. A follower waits until the leader has sent the assignment."""
+"""SyncGroup: versions 0 to 5. A member waits until the group's leader has sent the assignment."""
 
 from __future__ import annotations
 

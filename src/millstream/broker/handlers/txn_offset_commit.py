@@ -1,9 +1,10 @@
 """TxnOffsetCommit: versions 0 to 5.
 
-Keeps offsets of a group that count once the transaction is committed. As with Produce, the first
-ones of a transaction are admitted by its coordinator (`broker.admission`): up to version 4 the
-producer has announced the group before (AddOffsetsToTxn), version 5 does that as well. From version
-3 on the consumer may say which member it is, and then must be one.
+Stores offsets of a group that take effect when the transaction is committed. As with Produce, the
+transaction coordinator admits the first offsets of a transaction
+(`broker/transaction/admission.py`). Up to version 4 the producer adds the group itself
+(AddOffsetsToTxn); version 5 does that as well. From version 3 the request may name the member,
+which then must exist.
 """
 
 from __future__ import annotations
@@ -85,14 +86,14 @@ API: Final = ApiEntry(
 def _begin(
     request: TxnOffsetCommitRequest, commit: OffsetCommit, reply: Reply[None], context: Context
 ) -> None:
-    """Have the group's partition admitted to the transaction where that is due, then commit."""
+    """Add the group's partition to the transaction if this version does that, then commit."""
     services = context.services
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     admission = Admission(
         services.transaction_coordinators.find, request.transactional_id, services.failures
     )
     try:
-        # Nothing is added to a transaction for a group that is not served here.
+        # A group that is not served here adds nothing to the transaction.
         index = services.groups.shards.of(request.group_id).index
         partition = services.replicas.find(OFFSETS_TOPIC, index)
     except BrokerError as error:
@@ -115,7 +116,7 @@ def _begin(
 
 
 def _admission_code(code: ErrorCode, context: Context) -> ErrorCode:
-    """What the transaction's coordinator said, as a producer understands it of a group's."""
+    """Return the error for the producer for an error of the transaction coordinator."""
     if code == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code == ErrorCode.TRANSACTION_ABORTABLE and context.version < _ABORTABLE_SINCE:
@@ -128,7 +129,7 @@ def _admission_code(code: ErrorCode, context: Context) -> ErrorCode:
 
 def _told(code: ErrorCode, context: Context) -> ErrorCode:
     if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < _LOADING_SINCE:
-        # Producers of that time give up when they are told so.
+        # Producers of these versions treat the error itself as fatal.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code
 

@@ -1,9 +1,9 @@
-"""UnregisterBroker: version 0. Any broker carries it out; see `controller/unregistration`.
+"""UnregisterBroker: version 0. Any broker executes it; see `controller/unregistration`.
 
-A broker that is alive leaves the cluster and stays out until it is started again, as in Kafka. The
-only broker that is alive is not unregistered (INVALID_REQUEST), where Kafka would do so. A broker
-that is not alive has no registration here; the request succeeds as long as something is known of
-it, and BROKER_ID_NOT_REGISTERED says that nothing is.
+As in Kafka, a live broker leaves the cluster and stays out until it is restarted. Unlike in Kafka,
+the last live broker is not unregistered (INVALID_REQUEST). A dead broker has no registration here:
+the request succeeds if the metadata has anything else about the broker, otherwise the error is
+BROKER_ID_NOT_REGISTERED.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""UpdateFeatures: versions 0 to 2. Any broker carries it out, by compare-and-swap.
+"""UpdateFeatures: versions 0 to 2. Any broker executes it, by compare-and-swap.
 
 Finalizes levels of the features in `model/feature`, all or none: the first update that is not
-allowed is the response's error, and names the reason. `validate_only`, from version 1 on, checks
-and changes nothing. Version 0 has `allow_downgrade` in place of the type of the upgrade. Versions 0
-and 1 list every feature that was changed.
+allowed is the error of the response. `validate_only`, from version 1, changes nothing. Version 0
+has `allow_downgrade` instead of the upgrade type. Versions 0 and 1 list every changed feature.
 
-A new level is in force on every broker once it has followed the metadata, which is when the
-response is sent for the broker that answers. Clients learn of it with their next connection. That
-every broker supports a level is not checked: brokers do not register the levels they support.
+A new level is in force on a broker once the broker has applied the metadata; the response waits for
+the broker that sends it. Clients see the level with their next connection. Brokers do not register
+the levels that they support, so whether every broker supports a level is not checked.
 """
 
 from __future__ import annotations

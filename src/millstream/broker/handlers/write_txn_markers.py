@@ -1,9 +1,9 @@
 """WriteTxnMarkers: versions 1 and 2.
 
 Ends transactions in partitions that this broker leads: for a coordinator on another broker, or for
-an operator who aborts a transaction that its coordinator has lost. The response leaves once the
-markers are committed; those that are not in time get REQUEST_TIMED_OUT, as responses for other
-partitions would have to wait behind this one.
+an operator who aborts a hanging transaction. The response is sent once the markers are committed.
+Markers that take too long get REQUEST_TIMED_OUT, because responses for other partitions wait for
+this one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Topic = WriteTxnMarkersResponse.Marker.Topic
 
 _COMMIT_S_MAX: Final = 2.0
 
-#: The group coordinator is not ready: to whoever sends markers, the partition's leader is not.
+#: Errors of the group coordinator that the sender of markers sees as a missing leader.
 _NOT_READY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
