@@ -13,7 +13,6 @@ from kio.serial import entity_writer
 from millstream.wire.api import ApiKey
 from millstream.wire.framing import (
     LENGTH_BYTES,
-    check_frame_length,
     frame_request,
     frame_response,
     parse_request_header,
@@ -116,14 +115,3 @@ def test_a_frame_longer_than_its_length_can_say_is_refused() -> None:
 
     with pytest.raises(EncodeError):
         frame_response(ApiKey.FETCH, 4, 1, [bytearray(b""), Gigabytes()])
-
-
-@pytest.mark.parametrize("length", [-1, 0, 9, 101, 2**31 - 1, -(2**31)])
-def test_a_frame_length_that_cannot_be_true_is_reported(length: int) -> None:
-    with pytest.raises(DecodeError):
-        check_frame_length(length, frame_bytes_max=100)
-
-
-@pytest.mark.parametrize("length", [10, 100])
-def test_a_frame_length_within_bounds_passes(length: int) -> None:
-    check_frame_length(length, frame_bytes_max=100)

@@ -1,7 +1,7 @@
-"""The protocol's APIs: their keys, and where each one's compact encoding begins.
+"""The API keys of the protocol, and the first flexible version of each API.
 
-Keys from `PRIVATE_FROM` on are Millstream's own. Brokers use them among themselves, and ApiVersions
-does not list them. Which keys a broker answers, and in which versions, is the broker's own table.
+Keys from `PRIVATE_FROM` are Millstream's own: only brokers use them, and ApiVersions does not list
+them. `broker/handlers` declares which APIs and versions a broker serves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class ApiKey(IntEnum):
-    """Every API key of the protocol, by Kafka's names, and Millstream's own."""
+    """The API keys of Kafka's protocol, by Kafka's names, and Millstream's own."""
 
     PRODUCE = 0
     FETCH = 1
@@ -110,15 +110,15 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_AFTER_END = 20_001
 
 
-#: Far above Kafka's keys, which count up from 0.
+#: The first of Millstream's own keys, far above Kafka's.
 PRIVATE_FROM: Final = 20_000
 
 
 #: A version above every version of every API.
 NEVER_FLEXIBLE: Final = 0x7FFF
 
-#: First version of each API with compact lengths and tag sections, in its body and its headers;
-#: APIs that are not listed have been so from version 0.
+#: First flexible version of each API: bodies and headers have compact lengths and tag sections.
+#: APIs that are not listed are flexible from version 0.
 _FLEXIBLE_FROM: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
@@ -174,5 +174,5 @@ _FLEXIBLE_FROM: Final[dict[int, int]] = {
 
 
 def flexible_from(api_key: int) -> int:
-    """Return the first version of `api_key` with compact encoding; 0 for a key nobody knows."""
+    """Return the first flexible version of an API; 0 for an unknown key."""
     return _FLEXIBLE_FROM.get(api_key, 0)

@@ -1,14 +1,14 @@
 """Compiles the decode function of one message class in one version.
 
-The function is straight-line code: neighbouring fixed-size fields, together with the length
-that opens the field after them, are one `struct` call; nested structs are inlined as nested
-loops. Only tag sections that are not empty, and varints above 127, leave the line.
+The function is straight-line code. Adjacent fixed-size fields, together with the length of the
+field after them, are one `struct` call; nested structs are inlined as nested loops. Only tag
+sections that are not empty, and varints above 127, call other functions.
 
-Names in the generated code: `b` buffer, `p` position, `e` end of the buffer, `n` the length
-or count just read, `q` end of the value being read, `o<k>` objects, `a<k>` arrays.
+Names in the generated code: `b` buffer, `p` position, `e` end of the buffer, `n` the length or
+count just read, `q` end of the value being read, `o<k>` objects, `a<k>` arrays.
 
-Every length is compared with the bytes left before it is used; what goes past the end of the
-buffer elsewhere surfaces as struct.error or IndexError and is translated once, at the top.
+Every length is compared with the remaining bytes before it is used. Other reads past the end of the
+buffer raise struct.error or IndexError, which the function translates into DecodeError.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAMES: Final[dict[str, object]] = {
 def compile_decoder(shape: type, version: int, flexible_from: int, is_open: bool) -> Any:
     """Return `decode(buffer, position=0) -> shape` for one version.
 
-    An open one ignores bytes after the last field.
+    With `is_open` it ignores bytes after the last field.
     """
     writer = _DecodeWriter(version, is_flexible=version >= flexible_from)
     writer.write_message(shape, is_open)
@@ -49,7 +49,7 @@ def compile_decoder(shape: type, version: int, flexible_from: int, is_open: bool
 
 
 class _DecodeWriter:
-    """Writes one decode function, and one more for each struct with known tagged fields."""
+    """Writes a decode function, and a function for each struct with known tagged fields."""
 
     __slots__ = ("_borrows", "_count", "_is_flexible", "_run", "_version", "source")
 
@@ -59,7 +59,7 @@ class _DecodeWriter:
         self._is_flexible = is_flexible
         self._borrows = False
         self._count = 0
-        #: Fixed-size reads not written yet: letter, size, target.
+        #: Pending fixed-size reads: letter, size, target.
         self._run: list[tuple[str, int, str]] = []
 
     def write_message(self, shape: type, is_open: bool) -> None:
@@ -122,7 +122,8 @@ class _DecodeWriter:
     def _write_value(
         self, kind: Kind, target: str, is_nullable: bool, null_mark: str = "n > 127"
     ) -> None:
-        """`null_mark`: how the byte before a nullable struct, read into `n`, says null."""
+        """Write the read of one value. `null_mark` tests the byte before a nullable struct for
+        null."""
         match kind:
             case Fixed(letter, size):
                 self._read(letter, size, target)
@@ -134,7 +135,7 @@ class _DecodeWriter:
                 self._write_nested(shape, target, is_nullable, null_mark)
 
     def _write_sized(self, kind: String | Bytes, target: str, is_nullable: bool) -> None:
-        """A string or bytes: length, then the bytes themselves."""
+        """Write the read of a string or bytes: the length, then the bytes."""
         is_string = isinstance(kind, String)
         self._read_length("h" if is_string else "i", is_string)
         if is_nullable:
@@ -150,7 +151,7 @@ class _DecodeWriter:
         line("q = p + n - 1" if self._is_flexible else "q = p + n")
         line("if not p <= q <= e: fail_length(q - p, p, e)")
         if isinstance(kind, String):
-            # The last argument: an incomplete sequence at the end is an error too.
+            # The last argument makes an incomplete sequence at the end an error.
             line(f"{target} = utf8(b[p:q], 'strict', True)[0]")
         elif kind.borrowed or not self._borrows:
             line(f"{target} = b[p:q]")
@@ -206,7 +207,7 @@ class _DecodeWriter:
         self._run.append((letter, size, target))
 
     def _read_length(self, letter: str, is_string: bool) -> None:
-        """Read into `n` the length as it is on the wire: plain, or plus one if flexible."""
+        """Write the read of a length into `n`, as on the wire: plus one in flexible versions."""
         if not self._is_flexible:
             self._read(letter, 2 if letter == "h" else 4, "n")
             self._flush()
@@ -217,7 +218,7 @@ class _DecodeWriter:
         self.source.line(f"if n > 127: n, p = {finish}(b, p, n)")
 
     def _flush(self) -> None:
-        """Write all pending fixed-size reads as one."""
+        """Write all pending fixed-size reads as one `struct` call."""
         run, self._run = self._run, []
         if not run:
             return
@@ -236,7 +237,7 @@ class _DecodeWriter:
         return spec.is_nullable(self._version)
 
     def _default(self, spec: Spec) -> str:
-        """Source of what a field holds that is not there."""
+        """Return the source of the value of an absent field."""
         is_struct = spec.default is not None or spec.is_always_written
         if isinstance(spec.kind, Struct) and is_struct:
             return f"{self.source.bind('C', spec.kind.shape)}()"
@@ -258,7 +259,7 @@ def _has_records(shape: type) -> bool:
 
 
 def _smallest(kind: Kind, version: int, is_flexible: bool) -> int:
-    """The fewest bytes that a value can take, at least 1: what bounds the count of an array."""
+    """Return the minimum size of a value, at least 1, which limits the count of an array."""
     match kind:
         case Fixed(_, size):
             return size

@@ -1,12 +1,11 @@
 """Compiles the encode function of one message class in one version.
 
-The mirror of `decoder`: straight-line code, neighbouring fixed-size fields and the length that
-follows them are one `struct` call. All bytes are gathered in one growing buffer; only record
-batches interrupt it: they are handed on as segments of their own, never copied and asked for
-nothing but their length.
+The counterpart of `decoder`: straight-line code, in which adjacent fixed-size fields and the length
+after them are one `struct` call. All bytes are collected in one growing buffer. Only record batches
+become segments of their own: they are not copied, and only their length is read.
 
-Names in the generated code: `m` message, `w` buffer being filled, `out` finished segments,
-`s` encoded string, `r` bytes, `n` length or count as on the wire, `a<k>` arrays, `o<k>` objects.
+Names in the generated code: `m` message, `w` buffer being filled, `out` finished segments, `s`
+encoded string, `r` bytes, `n` length or count as on the wire, `a<k>` arrays, `o<k>` objects.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def compile_encoder(shape: type, version: int, flexible_from: int) -> Any:
 
 
 class _EncodeWriter:
-    """Writes one encode function, and one more for each struct with known tagged fields."""
+    """Writes an encode function, and a function for each struct with known tagged fields."""
 
     __slots__ = ("_count", "_is_flexible", "_run", "_version", "source")
 
@@ -46,7 +45,7 @@ class _EncodeWriter:
         self._version = version
         self._is_flexible = is_flexible
         self._count = 0
-        #: Fixed-size writes not written yet: letter and expression; the letter x has none.
+        #: Pending fixed-size writes: letter and expression; the letter x has no expression.
         self._run: list[tuple[str, str]] = []
 
     def write_message(self, shape: type) -> None:
@@ -84,7 +83,7 @@ class _EncodeWriter:
         self._flush()
 
     def _write_tags(self, owner: str, tagged: list[tuple[str, Spec]]) -> None:
-        """Write the tag section: a zero while all fields have their defaults, else a call."""
+        """Write the tag section: a zero if all fields have their defaults, otherwise a call."""
         function = self._fresh("tags")
         source = self.source
         run, self._run = self._run, []
@@ -178,7 +177,8 @@ class _EncodeWriter:
             self._write_struct(shape, owner)
 
     def _write_length(self, name: str, present: str, absent: str, is_nullable: bool) -> None:
-        """Set `n` to the length as on the wire, and `name` to something of that length."""
+        """Write code that sets `n` to the length as on the wire, and `name` to the value to
+        append."""
         line = self.source.line
         plus = " + 1" if self._is_flexible else ""
         if not is_nullable:
@@ -195,7 +195,7 @@ class _EncodeWriter:
             line(f"n = len({name}){plus}")
 
     def _flush_length(self, letter: str, encode_long: str) -> None:
-        """Write all pending fixed-size fields and `n` after them."""
+        """Write all pending fixed-size fields, and `n` after them, as one `struct` call."""
         if not self._is_flexible:
             self._run.append((letter, "n"))
             self._flush()
@@ -210,7 +210,7 @@ class _EncodeWriter:
             self.source.line(f"w += {encode_long}(n)")
 
     def _flush(self) -> None:
-        """Write all pending fixed-size fields as one."""
+        """Write all pending fixed-size fields as one `struct` call."""
         run, self._run = self._run, []
         letters = "".join(letter for letter, _ in run)
         values = ", ".join(value for _, value in run if value)
@@ -227,7 +227,7 @@ class _EncodeWriter:
 
 
 def _differs(value: str, spec: Spec) -> str:
-    """Source of the test whether a field holds something else than its default."""
+    """Return the source of the test whether a field differs from its default."""
     if spec.is_always_written:
         return "True"
     if spec.default is None:

@@ -1,4 +1,4 @@
-"""Field declarations: what a message class says about each of its fields.
+"""Declarations of the fields of message classes.
 
     acks: int = int16()
     name: str = string(until=12)
@@ -6,18 +6,18 @@
     topics: list[Topic] = array(Topic)
     current_leader: Leader | None = tagged_struct(Leader, tag=0, since=10)
 
-Each function returns a dataclass field that carries a `Spec` in its metadata; the return type
-is the field's Python type, so that type checkers see an attribute with a default value.
+Each function returns a dataclass field that has a `Spec` in its metadata. The declared return type
+is the Python type of the field, so type checkers see an attribute with a default value.
 
 - `since` and `until`: first and last version that has the field, both inclusive.
-- `nullable_since`: first version in which a nullable field may really be null on the wire.
-- `tag`: the field travels in the tag section, and only when it differs from its default.
-- `ignorable`: a value is silently dropped in versions without the field; otherwise a value
-  that is not the default is an `EncodeError` there.
+- `nullable_since`: first version in which a nullable field may be null on the wire.
+- `tag`: the field is in the tag section, and only if it differs from its default.
+- `ignorable`: in versions without the field its value is dropped; without `ignorable`, a value
+  other than the default is an `EncodeError`.
 
-Nullable fields default to None unless told otherwise, tagged structs to None, arrays to a new
-empty list, uuids to zeros.
-A tagged struct that is None is absent on the wire, which readers take as all its defaults.
+Nullable fields default to None unless declared otherwise, tagged structs to None, arrays to a new
+empty list, uuids to zeros. A tagged struct that is None is absent on the wire, which readers take
+for a struct with its defaults.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SPEC: Final = "wire"
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A type of fixed size: its `struct` letter and its bytes."""
+    """A type of fixed size, with its `struct` letter and size in bytes."""
 
     letter: str
     size: int
@@ -50,7 +50,7 @@ class String:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes after a 32-bit or varint length; `borrowed` ones are never copied (record batches)."""
+    """Bytes after a 32-bit or varint length. Record batches are `borrowed`: they are not copied."""
 
     borrowed: bool = False
 
@@ -87,7 +87,7 @@ RECORDS: Final = Bytes(borrowed=True)
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """All that the codec compiler knows about one field."""
+    """The declaration of one field, for the codec compilers."""
 
     kind: Kind
     default: object
@@ -98,22 +98,22 @@ class Spec:
     ignorable: bool = False
 
     def is_in(self, version: int) -> bool:
-        """True if `version` has the field."""
+        """Return whether `version` has the field."""
         return self.since <= version <= self.until
 
     def is_nullable(self, version: int) -> bool:
-        """True if the field may be null in `version`."""
+        """Return whether the field may be null in `version`."""
         return self.nullable_since <= version
 
     @property
     def is_always_written(self) -> bool:
-        """True of a tagged struct for which null and absence are not the same."""
+        """Whether this is a tagged struct for which null and absence differ."""
         is_tagged_struct = self.tag is not None and isinstance(self.kind, Struct)
         return is_tagged_struct and self.nullable_since <= VERSION_MAX
 
 
 def specs_of(shape: type) -> list[tuple[str, Spec]]:
-    """The fields of a message or struct class, in wire order."""
+    """Return the fields of a message or struct class, in wire order."""
     return [(each.name, each.metadata[_SPEC]) for each in fields(shape)]
 
 
@@ -219,7 +219,7 @@ def records() -> Any:
 
 
 def struct_field(shape: type[T], *, since: int = 0) -> T:
-    """A nested struct that is always there; dropped in versions without it."""
+    """A nested struct that is never null; it is dropped in versions without it."""
     spec = Spec(Struct(shape), dataclasses.MISSING, since, ignorable=True)
     return field(default_factory=shape, metadata={_SPEC: spec})
 
@@ -235,9 +235,9 @@ def tagged_struct(shape: type[T], *, tag: int, since: int = 0, ignorable: bool =
 
 
 def nullable_tagged_struct(shape: type[T], *, tag: int) -> T | None:
-    """A tagged struct whose absence stands for its defaults, so that None is written as null.
+    """A tagged struct whose absence means its defaults, so None is written as null.
 
-    The byte before it is 0 for null, unlike that of a struct outside the tag section.
+    The byte before it is 0 for null, unlike the byte before a struct outside the tag section.
     """
     return cast("T | None", _declare(Spec(Struct(shape), None, nullable_since=0, tag=tag)))
 
@@ -287,7 +287,7 @@ def nullable_int32_array(*, since: int = 0, ignorable: bool = False) -> list[int
 
 
 def tagged_int32_array(*, tag: int) -> list[int] | None:
-    """Absent while it is empty. A null is read as None; None is written as nothing."""
+    """An int32 array that is absent if it is empty. Null is read as None; None is not written."""
     return cast("list[int] | None", _declare(Spec(Array(INT32), [], nullable_since=0, tag=tag)))
 
 

@@ -1,13 +1,13 @@
-"""Frames and headers: what stands around every request and response.
+"""Frames and headers of requests and responses.
 
     frame            length (int32), then that many bytes: header, body
     request header   api_key int16, api_version int16, correlation_id int32,
                      client_id nullable string with a 16-bit length in every version,
                      and, if the request is flexible (header version 2), a tag section
     response header  correlation_id int32 and, if the response is flexible (header version 1),
-                     a tag section; ApiVersions' is version 0 always
+                     a tag section; for ApiVersions the header version is always 0
 
-Owns no buffers: splitting a stream of bytes into frames is the connection's work.
+`net.connection` splits the stream of bytes into frames.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.wire.api import ApiKey, flexible_from
 from millstream.wire.primitive import Buffer, DecodeError, EncodeError, fail_length, skip_tags
 from millstream.wire.schema import Segment
 
-#: Bytes of a frame's length, which the length itself does not count.
+#: Size of the length of a frame, which the length does not include.
 LENGTH_BYTES: Final = 4
 
 #: The shortest header: key, version, correlation id, null client id.
@@ -35,7 +35,7 @@ _INT32: Final = Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """A request's header, and where in the frame its body starts."""
+    """The header of a request, and the position of the body in the frame."""
 
     api_key: int
     api_version: int
@@ -44,18 +44,8 @@ class RequestHeader(NamedTuple):
     body_position: int
 
 
-def check_frame_length(length: int, frame_bytes_max: int) -> None:
-    """Raise `DecodeError` unless a request frame of `length` bytes can be true and is allowed."""
-    if length < _HEADER_BYTES_MIN:
-        raise DecodeError(f"a frame of {length} bytes is too short to hold a request")
-    if length > frame_bytes_max:
-        raise DecodeError(
-            f"a request of {length} bytes is larger than the {frame_bytes_max} allowed"
-        )
-
-
 def parse_request_header(frame: Buffer, position: int = 0) -> RequestHeader:
-    """Read the header of the request whose frame, without its length, starts at `position`."""
+    """Parse the header of a request, whose frame without its length starts at `position`."""
     try:
         api_key, api_version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame, position)
         position += _HEADER_BYTES_MIN
@@ -79,9 +69,9 @@ def parse_request_header(frame: Buffer, position: int = 0) -> RequestHeader:
 def frame_response(
     api_key: int, api_version: int, correlation_id: int, body: list[Segment]
 ) -> list[Segment]:
-    """Return `body`, as a codec encoded it, with the frame's length and header in front.
+    """Return the encoded `body` with the length and header of the frame in front.
 
-    The list is changed in place: header and first segment become one.
+    The list is modified in place: the header becomes part of the first segment.
     """
     if api_version >= flexible_from(api_key) and api_key != ApiKey.API_VERSIONS:
         prefix = _RESPONSE_PREFIX_TAGGED
@@ -94,7 +84,7 @@ def frame_response(
 def frame_request(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: list[Segment]
 ) -> list[Segment]:
-    """The request's side of `frame_response`."""
+    """Return the encoded `body` of a request with the length and header of the frame in front."""
     name = b"" if client_id is None else client_id.encode()
     name_length = -1 if client_id is None else len(name)
     header = _REQUEST_HEADER.pack(api_key, api_version, correlation_id, name_length) + name
@@ -105,7 +95,7 @@ def frame_request(
 
 
 def parse_response_header(frame: Buffer, api_key: int, api_version: int) -> tuple[int, int]:
-    """Return the correlation id of a response frame and where its body starts."""
+    """Return the correlation id of a response frame and the position of its body."""
     try:
         (correlation_id,) = _INT32.unpack_from(frame)
         position = _INT32.size

@@ -1,10 +1,11 @@
-"""The protocol's variable-length integers and tag sections, and the two errors of this layer.
+"""Variable-length integers and tag sections, and the errors of this package.
 
-Owns what generated codecs call when their straight-line code meets something rare: a varint
-of more than one byte, a tag section that is not empty, a length that cannot be true. The
-fixed-size types need nothing here: they are single letters of a `struct` format.
+Holds the functions that generated codecs call in rare cases: a varint of more than one byte, a tag
+section that is not empty, a length that cannot be right. Fixed-size types are single letters of a
+`struct` format.
 
-Varint: seven bits a byte, lowest first, top bit set on all but the last; five bytes at most.
+Varint: seven bits in each byte, lowest first; the top bit is set in all bytes but the last; at most
+five bytes.
 Tag section: count, then for each field its tag, its size in bytes (all varints) and its body.
 """
 
@@ -14,7 +15,7 @@ from typing import Final, NoReturn, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-#: Kafka's limit for a string's length in bytes, whatever its length prefix could express.
+#: Kafka's limit for the length of a string in bytes; the length prefix could hold more.
 STRING_BYTES_MAX: Final = 0x7FFF
 
 _VARINT_SHIFT_MAX: Final = 28
@@ -25,7 +26,7 @@ class DecodeError(ValueError):
 
 
 class EncodeError(ValueError):
-    """The message holds a value that its schema cannot carry in the chosen version."""
+    """The message has a value that its schema cannot represent in the chosen version."""
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -39,7 +40,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Like `read_uvarint`, for a caller that has read the first byte and found its top bit set."""
+    """Read the rest of a varint whose first byte has its top bit set."""
     value = first & 0x7F
     for shift in range(7, _VARINT_SHIFT_MAX + 1, 7):
         if position >= len(buffer):
@@ -53,7 +54,7 @@ def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]
 
 
 def finish_string_length(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """`finish_uvarint` for the length of a compact string, which is stored plus one."""
+    """Read the rest of the length of a compact string, which is stored plus one."""
     value, position = finish_uvarint(buffer, position, first)
     if value - 1 > STRING_BYTES_MAX:
         raise DecodeError(f"a string of {value - 1} bytes is longer than the protocol allows")
@@ -61,7 +62,7 @@ def finish_string_length(buffer: Buffer, position: int, first: int) -> tuple[int
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Return `value` (not negative, below 2**32) as a varint."""
+    """Return `value`, from 0 to 2**32 - 1, as a varint."""
     if not 0 <= value <= 0xFFFF_FFFF:
         raise EncodeError(f"{value} does not fit an unsigned varint")
     encoded = bytearray()
@@ -73,14 +74,14 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_string_length(value: int) -> bytes:
-    """`encode_uvarint` for the length of a compact string, which is stored plus one."""
+    """Return the length of a compact string, which is stored plus one, as a varint."""
     if value - 1 > STRING_BYTES_MAX:
         raise EncodeError(f"a string of {value - 1} bytes is longer than the protocol allows")
     return encode_uvarint(value)
 
 
 def skip_tags(buffer: Buffer, position: int, count: int) -> int:
-    """Step over a tag section whose first byte, `count`, was just read and is not zero."""
+    """Return the position after a tag section whose first byte, `count`, is not zero."""
     if count > 0x7F:
         count, position = finish_uvarint(buffer, position, count)
     size = len(buffer)
@@ -94,7 +95,8 @@ def skip_tags(buffer: Buffer, position: int, count: int) -> int:
 
 
 def fail_length(length: int, position: int, end: int) -> NoReturn:
-    """Report a length or count that is negative, null where it may not be, or past the end."""
+    """Reject a length or count that is negative, past the end, or null where that is not
+    allowed."""
     if length < 0:
         raise DecodeError(f"null or a negative length before byte {position} is not allowed here")
     raise DecodeError(
@@ -103,15 +105,15 @@ def fail_length(length: int, position: int, end: int) -> NoReturn:
 
 
 def fail_tag(tag: int, position: int, expected: int) -> NoReturn:
-    """Report a known tagged field whose body did not end where its size said."""
+    """Reject a known tagged field whose body does not match its size."""
     raise DecodeError(f"tagged field {tag} ends at byte {position}, its size says {expected}")
 
 
 def fail_trailing(position: int, end: int) -> NoReturn:
-    """Report bytes after the last field."""
+    """Reject bytes after the last field."""
     raise DecodeError(f"{end - position} bytes follow the end of the message at byte {position}")
 
 
 def fail_absent(name: str, version: int) -> NoReturn:
-    """Report a value for a field that this version cannot carry and that may not be dropped."""
+    """Reject a value of a field that this version does not have and that is not ignorable."""
     raise EncodeError(f"version {version} has no field {name}, and a value was given for it")

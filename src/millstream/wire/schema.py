@@ -5,13 +5,13 @@
         throttle_time_ms: int = int32(since=1, ignorable=True)
         error_code: int = int16()
 
-A schema is declared once for all its versions, as a slotted dataclass whose fields are made by
-`wire.field`; structs inside it are nested classes marked with `struct`. `codec(cls, version)`
-compiles the functions for one version on first use and keeps them. Nothing here does I/O.
+A schema is declared once for all its versions, as a slotted dataclass whose fields come from
+`wire.field`; nested structs are nested classes with the decorator `struct`. `codec(cls, version)`
+compiles the functions of one version on first use and caches them.
 
-Data that is kept in records or inside other messages has a schema too, but no API: its class is
-`Versioned`, marked with `versioned`. Such bytes begin with their version, an int16:
-`decode_prefixed` and `encode_prefixed` read and write them.
+Data in records or inside other messages has a schema without an API: its class derives from
+`Versioned` and has the decorator `versioned`. Such data begins with its version, an int16;
+`decode_prefixed` and `encode_prefixed` read and write it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _INT16: Final = Struct(">h")
 
 
 class Sendable(Protocol):
-    """Record batches that are not in memory: a range of a file that knows its length."""
+    """Record batches that are not in memory, such as a range of a file. Only the length is used."""
 
     def __len__(self) -> int: ...
 
@@ -49,15 +49,15 @@ Segment: TypeAlias = Buffer | Sendable
 
 
 class Versioned:
-    """Base of everything with one schema for many versions."""
+    """Base of all classes with one schema for many versions."""
 
     __slots__ = ()
 
     #: First and last version that has a codec.
     versions: ClassVar[tuple[int, int]]
-    #: First version with compact lengths and tag sections.
+    #: First flexible version: with compact lengths and tag sections.
     flexible_from: ClassVar[int]
-    #: Whether bytes after the last field are ignored; otherwise they are a `DecodeError`.
+    #: Whether bytes after the last field are ignored; otherwise they raise `DecodeError`.
     is_open: ClassVar[bool]
 
 
@@ -76,36 +76,35 @@ V_co = TypeVar("V_co", bound=Versioned, covariant=True)
 
 
 class Decode(Protocol[V_co]):
-    """See `Codec.decode`."""
+    """The type of `Codec.decode`."""
 
     def __call__(self, buffer: Buffer, position: int = 0, /) -> V_co: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codec(Generic[V]):
-    """How one class is read and written in one version."""
+    """The functions that decode and encode one class in one version."""
 
     version: int
-    #: Reads from a position on; unless the class is open, all to the end of the buffer. Raises
-    #: `DecodeError` on anything that is not this schema. Record batches in the result are views
-    #: of the buffer.
+    #: Decodes from a position, to the end of the buffer unless the class is open. Raises
+    #: `DecodeError`. Record batches in the result are views of the buffer.
     decode: Decode[V]
-    #: Returns the message as segments to be sent in order; record batches are passed through as
-    #: segments of their own. Raises `EncodeError`.
+    #: Returns the message as segments to send in order; record batches are segments of their own.
+    #: Raises `EncodeError`.
     encode: Callable[[V], list[Segment]]
 
 
 @dataclass_transform(kw_only_default=True)
 def struct(shape: type[T]) -> type[T]:
-    """Make a class of fields into a struct that messages can hold."""
+    """Turn a class of fields into a struct for messages."""
     return _slotted(shape)
 
 
 @dataclass_transform(kw_only_default=True)
 def message(api_key: ApiKey, *, versions: tuple[int, int]) -> Callable[[type[M]], type[M]]:
-    """Make a class of fields into the request or response of an API.
+    """Turn a class of fields into the request or response of an API.
 
-    Requests are open, as Kafka's are: librdkafka 2.16 sends three bytes too many in a Metadata
+    Like Kafka's, requests are open: librdkafka 2.16 sends three bytes too many in a Metadata
     request for all topics.
     """
 
@@ -122,10 +121,10 @@ def message(api_key: ApiKey, *, versions: tuple[int, int]) -> Callable[[type[M]]
 def versioned(
     *, versions: tuple[int, int], flexible_from: int = NEVER_FLEXIBLE, is_open: bool = False
 ) -> Callable[[type[V]], type[V]]:
-    """Make a class of fields into versioned data.
+    """Turn a class of fields into versioned data.
 
-    Of an open class, versions above the last one are read as the last one: whoever defines it
-    only ever adds fields at the end.
+    Versions above the last one of an open class are read as the last one: later versions of such a
+    class only append fields.
     """
     return lambda shape: _make(shape, versions, flexible_from, is_open)
 
@@ -139,10 +138,10 @@ def _make(shape: type[V], versions: tuple[int, int], first_flexible: int, is_ope
 
 
 def _slotted(shape: type[T]) -> type[T]:
-    """A dataclass that is quick to make: there are hundreds, and a broker makes them at its start.
+    """Return `shape` as a slotted dataclass, built quickly: a broker builds hundreds at its start.
 
-    What a dataclass would write and compile for each class, other than its `__init__`, is shared
-    by all; a doc string spares it the signature's text.
+    All classes share their methods except `__init__`, so that `dataclass` does not compile them for
+    each class. A docstring saves the text of the signature.
     """
     shape.__doc__ = shape.__doc__ or shape.__qualname__
     shape.__eq__ = _equal  # type: ignore[method-assign]
@@ -187,7 +186,7 @@ def _compile(shape: type[V], version: int) -> Codec[V]:
 
 
 def read_version(shape: type[Versioned], buffer: Buffer) -> int:
-    """Return the version in which `decode_prefixed` reads `buffer`; raise `DecodeError` if none."""
+    """Return the version in which `decode_prefixed` reads `buffer`. Raises `DecodeError`."""
     if len(buffer) < _INT16.size:
         raise DecodeError(f"{len(buffer)} bytes are too few for the version of {shape.__name__}")
     (version,) = _INT16.unpack_from(buffer)
@@ -200,11 +199,11 @@ def read_version(shape: type[Versioned], buffer: Buffer) -> int:
 
 
 def decode_prefixed(shape: type[V], buffer: Buffer) -> V:
-    """Read versioned data behind its version; raise `DecodeError` if it is anything else."""
+    """Decode versioned data after its version. Raises `DecodeError`."""
     return codec(shape, read_version(shape, buffer)).decode(buffer, _INT16.size)
 
 
 def encode_prefixed(value: Versioned, version: int) -> bytes:
-    """Return versioned data behind its version; raise `EncodeError` if it cannot carry `value`."""
+    """Return versioned data after its version. Raises `EncodeError`."""
     body = cast("list[Buffer]", codec(type(value), version).encode(value))
     return b"".join([_INT16.pack(version), *body])

@@ -1,6 +1,6 @@
-"""Writing Python source: lines with an indent, names bound to objects, compiled at the end.
+"""Writes Python source: indented lines and names bound to objects, compiled at the end.
 
-Owns no knowledge of the protocol; `decoder` and `encoder` write their functions with it.
+`decoder` and `encoder` write their functions with it. This module knows nothing of the protocol.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Source:
-    """The text of some functions under construction and the names that they use."""
+    """The source of functions under construction, and the objects that they refer to."""
 
     __slots__ = ("_depth", "_lines", "names")
 
@@ -26,7 +26,7 @@ class Source:
 
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:
-        """Indent what is written inside under `opening`."""
+        """Write `opening`, and indent the lines written inside the block."""
         self.line(opening)
         self._depth += 1
         yield
@@ -34,14 +34,14 @@ class Source:
 
     @contextmanager
     def at_top(self) -> Iterator[None]:
-        """Write a function of its own, placed before the one under construction."""
+        """Write a separate function, placed before the one under construction."""
         outer, depth = self._lines, self._depth
         self._lines, self._depth = [], 0
         yield
         self._lines, self._depth = self._lines + outer, depth
 
     def bind(self, stem: str, value: object) -> str:
-        """Return a name under which the functions can reach `value`."""
+        """Return a name by which the functions refer to `value`."""
         for name, known in self.names.items():
             if known is value:
                 return name
@@ -50,15 +50,15 @@ class Source:
         return name
 
     def unpacker(self, letters: str) -> str:
-        """Name of the `unpack_from` for these `struct` letters."""
+        """Return the name of the `unpack_from` of these `struct` letters."""
         return self._bind_struct("unpack", letters, lambda layout: layout.unpack_from)
 
     def packer(self, letters: str) -> str:
-        """Name of the `pack` for these `struct` letters."""
+        """Return the name of the `pack` of these `struct` letters."""
         return self._bind_struct("pack", letters, lambda layout: layout.pack)
 
     def compile(self, function: str, origin: str) -> Any:
-        """Return the finished `function`; tracebacks through it name `origin`."""
+        """Compile the source and return `function`; tracebacks show `origin`."""
         namespace = dict(self.names)
         exec(compile(str(self), f"<{origin}>", "exec"), namespace)  # noqa: S102
         return namespace[function]

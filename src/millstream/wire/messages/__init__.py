@@ -1,1 +1,4 @@
-"""One module an API, holding its request and its response; import the modules, not this."""
+"""The messages of the protocol: one module for each API, with its request and its response.
+
+The classes declare fields and versions only; handlers and clients give them meaning.
+"""

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: announce that a transaction will commit offsets of a group."""
+"""AddOffsetsToTxn: announces that a transaction will commit offsets of a group."""
 
 from __future__ import annotations
 

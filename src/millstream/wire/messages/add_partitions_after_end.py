@@ -1,5 +1,8 @@
-"""AddPartitionsAfterEnd, an API of Millstream's own: like AddPartitionsToTxn between brokers, but
-the coordinator waits for transactions that are ending."""
+"""AddPartitionsAfterEnd: adds partitions once the transactions in progress have ended.
+
+This API is Millstream's own. It is like AddPartitionsToTxn between brokers, but the coordinator
+waits for transactions that are ending.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from millstream.wire.schema import Message, message
 
 @message(ApiKey.ADD_PARTITIONS_AFTER_END, versions=(0, 0))
 class AddPartitionsAfterEndRequest(Message):
-    #: The longest wait. The coordinator may wait for less.
+    #: Maximum wait. The coordinator may wait less.
     wait_ms: int = int32()
     transactions: list[AddPartitionsToTxnRequest.Transaction] = array(
         AddPartitionsToTxnRequest.Transaction

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn: make partitions part of a producer's transaction.
+"""AddPartitionsToTxn: adds partitions to the transaction of a producer.
 
-Clients use versions up to 3, for one transaction. Brokers use 4 and 5, for any number of them, and
-may ask only whether the partitions are part of it.
+Clients use versions up to 3, for one transaction. Brokers use versions 4 and 5, for any number of
+transactions, and may only verify that the partitions are part of them.
 """
 
 from __future__ import annotations

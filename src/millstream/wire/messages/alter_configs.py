@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all settings of resources by the given ones."""
+"""AlterConfigs: replaces all settings of resources."""
 
 from __future__ import annotations
 

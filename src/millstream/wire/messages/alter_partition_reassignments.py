@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: move replicas to other brokers, or cancel such a move."""
+"""AlterPartitionReassignments: moves replicas to other brokers, or cancels such a move."""
 
 from __future__ import annotations
 

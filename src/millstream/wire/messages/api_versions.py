@@ -1,8 +1,8 @@
-"""ApiVersions: which APIs, versions and features the broker has.
+"""ApiVersions: the APIs, versions and features of the broker.
 
-A broker answers a version above its own with version 0 and UNSUPPORTED_VERSION, so that the
-client can ask again; the response header is version 0 in every version, because the client
-must be able to read it before it knows anything.
+A broker responds to an unknown version with version 0 and UNSUPPORTED_VERSION, so the client can
+retry. The response header is always version 0, because the client reads it before it knows the
+broker's versions.
 """
 
 from __future__ import annotations

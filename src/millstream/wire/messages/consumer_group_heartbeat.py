@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat: the one call by which a member lives in a consumer group (KIP-848).
+"""ConsumerGroupHeartbeat: joins, leaves and keeps alive a member of a consumer group (KIP-848).
 
-In the request None means "unchanged since the last heartbeat"; a first one says everything. Its
-member epoch is 0 to join, -1 to leave and -2 to leave as a static member for a while. In the
+In the request None means "unchanged since the last heartbeat"; the first heartbeat sets everything.
+The member epoch is 0 to join, -1 to leave, and -2 to leave temporarily as a static member. In the
 response an assignment of None means "unchanged".
 """
 

@@ -1,12 +1,12 @@
-"""The consumers' own protocol: what JoinGroup and SyncGroup carry for groups of type "consumer".
+"""The consumer protocol: metadata and assignments in JoinGroup and SyncGroup of consumers.
 
-A member's metadata in JoinGroup is a `ConsumerProtocolSubscription`, its assignment in SyncGroup
-a `ConsumerProtocolAssignment`, each behind its version:
+The metadata of a member in JoinGroup is a `ConsumerProtocolSubscription`, its assignment in
+SyncGroup is a `ConsumerProtocolAssignment`, each after its version:
 
     decode_prefixed(ConsumerProtocolSubscription, protocol.metadata).topics
 
-Clients write these bytes and brokers only look into them, so what does not decode (other group
-types, an empty assignment, a client's mistake) is no fault of the group.
+Clients write this data, and brokers only inspect it. Data that cannot be decoded (other group
+types, an empty assignment, a client's mistake) does not fail the group.
 """
 
 from __future__ import annotations

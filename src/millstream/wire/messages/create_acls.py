@@ -1,4 +1,4 @@
-"""CreateAcls: add ACLs; the results come in the order of the request."""
+"""CreateAcls: adds ACLs; the results are in the order of the request."""
 
 from __future__ import annotations
 

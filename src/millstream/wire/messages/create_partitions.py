@@ -1,4 +1,4 @@
-"""CreatePartitions: raise the partition count of topics."""
+"""CreatePartitions: raises the partition count of topics."""
 
 from __future__ import annotations
 

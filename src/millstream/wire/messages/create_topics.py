@@ -1,6 +1,6 @@
-"""CreateTopics: new topics, by partition count or by an assignment of replicas.
+"""CreateTopics: creates topics, by partition count or by an assignment of replicas.
 
-From version 4 a partition count or replication factor of -1 asks for the broker's default.
+From version 4 a partition count or replication factor of -1 means the broker's default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeleteAcls: delete the ACLs that filters match; the results come in the order of the request."""
+"""DeleteAcls: deletes the ACLs that filters match; the results are in the order of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: remove groups that have no members, and their committed positions."""
+"""DeleteGroups: deletes groups without members, and their committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: move the start of partitions up to an offset; -1 is the high watermark."""
+"""DeleteRecords: advances the log start offset of partitions; -1 is the high watermark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name up to version 5, by name or id from version 6."""
+"""DeleteTopics: deletes topics, by name up to version 5, by name or id from version 6."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""DescribeBacklog, an API of Millstream's own: a group's coordinator asks a partition's leader what
-there is to read after an offset."""
+"""DescribeBacklog: a group coordinator asks a leader for the records after committed offsets.
+
+This API is Millstream's own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from millstream.wire.api import ApiKey
 from millstream.wire.field import array, boolean, int16, int32, int64, uuid
 from millstream.wire.schema import Message, message, struct
 
-#: Values of `headroom_ms` that are no times.
+#: Special values of `headroom_ms`.
 HEADROOM_UNLIMITED: Final = -1
 HEADROOM_UNKNOWN: Final = -2
 
@@ -22,8 +24,8 @@ class DescribeBacklogRequest(Message):
         class Position:
             partition_index: int = int32()
             committed_offset: int = int64()
-            #: What the leader said before: the offset it looked at, and the time of the first
-            #: record there. -1 if the coordinator does not remember any.
+            #: From an earlier response: the offset, and the timestamp of the first record there. -1
+            #: if the coordinator has none.
             known_offset: int = int64(default=-1)
             known_timestamp: int = int64(default=-1)
 
@@ -42,12 +44,12 @@ class DescribeBacklogResponse(Message):
             partition_index: int = int32()
             committed_offset: int = int64()
             error_code: int = int16()
-            #: The committed offset, or the start of the log if that is higher.
+            #: The committed offset, or the log start offset if that is higher.
             offset: int = int64(default=-1)
             end_offset: int = int64(default=-1)
-            #: False also where the offsets up to the end hold no records.
+            #: Also false if there are no records between the offset and the end.
             has_unread: bool = boolean()
-            #: Time of the first unread record; -1 if it is not known.
+            #: Timestamp of the first unread record; -1 if unknown.
             first_timestamp: int = int64(default=-1)
             headroom_ms: int = int64(default=HEADROOM_UNLIMITED)
 

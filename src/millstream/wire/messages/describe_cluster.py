@@ -1,4 +1,4 @@
-"""DescribeCluster: the cluster's id, controller and brokers.
+"""DescribeCluster: the id, controller and brokers of the cluster.
 
 `endpoint_type`: 1 brokers, 2 controllers.
 """

@@ -1,6 +1,6 @@
-"""DescribeConfigs: the settings of topics and brokers, and where each value comes from.
+"""DescribeConfigs: the settings of resources, and the source of each value.
 
-`configuration_keys` of None asks for all keys of the resource.
+`configuration_keys` of None means all keys of the resource.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeGroups: state and members of classic groups.
 
-A group that does not exist is answered as a dead one without an error up to version 5, and with
-GROUP_ID_NOT_FOUND from version 6, the first that can carry an error message.
+A group that does not exist is described as dead, without an error up to version 5. From version 6,
+which has an error message, the error is GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeLogDirs: the data directories of a broker and what lies in them.
+"""DescribeLogDirs: the data directories of a broker and the logs in them.
 
-The request's `topics` of None asks for all partitions.
+`topics` of None in the request means all partitions.
 """
 
 from __future__ import annotations

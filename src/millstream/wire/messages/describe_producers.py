@@ -1,4 +1,4 @@
-"""DescribeProducers: the producers that a partition's leader remembers."""
+"""DescribeProducers: the producer state of partitions, from their leader."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DescribeQuorum: who leads the log of the cluster's metadata, and how far others have followed.
+"""DescribeQuorum: the leader of the metadata log, and the progress of its replicas.
 
-Kafka keeps its metadata in partition 0 of the topic `__cluster_metadata`; a request names it.
+Kafka keeps its metadata in partition 0 of the topic `__cluster_metadata`, which a request names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DescribeQuorumRequest(Message):
 
 @struct
 class ReplicaState:
-    """How far one replica of the metadata has got; -1 is unknown."""
+    """The progress of one replica of the metadata; -1 is unknown."""
 
     replica_id: int = int32()
     replica_directory_id: bytes = uuid(since=2, ignorable=True)

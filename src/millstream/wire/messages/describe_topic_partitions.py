@@ -1,6 +1,7 @@
-"""DescribeTopicPartitions: the partitions of topics, a page at a time.
+"""DescribeTopicPartitions: the partitions of topics, in pages.
 
-A response that was cut off by the limit carries in `next_cursor` where the next request goes on.
+A response that reached the limit has in `next_cursor` the position at which the next request
+continues.
 """
 
 from __future__ import annotations

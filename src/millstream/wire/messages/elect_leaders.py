@@ -1,4 +1,4 @@
-"""ElectLeaders: have preferred replicas lead again, or any living one where none is in sync."""
+"""ElectLeaders: elects preferred replicas, or any live replica if none is in sync."""
 
 from __future__ import annotations
 

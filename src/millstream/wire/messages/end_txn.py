@@ -1,7 +1,7 @@
-"""EndTxn: commit or abort a transaction.
+"""EndTxn: commits or aborts a transaction.
 
-From version 5 on every end raises the producer's epoch (KIP-890), and the answer says with which
-id and epoch the producer goes on.
+From version 5 every end raises the producer's epoch (KIP-890), and the response has the producer's
+new id and epoch.
 """
 
 from __future__ import annotations

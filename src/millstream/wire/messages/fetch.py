@@ -1,8 +1,8 @@
-"""Fetch: read record batches from partitions, for consumers and for followers.
+"""Fetch: reads record batches from partitions, for consumers and followers.
 
-Topics go by name up to version 12 and by id from 13. A follower names itself in `replica_id`
-up to version 14 and in `replica_state` from 15. In a response `records` may be anything with a
-length; it is sent as it is.
+Topics have names up to version 12 and ids from version 13. A follower sends its id in `replica_id`
+up to version 14 and in `replica_state` from version 15. In a response `records` may be anything
+with a length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.wire.field import (
 )
 from millstream.wire.schema import Message, Segment, message, struct
 
-#: A follower's high watermark when it does not tell.
+#: The high watermark of a follower that does not send it.
 HIGH_WATERMARK_UNKNOWN: Final = INT64_MAX
 
 

@@ -1,6 +1,6 @@
 """FindCoordinator: the broker that coordinates a group or a transactional id.
 
-One key and one answer up to version 3; many of both from version 4.
+One key up to version 3, any number of keys from version 4.
 """
 
 from __future__ import annotations

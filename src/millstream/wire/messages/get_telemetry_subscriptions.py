@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions: which of its metrics a client is to push, how often (KIP-714)."""
+"""GetTelemetrySubscriptions: the metrics that a client should push, and how often (KIP-714)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millstream.wire.schema import Message, message
 
 @message(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=(0, 0))
 class GetTelemetrySubscriptionsRequest(Message):
-    #: All zeros until the broker has assigned one.
+    #: Zeros until the broker has assigned an id.
     client_instance_id: bytes = uuid()
 
 
@@ -23,5 +23,5 @@ class GetTelemetrySubscriptionsResponse(Message):
     push_interval_ms: int = int32()
     telemetry_max_bytes: int = int32()
     delta_temporality: bool = boolean()
-    #: Prefixes of names; empty for none, `*` for all.
+    #: Prefixes of metric names; empty for no metrics, `*` for all.
     requested_metrics: list[str] = string_array()

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group is alive, and learns whether it must join again."""
+"""Heartbeat: keeps a member of a classic group alive, and tells it whether to rejoin."""
 
 from __future__ import annotations
 

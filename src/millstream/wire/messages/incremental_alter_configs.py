@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: change single settings of resources, leaving the others.
+"""IncrementalAlterConfigs: changes single settings of resources and leaves the others.
 
 `config_operation`: 0 set, 1 delete, 2 append to a list, 3 subtract from a list.
 """

@@ -1,7 +1,6 @@
 """InitProducerId: an id and epoch for an idempotent or transactional producer.
 
-Version 6 is of two-phase commit (KIP-939). Kafka has it, and offers it only to those who ask for
-versions that are not stable.
+Version 6 is for two-phase commit (KIP-939). In Kafka it is an unstable version.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""JoinGroup: enter a classic group, or its next generation.
+"""JoinGroup: joins a classic group, or its next generation.
 
-Each of the request's `protocols` is an assignor that the member can use, the one it likes best
-first, with opaque metadata for it (see `consumer_protocol`). Without a rebalance timeout, in
-version 0, the session timeout stands for it. Before version 7 the response's protocol name may
-not be None: an error is answered with an empty one there.
+The `protocols` of the request are the assignors that the member supports, in order of preference,
+with opaque metadata (see `consumer_protocol`). Version 0 has no rebalance timeout: the session
+timeout replaces it. Before version 7 the protocol name of a response cannot be None: an error
+response has an empty name.
 """
 
 from __future__ import annotations

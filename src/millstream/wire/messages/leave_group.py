@@ -1,4 +1,4 @@
-"""LeaveGroup: one member leaves (up to version 2), or any number of them (from version 3)."""
+"""LeaveGroup: one member leaves (up to version 2), or any number of members (from version 3)."""
 
 from __future__ import annotations
 

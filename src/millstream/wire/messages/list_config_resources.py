@@ -1,7 +1,7 @@
-"""ListConfigResources: which resources there are to describe.
+"""ListConfigResources: the resources that have configs.
 
-Version 0 lists client metrics only; from version 1 on a client says which types it wants, none
-meaning all (KIP-1142).
+Version 0 lists client metrics only. From version 1 a client may name resource types; none means all
+(KIP-1142).
 """
 
 from __future__ import annotations

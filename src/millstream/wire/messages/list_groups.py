@@ -1,4 +1,4 @@
-"""ListGroups: the groups of one coordinator; empty filters let all states and types through."""
+"""ListGroups: the groups of one coordinator; an empty filter matches all states or types."""
 
 from __future__ import annotations
 

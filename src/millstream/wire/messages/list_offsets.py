@@ -1,7 +1,7 @@
-"""ListOffsets: the offset at a timestamp, or at one of the named ends of a partition.
+"""ListOffsets: the offset of a timestamp or of a special timestamp.
 
-Timestamps below zero name an end: -1 latest, -2 earliest, -3 largest timestamp (from version 7),
--4 earliest local (8), -5 latest tiered (9), -6 earliest pending upload (11).
+Special timestamps: -1 latest, -2 earliest, -3 largest timestamp (from version 7), -4 earliest local
+(8), -5 latest tiered (9), -6 earliest pending upload (11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are being moved."""
+"""ListPartitionReassignments: the partitions that are being reassigned."""
 
 from __future__ import annotations
 

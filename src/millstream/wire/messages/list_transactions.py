@@ -1,6 +1,6 @@
 """ListTransactions: the transactional ids that a broker coordinates.
 
-Version 1 filters by how long a transaction is open, version 2 by a pattern for the id.
+Version 1 filters by the duration of a transaction, version 2 by a pattern for the id.
 """
 
 from __future__ import annotations

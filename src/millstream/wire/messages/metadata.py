@@ -1,8 +1,8 @@
 """Metadata: brokers, and the partitions of topics with their leaders.
 
-The request's `topics` of None asks for all topics. Version 0 cannot say None: there an empty
-list asks for all. From version 10 a topic may be asked for by id, its name then being None
-(really usable from version 12, where the response's name may be null too).
+`topics` of None in the request means all topics. Version 0 has no None: there an empty list means
+all topics. From version 10 a request may name a topic by id, with a name of None. That is usable
+from version 12, in which the name in the response may be null too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.wire.field import (
 )
 from millstream.wire.schema import Message, message, struct
 
-#: Stands for "authorized operations were not asked for".
+#: The authorized operations of a response without them.
 OPERATIONS_OMITTED: Final = -(2**31)
 
 

@@ -1,7 +1,7 @@
-"""OffsetCommit: keep the positions of a group.
+"""OffsetCommit: commits offsets of a group.
 
-Topics go by name up to version 9 and by id from 10. Members of a consumer group (KIP-848) may
-use version 9 or later, and say their member epoch where others say the generation.
+Topics have names up to version 9 and ids from version 10. Members of a consumer group (KIP-848) may
+use version 9 or later, and send their member epoch as the generation.
 """
 
 from __future__ import annotations

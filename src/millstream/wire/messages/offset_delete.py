@@ -1,4 +1,4 @@
-"""OffsetDelete: forget the committed positions of a group in some partitions."""
+"""OffsetDelete: deletes the committed offsets of a group for some partitions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""OffsetFetch: the committed positions of one group (up to version 7) or of many (from 8).
+"""OffsetFetch: the committed offsets of one group (up to version 7) or of many (from version 8).
 
-Topics of None, from version 2, ask for all that the group has committed. From version 10 topics
-go by id. A partition without a commit is answered with offset -1 and empty metadata.
+From version 2 topics of None mean all committed offsets of the group. From version 10 topics have
+ids. A partition without a committed offset has offset -1 and empty metadata.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends in the leader's log.
+"""OffsetForLeaderEpoch: the end offset of a leader epoch in the leader's log.
 
-Followers and consumers find with it where their own history parts from the leader's.
+Followers and consumers use it to find the offset at which their log diverges from the leader's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Produce: append record batches to partitions.
+"""Produce: appends record batches to partitions.
 
-Topics go by name up to version 12 and by id from 13. `records` is a view of the request's own
-buffer: stamping the batch there is what the broker sends on to the log.
+Topics have names up to version 12 and ids from version 13. `records` is a view of the request's
+buffer: the broker stamps batches in place and appends them from there.
 """
 
 from __future__ import annotations

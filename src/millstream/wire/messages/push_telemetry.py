@@ -1,4 +1,4 @@
-"""PushTelemetry: a client's own metrics, as OpenTelemetry's MetricsData in protobuf (KIP-714)."""
+"""PushTelemetry: metrics of a client, as OpenTelemetry's MetricsData in protobuf (KIP-714)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.wire.schema import Message, message
 class PushTelemetryRequest(Message):
     client_instance_id: bytes = uuid()
     subscription_id: int = int32()
-    #: Whether this is the client's last push.
+    #: Whether this is the last push of the client.
     terminating: bool = boolean()
     compression_type: int = int8()
     metrics: bytes = octets()

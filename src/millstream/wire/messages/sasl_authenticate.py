@@ -1,4 +1,4 @@
-"""SaslAuthenticate: one step of logging in, in the mechanism's own bytes."""
+"""SaslAuthenticate: one step of the authentication, in the bytes of the mechanism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslHandshake: agree on a mechanism before SaslAuthenticate."""
+"""SaslHandshake: selects a mechanism before SaslAuthenticate."""
 
 from __future__ import annotations
 

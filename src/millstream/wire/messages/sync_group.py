@@ -1,6 +1,6 @@
-"""SyncGroup: the leader of a classic group hands in the assignment, each member gets its part.
+"""SyncGroup: the leader of a classic group sends the assignment, each member receives its part.
 
-Members that do not lead send no assignments. What is assigned is opaque to the protocol (see
+Other members send no assignments. An assignment is opaque to the protocol (see
 `consumer_protocol`).
 """
 

@@ -1,6 +1,6 @@
-"""TxnOffsetCommit: keep the positions of a group as part of a transaction.
+"""TxnOffsetCommit: commits offsets of a group as part of a transaction.
 
-Version 5 is version 4 for producers of transaction version 2, which do not announce the group with
+Version 5 equals version 4, for producers of transaction version 2, which do not send
 AddOffsetsToTxn.
 """
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker: have the cluster forget a broker."""
+"""UnregisterBroker: removes a broker from the cluster."""
 
 from __future__ import annotations
 

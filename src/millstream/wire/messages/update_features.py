@@ -1,4 +1,4 @@
-"""UpdateFeatures: change the levels that the cluster has finalized for its features.
+"""UpdateFeatures: changes the finalized levels of features.
 
 `upgrade_type`: 1 upgrade, 2 downgrade without loss, 3 downgrade with loss.
 """

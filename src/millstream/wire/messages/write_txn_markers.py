@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: a transaction coordinator, or an operator, ends transactions in partitions."""
+"""WriteTxnMarkers: ends transactions in partitions, for a coordinator or an operator."""
 
 from __future__ import annotations
 
