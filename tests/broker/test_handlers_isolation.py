@@ -51,7 +51,7 @@ class Broker:
         self.directory = LogDirectory.open(path, UnsyncedDisk(), clock, random.Random(1))
         log = self.directory.log(TopicPartition("t", 0), b"i" * 16, TopicConfig())
         self.partition = Partition(1, log, ALONE, self, flushes_before_ack=False)
-        self.partition.become(ALONE, 0)
+        self.partition.apply_state(ALONE, 0)
         services: Any = SimpleNamespace(
             config=BrokerConfig(),
             metrics=Metrics(),

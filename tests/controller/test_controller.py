@@ -15,7 +15,12 @@ from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord, PartitionRecord, TopicRecord
-from millstream.metadata.partition_change import PartitionChange, update_partitions
+from millstream.metadata.partition_change import (
+    PartitionChange,
+    PartitionUpdate,
+    replace_partition,
+    update_partitions,
+)
 from millstream.metadata.registration import Registration
 from millstream.metadata.store.memory import MemoryStore
 from millstream.metadata.topic_change import NewTopic
@@ -118,7 +123,9 @@ def test_leadership_goes_back_to_the_preferred_replica() -> None:
         record = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=1, isr=(1, 2))
         topic = one.catalog.image.topic("t")
         assert topic is not None
-        await one.catalog.update_partition(topic.topic_id, 0, record, one.partition.partition_epoch)
+        epoch = one.partition.partition_epoch
+        update = PartitionUpdate(topic.topic_id, 0, record, epoch)
+        await replace_partition(one.catalog, update)
         await two.sees(lambda: two.partition.leader == 1)
         assert two.partition.leader_epoch == 2
         await two.leave()

@@ -43,6 +43,7 @@ from millstream.metadata.cluster_record import (
 )
 from millstream.metadata.image import ClusterImage, ImageDelta, difference
 from millstream.metadata.joint_update import JointUpdates
+from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.metadata.store.memory import MemoryStore
 from millstream.metadata.store.port import Delete
 from millstream.metadata.topic_change import NewTopic
@@ -312,8 +313,11 @@ class ReplicaSet:
         while True:
             record = self.record(topic)
             try:
-                await self._any.catalog.update_partition(
-                    self._topic(topic).topic_id, 0, decision(record), record.partition_epoch
+                await replace_partition(
+                    self._any.catalog,
+                    PartitionUpdate(
+                        self._topic(topic).topic_id, 0, decision(record), record.partition_epoch
+                    ),
                 )
             except BrokerError:
                 await asyncio.sleep(0)

@@ -32,6 +32,7 @@ from millstream.coordination.key_partition import partition_of
 from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
+from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.metadata.store.memory import MemoryStore
 from millstream.model.error import BrokerError
 
@@ -181,7 +182,8 @@ class ServerSet:
             record, leader=leader, leader_epoch=record.leader_epoch + 1
         )
         try:
-            await catalog.update_partition(found.topic_id, number, changed, record.partition_epoch)
+            update = PartitionUpdate(found.topic_id, number, changed, record.partition_epoch)
+            await replace_partition(catalog, update)
         except BrokerError:
             return False
         return True

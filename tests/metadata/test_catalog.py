@@ -24,6 +24,7 @@ from millstream.metadata.cluster_record import (
 )
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.image import BrokerRecord, ClusterImage, Endpoint, ImageDelta
+from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.metadata.store.memory import DirectLink, MemoryStore
 from millstream.metadata.store.port import Change, Compare, Outcome, Put, StoreError, UncertainError
 from millstream.metadata.store.sqlite import SqliteStore
@@ -304,7 +305,8 @@ def test_partition_updates_compare_the_epoch(run: Run) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         (topic,) = await create(catalog, "a")
         wanted = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=4, isr=(1,))
-        updates = [catalog.update_partition(topic.topic_id, 0, wanted, 0) for _ in range(5)]
+        update = PartitionUpdate(topic.topic_id, 0, wanted, 0)
+        updates = [replace_partition(catalog, update) for _ in range(5)]
         results = await asyncio.gather(*updates, return_exceptions=True)
         winners = [result for result in results if isinstance(result, PartitionRecord)]
         losers = [result for result in results if isinstance(result, BrokerError)]
@@ -313,7 +315,7 @@ def test_partition_updates_compare_the_epoch(run: Run) -> None:
         assert catalog.image.partition("a", 0) == winners[0]
         assert winners[0].leader_epoch == 4
         with pytest.raises(BrokerError) as raised:
-            await catalog.update_partition(topic.topic_id, 1, wanted, 0)
+            await replace_partition(catalog, PartitionUpdate(topic.topic_id, 1, wanted, 0))
         assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)

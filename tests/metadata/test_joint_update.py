@@ -17,6 +17,7 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord, leaving_key
 from millstream.metadata.image import BrokerRecord, Endpoint
 from millstream.metadata.joint_update import JointUpdates
+from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.metadata.store.memory import MemoryStore
 from millstream.metadata.store.port import Delete, Put, StoreError
 from millstream.metadata.topic_change import NewTopic
@@ -44,11 +45,13 @@ class Scene:
         present = self.topic.partitions[number]
         return asyncio.create_task(
             self.updates.update(
-                self.topic.topic_id,
-                number,
-                msgspec.structs.replace(present, isr=isr),
-                present.partition_epoch,
-                registered or {},
+                PartitionUpdate(
+                    self.topic.topic_id,
+                    number,
+                    msgspec.structs.replace(present, isr=isr),
+                    present.partition_epoch,
+                    registered or {},
+                )
             )
         )
 
@@ -95,9 +98,8 @@ def test_one_that_was_overtaken_does_not_hold_up_the_others() -> None:
         async with scene() as it:
             tasks = [it.ask(n, (1,)) for n in range(3)]
             present = it.topic.partitions[1]
-            await it.catalog.update_partition(
-                it.topic.topic_id, 1, msgspec.structs.replace(present, isr=(2,)), 0
-            )
+            changed = msgspec.structs.replace(present, isr=(2,))
+            await replace_partition(it.catalog, PartitionUpdate(it.topic.topic_id, 1, changed, 0))
             results = await asyncio.gather(*tasks, return_exceptions=True)
             expected = [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE]
             assert sorted(codes(results)) == sorted(expected)

@@ -90,7 +90,7 @@ def make(
 ) -> Partition:
     log = directory.log(TopicPartition("t", 0), b"i" * 16, config or TopicConfig())
     partition = Partition(1, log, state, host, flushes_before_ack=flushes_before_ack)
-    partition.become(state, 0)
+    partition.apply_state(state, 0)
     return partition
 
 
@@ -119,7 +119,7 @@ def test_with_a_follower_only_acks_one_is_satisfied(directory: LogDirectory, hos
     assert len(partition.read(0, 1 << 20, at_least_one=True)) == 0
     called: list[int] = []
     partition.when_acknowledged(1, lambda: called.append(1), None, acks_all=True)
-    partition.become(ALONE, partition.high_watermark)
+    partition.apply_state(ALONE, partition.high_watermark)
     assert called == [1]
     assert partition.high_watermark == 1
 
@@ -131,7 +131,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(
     with pytest.raises(BrokerError) as caught:
         append(partition, b"a")
     assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert "has 1 in-sync replicas; min.insync.replicas asks for 2" in (caught.value.message or "")
+    assert "has 1 in-sync replicas; min.insync.replicas requires 2" in (caught.value.message or "")
     assert partition.log.log_end_offset == 0
     assert append(partition, b"a", acks_all=False) == 0
 
@@ -156,9 +156,9 @@ def test_a_batch_with_bad_records_behind_one_that_is_to_be_repeated(
         return ErrorCode.NONE
 
     assert send(0) == ErrorCode.NONE
-    partition.become(msgspec.structs.replace(PAIR, isr=(1,)), 0)
+    partition.apply_state(msgspec.structs.replace(PAIR, isr=(1,)), 0)
     assert send(1) == ErrorCode.NOT_ENOUGH_REPLICAS
-    partition.become(PAIR, 0)
+    partition.apply_state(PAIR, 0)
     assert send(2, key=None) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert send(1) == ErrorCode.NONE
     assert send(2, key=None) == ErrorCode.INVALID_RECORD
@@ -191,9 +191,9 @@ def test_batches_behind_one_that_a_former_follower_rejected_are_told_the_same(
         return send_to(partition, sequence)
 
     assert send(0) == ErrorCode.NONE
-    partition.become(msgspec.structs.replace(led, leader=2, leader_epoch=4), 0)
+    partition.apply_state(msgspec.structs.replace(led, leader=2, leader_epoch=4), 0)
     assert send(1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partition.become(msgspec.structs.replace(led, leader=1, leader_epoch=5), 0)
+    partition.apply_state(msgspec.structs.replace(led, leader=1, leader_epoch=5), 0)
     assert send(2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert [send(sequence) for sequence in (1, 2, 3)] == [ErrorCode.NONE] * 3
 
@@ -210,7 +210,7 @@ def test_the_first_batch_of_a_producer_is_not_overtaken_in_a_new_leader_epoch(
         return send_to(partition, sequence)
 
     assert send(0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partition.become(msgspec.structs.replace(led, leader=1, leader_epoch=4), 0)
+    partition.apply_state(msgspec.structs.replace(led, leader=1, leader_epoch=4), 0)
     assert send(1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert [send(sequence) for sequence in (0, 1)] == [ErrorCode.NONE] * 2
 
@@ -230,13 +230,13 @@ def test_replicas_that_are_being_added_do_not_raise_the_minimum(
     growing = PartitionRecord(
         replicas=(1, 2, 3), leader=1, leader_epoch=3, isr=(1,), adding=(2, 3), partition_epoch=1
     )
-    partition.become(growing, partition.high_watermark)
+    partition.apply_state(growing, partition.high_watermark)
     assert append(partition, b"a") == 0
     assert partition.is_acknowledged(1, acks_all=True)
     grown = PartitionRecord(
         replicas=(1, 2, 3), leader=1, leader_epoch=3, isr=(1,), partition_epoch=2
     )
-    partition.become(grown, partition.high_watermark)
+    partition.apply_state(grown, partition.high_watermark)
     with pytest.raises(BrokerError) as caught:
         append(partition, b"b")
     assert caught.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -267,7 +267,7 @@ def test_a_deposed_leader_refuses_and_lets_go_of_who_waits(
     partition.when_acknowledged(1, lambda: called.append(1), None, acks_all=True)
     partition.watch(watcher)
     follower = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=4, isr=(1, 2))
-    partition.become(follower, partition.high_watermark)
+    partition.apply_state(follower, partition.high_watermark)
     assert called == [1]
     assert watcher.calls == 1
     for attempt in (lambda: append(partition, b"b"), partition.check_leader):
@@ -376,7 +376,7 @@ def test_a_marker_is_stable_once_every_in_sync_replica_has_it(
     appended = partition.append_marker(7, 0, commit=False, coordinator_epoch=0)
     assert not partition.is_acknowledged(appended.last_offset + 1, acks_all=True)
     assert partition.last_stable_offset == 0
-    partition.become(ALONE, partition.high_watermark)
+    partition.apply_state(ALONE, partition.high_watermark)
     assert partition.last_stable_offset == 2
     (aborted,) = partition.log.aborted_transactions(0, 2)
     assert (aborted.producer_id, aborted.first_offset) == (7, 0)
@@ -465,7 +465,7 @@ def test_a_cut_takes_the_high_watermark_along_and_tells_the_cleaner(
     partition.truncate(1)
     assert (partition.log.log_end_offset, partition.high_watermark) == (1, 1)
     assert host.cuts == [3, 1]
-    partition.start_over_at(7)
+    partition.restart_at(7)
     log = partition.log
     assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (7, 7, 7)
     partition.truncate(5)
@@ -478,7 +478,7 @@ def test_a_new_leader_begins_its_epoch_at_the_end_of_its_log(
 ) -> None:
     partition = make(directory, host, FOLLOWS)
     partition.append_as_follower(stored(b"a", b"b", base_offset=0, epoch=4), 1, 0)
-    partition.become(
+    partition.apply_state(
         PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=5, isr=(1, 2)),
         partition.high_watermark,
     )
@@ -488,7 +488,7 @@ def test_a_new_leader_begins_its_epoch_at_the_end_of_its_log(
     assert partition.leadership.epoch_start_offset == 2
     assert partition.is_end_uncertain
     # Deposed before it wrote anything: its epoch has never been.
-    partition.become(FOLLOWS, partition.high_watermark)
+    partition.apply_state(FOLLOWS, partition.high_watermark)
     assert partition.log.latest_epoch == 4
     assert partition.leadership is None
 
@@ -498,7 +498,7 @@ def test_a_high_watermark_beyond_the_log_is_not_believed(
 ) -> None:
     partition = make(directory, host, FOLLOWS)
     partition.append_as_follower(stored(b"a", base_offset=0, epoch=4), 0, 0)
-    partition.become(FOLLOWS, 50)
+    partition.apply_state(FOLLOWS, 50)
     assert partition.high_watermark == 1
 
 
@@ -511,7 +511,7 @@ def test_under_min_isr_nothing_more_is_committed_and_who_waits_is_told(
     called: list[int] = []
     partition.when_acknowledged(1, lambda: called.append(1), None, acks_all=True)
     alone = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=3, isr=(1,), partition_epoch=1)
-    partition.become(alone, partition.high_watermark)
+    partition.apply_state(alone, partition.high_watermark)
     assert called == [1]
     assert partition.is_under_min_isr
     assert partition.high_watermark == 0

@@ -5,7 +5,7 @@ Each takes one rule away that the design relies on, where the code has that rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from itertools import count
 from typing import Final
 
@@ -19,11 +19,11 @@ from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import PartitionLog
 from millstream.log.segment import Segment
 from millstream.metadata import cluster_record as records
-from millstream.metadata import replica_set
+from millstream.metadata import partition_change, replica_set
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord
+from millstream.metadata.partition_change import PartitionUpdate
 from millstream.metadata.store.port import Put
-from millstream.model.topic import TopicId
 from millstream.replication.leader import isr
 from millstream.replication.leader.follower_state import FollowerState
 from millstream.replication.leader.isr import LeaderView
@@ -32,7 +32,7 @@ from millstream.replication.partition import Partition
 
 def truncate_by_high_watermark() -> None:
     """A follower of a new leader cuts its log at its own high watermark, as before KIP-101."""
-    become = Partition.become
+    become = Partition.apply_state
 
     def cut(self: Partition, state: PartitionRecord, high_watermark: int) -> None:
         is_new_epoch = state.leader_epoch != self.state.leader_epoch
@@ -40,7 +40,7 @@ def truncate_by_high_watermark() -> None:
         if is_new_epoch and not self.is_leader and self.high_watermark < self.log.log_end_offset:
             self.truncate(self.high_watermark)
 
-    Partition.become = cut  # type: ignore[method-assign]
+    Partition.apply_state = cut  # type: ignore[method-assign]
 
 
 def acknowledge_early() -> None:
@@ -56,16 +56,10 @@ def acknowledge_early() -> None:
 def accept_stale_leader() -> None:
     """The store takes a change of the ISR from a leader that was deposed without knowing it."""
 
-    async def update(
-        self: Catalog,
-        topic_id: TopicId,
-        partition: int,
-        record: PartitionRecord,
-        expected_epoch: int,
-        registered: Mapping[int, int] | None = None,
-    ) -> PartitionRecord:
-        key = records.partition_key(topic_id, partition)
-        found = await self._store.get(key)
+    async def replace(catalog: Catalog, update: PartitionUpdate) -> PartitionRecord:
+        record = update.record
+        key = records.partition_key(update.topic_id, update.partition)
+        found = await catalog.store.get(key)
         assert found is not None
         present = records.decode_partition(found.value)
         changed = PartitionRecord(
@@ -75,10 +69,10 @@ def accept_stale_leader() -> None:
             isr=record.isr,
             partition_epoch=present.partition_epoch + 1,
         )
-        await self.transact([], [Put(key, records.encode_partition(changed))])
+        await catalog.transact([], [Put(key, records.encode_partition(changed))])
         return changed
 
-    Catalog.update_partition = update  # type: ignore[method-assign]
+    partition_change.replace_partition = replace
 
 
 def expand_early() -> None:

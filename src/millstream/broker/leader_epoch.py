@@ -14,6 +14,7 @@ import msgspec
 
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 
@@ -47,7 +48,8 @@ async def _raise_leader_epoch(node_id: int, catalog: Catalog, name: str, number:
             return
         raised = msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1)
         try:
-            await catalog.update_partition(topic.topic_id, number, raised, state.partition_epoch)
+            update = PartitionUpdate(topic.topic_id, number, raised, state.partition_epoch)
+            await replace_partition(catalog, update)
         except BrokerError as error:
             if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
                 raise

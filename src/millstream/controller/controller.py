@@ -40,7 +40,7 @@ from millstream.metadata.store.port import Compare, StoreError
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 #: Rest after the store refused something.
@@ -148,7 +148,7 @@ class Controller:
         for _, topic in delta.changed:
             self._to_look_at.add(topic.topic_id)
         if self._guard is not None and image.controller != self._broker_id:
-            _log.info("broker %d is no longer the controller", self._broker_id)
+            _logger.info("broker %d is no longer the controller", self._broker_id)
             self._guard = None
         if self._guard is not None or image.controller == NO_LEADER:
             self._woken.set()
@@ -176,7 +176,7 @@ class Controller:
                     await self._act()
                 await self._rest()
             except StoreError as error:
-                _log.warning("the controller's work is held up: %s", error)
+                _logger.warning("the controller's work is held up: %s", error)
                 self._must_look_at_all = self._must_look_at_emptied = True
                 await asyncio.sleep(_RETRY_S)
 
@@ -189,7 +189,7 @@ class Controller:
             self._catalog, self._broker_id, self._registration.lease
         )
         if self._guard is not None:
-            _log.info("broker %d is the controller now", self._broker_id)
+            _logger.info("broker %d is the controller now", self._broker_id)
             self.stats.terms += 1
             self._must_look_at_all = self._must_look_at_emptied = True
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
@@ -314,7 +314,7 @@ class Controller:
             self.stats.elections += 1
             if not election.is_clean(before, after):
                 self.stats.unclean_elections += 1
-                _log.warning(
+                _logger.warning(
                     "unclean election: broker %d leads partition %d of topic id %s though it may"
                     " lack records that were acknowledged",
                     after.leader,

@@ -19,7 +19,7 @@ from millstream.metadata.partition_change import PartitionChange, update_partiti
 from millstream.metadata.store.port import UncertainError
 from millstream.model.topic import TopicPartition
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Decides about partition `number` of a topic, given the effective `min.insync.replicas`.
 _Decide: TypeAlias = Callable[[TopicRecord, int, int], PartitionRecord | None]
@@ -47,7 +47,7 @@ async def distrust(catalog: Catalog, broker_id: int, directory: str = "") -> int
 
     count, _ = await _change_all(catalog, decide)
     if count:
-        _log.info("left %d ISRs after an unclean stop, to catch up first", count)
+        _logger.info("left %d ISRs after an unclean stop, to catch up first", count)
     return count
 
 
@@ -68,7 +68,7 @@ async def leave_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> 
     if not is_done:
         raise UncertainError("partitions of this broker kept being changed by others")
     if count:
-        _log.warning("%d partitions were changed to what is in the data folder", count)
+        _logger.warning("%d partitions were changed to what is in the data folder", count)
     return count
 
 
@@ -110,7 +110,7 @@ async def _change_all(catalog: Catalog, decide: _Decide) -> tuple[int, bool]:
             return count, True
         for change in changes:
             if change.before.isr and not change.after.isr:
-                _log.error(
+                _logger.error(
                     "no in-sync replica is left of partition %d of %s: it waits for its disk to"
                     " return, or for an unclean election (millstream cluster elect --unclean)",
                     change.partition,

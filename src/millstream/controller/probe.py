@@ -17,7 +17,7 @@ from millstream.env.network import Network
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.cluster_record import BrokerRecord, Endpoint
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _CONNECT_S_MAX: Final = 2.0
 _RETRY_S: Final = 0.25
@@ -87,7 +87,7 @@ class Probe:
                 refusals = 0
                 has_listened = True
                 await _until_lost(connection)
-        _log.info("nobody listens at broker %d any more", self.broker.node_id)
+        _logger.info("nobody listens at broker %d any more", self.broker.node_id)
         self._on_dead(self.broker)
 
     async def _connect(self) -> tuple[asyncio.Transport, _Idle]:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _REST_S_MIN: Final = 0.1
 _REST_S_MAX: Final = 30.0
@@ -152,7 +152,7 @@ class Supervisor:
             begun_at, count = now, 0
         self._logged[name] = begun_at, count + 1
         if count < _LOGGED_MAX:
-            _log.error("background work %s failed at %s", name, about, exc_info=error)
+            _logger.error("background work %s failed at %s", name, about, exc_info=error)
 
     async def close(self) -> None:
         """End the tasks that nobody has stopped."""
@@ -199,11 +199,11 @@ class Supervisor:
         self._count(entry.name, error)
         policy = entry.policy
         follows = policy.value % rest_s if policy is Policy.RESTART else policy.value
-        _log.error("background task %s failed; %s", entry, follows, exc_info=error)
+        _logger.error("background task %s failed; %s", entry, follows, exc_info=error)
         if entry.on_failure is not None:
             try:
                 entry.on_failure(error)
-            except Exception:  # noqa: BLE001  # logged: the policy is applied all the same
-                _log.exception("background task %s could not clean up after its failure", entry)
+            except Exception:  # logged: the policy is applied all the same
+                _logger.exception("background task %s could not clean up after its failure", entry)
         if policy is Policy.STOP:
             self.on_fatal(error)

@@ -13,19 +13,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias, TypeVar
-
-import msgspec
 
 from millstream.env.random import Random
 from millstream.env.supervisor import Supervisor
 from millstream.metadata import cluster_record as records
 from millstream.metadata import large_change, topic_change
-from millstream.metadata.cluster_record import BrokerRecord, Configs, PartitionRecord, TopicRecord
+from millstream.metadata.cluster_record import BrokerRecord, Configs, TopicRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.image_updater import ImageUpdater
-from millstream.metadata.standing import still_there
 from millstream.metadata.store.port import (
     Change,
     Compare,
@@ -44,7 +41,7 @@ from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
 from millstream.model.sentinel import INT64_MAX
-from millstream.model.topic import TopicId, format_topic_id
+from millstream.model.topic import TopicId
 
 _logger = logging.getLogger(__name__)
 
@@ -110,7 +107,7 @@ class Catalog(ImageUpdater):
     @property
     def changes_max(self) -> int:
         """How many changes one transaction may hold, and how many compares."""
-        return self._store.changes_max
+        return self.store.changes_max
 
     # Changes. Those of many topics give one result each, in order, and never raise for one.
 
@@ -139,7 +136,7 @@ class Catalog(ImageUpdater):
         async def change(requests: Sequence[NewPartitions], check: bool) -> list[TopicResult]:
             return await self._change_each(requests, lambda new: new.name, plan, check)
 
-        steps = [large_change.growth(new, self._store.changes_max) for new in requests]
+        steps = [large_change.growth(new, self.store.changes_max) for new in requests]
         rounds = max(map(len, steps), default=0)
         if validate_only or rounds <= 1:
             return await change(requests, validate_only)
@@ -211,55 +208,13 @@ class Catalog(ImageUpdater):
 
     async def _alter_configs(self, key: str, edit: Edit) -> Configs:
         for _ in range(_ATTEMPTS_MAX):
-            found = await self._store.get(key)
+            found = await self.store.get(key)
             present: Configs = records.decode_configs(found.value) if found else Map()
             configs = edit(present)
             change = Put(key, records.encode_configs(configs)) if configs else Delete(key)
             if await self.transact([Compare(key, found.revision if found else 0)], [change]):
                 return configs
         raise _overtaken(key)
-
-    async def update_partition(
-        self,
-        topic_id: TopicId,
-        partition: int,
-        record: PartitionRecord,
-        expected_epoch: int,
-        registered: Mapping[int, int] | None = None,
-    ) -> PartitionRecord:
-        """Replace a partition's record if its epoch is still the expected one.
-
-        The stored record has the next epoch, whatever `record` says. INVALID_UPDATE_VERSION if
-        the partition has changed meanwhile; INELIGIBLE_REPLICA if it has not, but a broker in
-        `registered` is about to stop, or no longer there under the broker epoch given.
-        """
-        key = records.partition_key(topic_id, partition)
-        found = await self._store.get(key)
-        if found is None:
-            raise BrokerError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"there is no partition {partition} of topic id {format_topic_id(topic_id)}",
-            )
-        present = records.decode_partition(found.value)
-        if present.partition_epoch == expected_epoch:
-            record = msgspec.structs.replace(record, partition_epoch=expected_epoch + 1)
-            put = Put(key, records.encode_partition(record))
-            brokers = [
-                compare
-                for node_id, epoch in (registered or {}).items()
-                for compare in still_there(node_id, epoch)
-            ]
-            if await self.transact([Compare(key, found.revision), *brokers], [put]):
-                return record
-            again = await self._store.get(key)
-            if again is not None and again.revision == found.revision:
-                raise BrokerError(
-                    ErrorCode.INELIGIBLE_REPLICA, f"one of brokers {list(registered or ())} is gone"
-                )
-        raise BrokerError(
-            ErrorCode.INVALID_UPDATE_VERSION,
-            f"{key} is no longer at partition epoch {expected_epoch}",
-        )
 
     async def allocate_producer_ids(self, block: int = 1000) -> range:
         """A block of producer ids that nobody else was or will be given.
@@ -273,7 +228,7 @@ class Catalog(ImageUpdater):
     async def _allocate_producer_ids(self, block: int) -> range:
         key = records.PRODUCER_IDS_KEY
         for _ in range(_ATTEMPTS_MAX):
-            found = await self._store.get(key)
+            found = await self.store.get(key)
             first = records.decode_next_producer_id(found.value) if found else 0
             if first > INT64_MAX - block:
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
@@ -311,7 +266,7 @@ class Catalog(ImageUpdater):
         if not validate_only:
             runs = [
                 self._run(group, lambda index: plan(items[index]), results)
-                for group in _groups(plans, self._store.changes_max)
+                for group in _groups(plans, self.store.changes_max)
             ]
             await asyncio.gather(*runs)
         return results
@@ -341,7 +296,7 @@ class Catalog(ImageUpdater):
     async def _run_once(self, group: _Group, results: list[TopicResult]) -> bool:
         compares = [compare for _, plan in group for compare in plan.compares]
         changes = [change for _, plan in group for change in plan.changes]
-        if len(changes) > self._store.changes_max:
+        if len(changes) > self.store.changes_max:
             done = await self._make_large(group[0][1])
         else:
             done = await self.transact(compares, changes)
@@ -359,20 +314,20 @@ class Catalog(ImageUpdater):
         """Run a transaction and see it in the image; None if it was overtaken."""
         async with self._slots:
             self.check_following()
-            outcome = await self._store.transact(compares, changes)
+            outcome = await self.store.transact(compares, changes)
             await self.reached(outcome.revision)
         return outcome if outcome.succeeded else None
 
     async def _make_large(self, plan: Plan) -> Outcome | None:
         async with self._slots:
             self.check_following()
-            outcome = await large_change.make(self._store, plan)
+            outcome = await large_change.make(self.store, plan)
             await self.reached(outcome.revision)
         return outcome if outcome.succeeded else None
 
     async def _find_cluster_id(self, expected: str | None) -> str:
         """The cluster's id; the first broker to ask makes it up."""
-        while (found := await self._store.get(records.CLUSTER_KEY)) is None:
+        while (found := await self.store.get(records.CLUSTER_KEY)) is None:
             if expected is not None:
                 raise StoreError(
                     f"it holds no cluster yet, but the data folder is of cluster {expected}: name"

@@ -42,10 +42,10 @@ Subscriber: TypeAlias = Callable[[ClusterImage, ImageDelta], None]
 class ImageUpdater:
     """Loaded by `load`, then kept up to date between `start` and `close`."""
 
-    __slots__ = ("_order", "_store", "_subscribers", "_task", "_waiters", "failed", "image")
+    __slots__ = ("_order", "_subscribers", "_task", "_waiters", "failed", "image", "store")
 
     def __init__(self, store: MetadataStore) -> None:
-        self._store = store
+        self.store = store
         self.image: ClusterImage = EMPTY_IMAGE
         #: Resolved with the error once the image is no longer kept up to date.
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ class ImageUpdater:
 
     async def load(self) -> None:
         """Bring the image to the store's present state, whatever it was before."""
-        found = await self._store.range("")
+        found = await self.store.range("")
         events = (Event(item.key, item.value, item.revision) for item in found.items)
         loaded, delta = apply(EMPTY_IMAGE, events, found.revision)
         if self.image is not EMPTY_IMAGE:
@@ -111,7 +111,7 @@ class ImageUpdater:
                 await asyncio.sleep(_RELOAD_PAUSE_S)
 
     async def _watch(self) -> None:
-        async with aclosing(self._store.watch("", self.image.revision + 1)) as changes:
+        async with aclosing(self.store.watch("", self.image.revision + 1)) as changes:
             async for found in changes:
                 self._advance(*apply(self.image, found.events, found.revision))
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVarTuple
 
 from millstream.model.reply import Reply
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 A = TypeVarTuple("A")
 
@@ -65,7 +65,7 @@ class CallbackFailures:
     def note(self, kind: str, error: Exception, about: object = "") -> None:
         """Log and count a failure; `about` says whose it is."""
         self.counts[kind] += 1
-        _log.error("callback %s failed: %s", kind, about, exc_info=error)
+        _logger.error("callback %s failed: %s", kind, about, exc_info=error)
 
     def give(
         self, kind: str, error: Exception, reply: Reply[Any] | None, about: object = ""

@@ -1,3 +1,4 @@
-"""Partitions as a broker sees them: leadership, in-sync replicas, high watermark, who waits on
-what.
+"""Partitions on this broker: leadership, in-sync replicas, the high watermark, replication.
+
+Leaves storage to `log`, the cluster's records to `metadata`, and elections to `controller`.
 """

@@ -1,23 +1,22 @@
-"""One partition on this broker: who leads it, what is committed, who waits for that.
+"""One partition on this broker: its leader, its committed records, and the requests that wait.
 
 State, all of it owned by the event loop:
 
     state             the partition's record in the cluster metadata: replicas, leader, epoch, ISR
-    log               its records on this broker's disk
-    high_watermark    first offset that is not committed: no consumer sees it or what follows.
-                      Never moves back, unless a follower's log is cut below it.
+    log               the replica's log on this broker's disk
+    high_watermark    offset below which every record is committed. Consumers read up to here. It
+                      moves back only if a follower truncates its log below it.
     last_stable_offset
-                      first offset that is not decided: as the high watermark, for readers of
-                      committed transactions. It moves only when the high watermark does.
-    durable_offset    what this replica counts as its own when it computes the high watermark: the
-                      log's end, or what was fsynced of it if the broker flushes before it
-                      acknowledges
-    leadership        what it knows of its followers; None unless it leads several replicas
-    readers           the followers' fetch sessions that read here
+                      offset below which no transaction is open. `read_committed` consumers read up
+                      to here. It moves only when the high watermark does.
+    durable_offset    this replica's own share in the high watermark: the log end, or the flushed
+                      part of the log if the broker flushes before it acknowledges
+    leadership        the state of the followers; None unless this broker leads several replicas
+    readers           the fetch sessions of followers that read this partition
 
-A leader appends, then moves the high watermark to the smallest offset that every ISR member has.
-With an ISR of one that is its own `durable_offset`, by the same rule. A follower appends what its
-leader sends and takes over the leader's high watermark as far as its own log reaches.
+A leader appends, then advances the high watermark to the smallest offset that every ISR member
+has. With an ISR of one that is its own `durable_offset`. A follower appends the batches that its
+leader sends, and adopts the leader's high watermark up to its own log end.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from millstream.replication.waiting import OffsetWaiters
 
 
 class Watcher(Protocol):
-    """A request that waits for more to become readable (a Fetch)."""
+    """A Fetch request that waits for more records."""
 
     def more_readable(self) -> None: ...
 
@@ -59,7 +58,7 @@ class Reader(Protocol):
     def more_appended(self, size: int) -> None: ...
 
     def changed(self) -> None:
-        """The high watermark, the log's start or the leadership is another one."""
+        """Handle a new high watermark, log start or leadership."""
         ...
 
 
@@ -75,16 +74,16 @@ class Counters(Protocol):
 
 
 class Latency(Protocol):
-    """Where the time from receiving a batch to acknowledging it is noted."""
+    """Records the time from receiving a batch to acknowledging it."""
 
     def observe(self, value: float) -> None: ...
 
 
 class Host(Protocol):
-    """What a partition needs of the broker around it."""
+    """The services of the broker that a partition uses."""
 
     def wake_later(self, partition: Partition) -> None:
-        """Call `partition.wake` soon: many appends of one pass wake each reader once."""
+        """Call `partition.wake` soon: many appends of one loop turn wake each reader once."""
         ...
 
     def flush(self, partition: Partition) -> None:
@@ -92,21 +91,21 @@ class Host(Protocol):
         ...
 
     def truncated(self, partition: Partition, offset: int) -> None:
-        """The log was cut to `offset`, for whoever works on it in the background."""
+        """Notify background work on the log that it was truncated to `offset`."""
         ...
 
     def monotonic(self) -> float: ...
 
     @property
     def failures(self) -> CallbackFailures:
-        """Takes the failures of callbacks."""
+        """Records the failures of callbacks."""
         ...
 
     def counters(self, partition: Partition) -> tuple[Counters, Latency]: ...
 
 
 class Partition:
-    """See the module's text."""
+    """One replica on this broker, as leader or follower. Event loop only."""
 
     __slots__ = (
         "_committed",
@@ -115,7 +114,7 @@ class Partition:
         "_flushes_before_ack",
         "_host",
         "_led_epoch",
-        "_refusals",
+        "_rejected",
         "_trimmed",
         "broker_id",
         "durable_offset",
@@ -147,18 +146,18 @@ class Partition:
         self._counters: tuple[Counters, Latency] | None = None
         self.durable_offset = log.log_end_offset
         self.high_watermark = log.log_start_offset
-        #: The leader epoch that was begun here, while this broker leads.
+        #: The leader epoch in which this broker leads, else NO_EPOCH.
         self._led_epoch = NO_EPOCH
         self.leadership: Leadership | None = None
-        #: Producers with a rejected batch; made when the first batch is rejected.
-        self._refusals: RejectedProducers | None = None
+        #: Producers with a rejected batch; created when the first batch is rejected.
+        self._rejected: RejectedProducers | None = None
         self.readers: tuple[Reader, ...] = ()
-        #: Callbacks for the high watermark and for the durable offset; made when first needed.
+        #: Callbacks for the high watermark and for the durable offset; created on first use.
         self._committed: OffsetWaiters | None = None
         self._durable: OffsetWaiters | None = None
-        #: The same for the low watermark.
+        #: Callbacks for the low watermark.
         self._trimmed: OffsetWaiters | None = None
-        #: Fetches that wait for more; None when there are none.
+        #: Fetches that wait for more records; None if there are none.
         self.watchers: dict[Watcher, None] | None = None
         self.is_wake_scheduled = False
 
@@ -177,7 +176,7 @@ class Partition:
 
     @property
     def failures(self) -> CallbackFailures:
-        """Takes the failures of callbacks."""
+        """Records the failures of callbacks."""
         return self._host.failures
 
     @property
@@ -188,10 +187,10 @@ class Partition:
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
 
-    def become(self, state: PartitionRecord, high_watermark: int) -> None:
-        """Take on the role that `state` gives; `high_watermark` is what this broker last knew."""
-        if self._refusals and state.leader_epoch != self.state.leader_epoch:
-            self._refusals.begin_epoch()
+    def apply_state(self, state: PartitionRecord, high_watermark: int) -> None:
+        """Apply the role that `state` gives; `high_watermark` is the last one known here."""
+        if self._rejected and state.leader_epoch != self.state.leader_epoch:
+            self._rejected.begin_epoch()
         self.state = state
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
@@ -206,10 +205,10 @@ class Partition:
             self.leadership = None
             log.drop_unused_epochs()
             self.release_waiters()
-        self._tell_readers()
+        self._notify_readers()
 
-    def _tell_readers(self) -> None:
-        """Tell the followers' sessions that something changed."""
+    def _notify_readers(self) -> None:
+        """Notify the followers' sessions of a change."""
         for reader in self.readers:
             try:
                 reader.changed()
@@ -220,10 +219,10 @@ class Partition:
         self.failures.note(CallbackKind.FOLLOWER_SESSION, error, self.topic_partition)
 
     def _lead(self) -> None:
-        """Begin a leader epoch, or go on with one."""
+        """Start a leader epoch, or continue the present one."""
         log, state = self.log, self.state
         if self._led_epoch == NO_EPOCH:
-            self._count_as_durable()
+            self._reset_durable_offset()
         if state.leader_epoch != self._led_epoch:
             self._led_epoch = state.leader_epoch
             self.leadership = None
@@ -235,8 +234,8 @@ class Partition:
                 self.broker_id, state, log.log_end_offset, self._host.monotonic()
             )
 
-    def _count_as_durable(self) -> None:
-        """Find out what of the log, as it is now, this replica may count as its own."""
+    def _reset_durable_offset(self) -> None:
+        """Set the durable offset from the log as it is now."""
         log = self.log
         self.durable_offset = log.log_end_offset
         if self._flushes_before_ack and log.recovery_point < log.log_end_offset:
@@ -245,7 +244,7 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether there are too few in-sync replicas for anything new to count as committed."""
+        """Whether too few replicas are in sync for new records to be committed."""
         return min_isr.is_under_min_isr(self.state, self.log.config)
 
     @property
@@ -254,7 +253,7 @@ class Partition:
         return min_isr.min_isr(self.state, self.log.config)
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise unless this broker leads and the client's idea of the epoch is not another one."""
+        """Raise unless this broker leads, in the client's leader epoch if it sent one."""
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._check_epoch(current_leader_epoch)
@@ -267,17 +266,17 @@ class Partition:
                 raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def check_readable(self, current_leader_epoch: int, *, from_follower: bool) -> None:
-        """`check_leader` for a consumer, who may be allowed to read from a follower."""
+        """`check_leader` for a consumer, which may be allowed to read from a follower."""
         if from_follower and not self.is_leader and self.state.leader != NO_LEADER:
             self._check_epoch(current_leader_epoch)
         else:
             self.check_leader(current_leader_epoch)
 
     def append(self, batch: memoryview, header: BatchHeader, *, acks_all: bool) -> AppendResult:
-        """Append one checked batch as the leader.
+        """Append one validated batch as the leader.
 
-        On return it is in this broker's page cache; it is committed once `high_watermark` has
-        passed it, which may be so already."""
+        On return the batch is in this broker's page cache. It is committed once `high_watermark`
+        has passed it, which may already be the case."""
         state = self.state
         log = self.log
         try:
@@ -287,15 +286,15 @@ class Partition:
                 raise BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{self.topic_partition} has {len(state.isr)} in-sync replicas; "
-                    f"min.insync.replicas asks for {self.min_isr}",
+                    f"min.insync.replicas requires {self.min_isr}",
                 )
-            if self._refusals:
-                self._check_refusals(header)
+            if self._rejected:
+                self._check_rejected(header)
             appended = log.append_as_leader(batch, header, state.leader_epoch)
         except BrokerError as error:
-            raise self._told(header, error) from error
-        if self._refusals:
-            self._refusals.appended(header)
+            raise self._client_error(header, error) from error
+        if self._rejected:
+            self._rejected.appended(header)
         for reader in self.readers:
             try:
                 reader.more_appended(header.size)
@@ -308,46 +307,46 @@ class Partition:
         else:
             self.durable_offset = log.log_end_offset
             if self._durable is not None:
-                # Earlier batches may still wait for a flush that no longer counts.
+                # Earlier batches may still wait for a flush that is no longer needed.
                 self._durable.advance(self.durable_offset)
             self.advance_high_watermark()
         return appended
 
-    def _check_refusals(self, header: BatchHeader) -> None:
-        assert self._refusals is not None
+    def _check_rejected(self, header: BatchHeader) -> None:
+        assert self._rejected is not None
         is_known = self.log.producer_state.is_known(header.producer_id, header.producer_epoch)
-        self._refusals.check(header, is_known=is_known)
+        self._rejected.check(header, is_known=is_known)
 
-    def _told(self, header: BatchHeader, error: BrokerError) -> BrokerError:
-        """What to tell the client of a batch that was not appended because of `error`."""
-        told = self._refusals.told(header, error) if self._refusals else error
-        if told is error:
+    def _client_error(self, header: BatchHeader, error: BrokerError) -> BrokerError:
+        """Return the error that the client gets for a batch that `error` kept out of the log."""
+        sent = self._rejected.client_error(header, error) if self._rejected else error
+        if sent is error:
             self.rejected(header, error.code)
-        return told
+        return sent
 
     def rejected(
         self, header: BatchHeader, code: ErrorCode, *, by_coordinator: bool = False
     ) -> None:
-        """Take note of a batch that was not appended, so that no later one overtakes it.
+        """Record a rejected batch, so that no later batch of the producer is appended first.
 
-        Except for old ones, which the network may deliver once more: nobody will retry them."""
+        Old batches that the network delivered again do not count: no client retries them."""
         if self.log.is_past(header):
             return
-        if self._refusals is None:
-            self._refusals = RejectedProducers()
-        self._refusals.reject(header, code, by_coordinator=by_coordinator)
+        if self._rejected is None:
+            self._rejected = RejectedProducers()
+        self._rejected.reject(header, code, by_coordinator=by_coordinator)
 
     def check_first_batch(self, header: BatchHeader) -> None:
-        """Raise unless a batch can be the first of its transaction (version 2) here.
+        """Raise unless a batch can be the first one of its transaction (version 2) here.
 
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or what an earlier batch that was
-        rejected was told."""
-        if self._refusals:
-            self._check_refusals(header)
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or the code of an earlier batch that
+        was rejected."""
+        if self._rejected:
+            self._check_rejected(header)
         try:
             self.log.producer_state.check_first_batch(header, self.log.log_end_offset)
         except BrokerError as error:
-            raise self._told(header, error) from error
+            raise self._client_error(header, error) from error
 
     def append_marker(
         self,
@@ -358,11 +357,11 @@ class Partition:
         coordinator_epoch: int,
         transaction_version: int = 0,
     ) -> AppendResult:
-        """End the producer's transaction here, as its coordinator has decided.
+        """Append the marker that ends the producer's transaction in this partition.
 
-        As durable as an `append` with all acks. Where the marker is here already (which can be
-        told from transaction version 2 on), the answer is `duplicate` and names the log's end.
-        Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED and what `append` raises.
+        The marker is as durable as an `append` with acks=all. If the log already has the marker,
+        the result is a `duplicate` at the log end; from transaction version 2 on the log can tell.
+        Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and as `append` does.
         """
         self.check_leader()
         log = self.log
@@ -373,9 +372,9 @@ class Partition:
             last_offset = log.log_end_offset - 1
             return AppendResult(last_offset, last_offset, -1, log.log_start_offset, True)
         appended = self.append(memoryview(batch), read_header(batch), acks_all=True)
-        if self._refusals:
-            self._refusals.ended(producer_id)
-        # What is stable now need not be remembered until somebody reads.
+        if self._rejected:
+            self._rejected.ended(producer_id)
+        # Let the log forget stable transactions now, not at the next read.
         log.last_stable_offset(self.high_watermark)
         return appended
 
@@ -384,7 +383,7 @@ class Partition:
         return self.log.last_stable_offset(self.high_watermark)
 
     def flushed(self, offset: int) -> None:
-        """Everything below `offset` is on stable storage."""
+        """Advance the durable offset: everything below `offset` is on stable storage."""
         if offset > self.durable_offset:
             self.durable_offset = offset
             if self._durable is not None:
@@ -393,11 +392,11 @@ class Partition:
                 self.advance_high_watermark()
 
     def advance_high_watermark(self) -> None:
-        """Move the high watermark to what every in-sync replica has; wake who waited for it."""
+        """Advance the high watermark to the offset that every in-sync replica has."""
         offset = self.durable_offset
         if self.leadership is not None:
             if self.is_under_min_isr or self.state.elr:
-                # The eligible leader replicas have what is committed, and get nothing more.
+                # Eligible leader replicas have every committed record only if no more is committed.
                 return
             offset = self.leadership.committed_offset(offset)
         self._raise_high_watermark(offset)
@@ -407,7 +406,7 @@ class Partition:
             return
         self.high_watermark = offset
         if self.readers:
-            self._tell_readers()
+            self._notify_readers()
         if self._committed is not None:
             self._committed.advance(offset)
         if self.watchers and not self.is_wake_scheduled:
@@ -416,18 +415,18 @@ class Partition:
 
     @property
     def is_end_uncertain(self) -> bool:
-        """Whether this leader's high watermark may be older than what the one before had shown.
+        """Whether this leader's high watermark may be below the one of the previous leader.
 
-        It can't be once everything that was there when the epoch began is committed."""
+        It is not once every record below the start of this leader epoch is committed."""
         leadership = self.leadership
         return leadership is not None and self.high_watermark < leadership.epoch_start_offset
 
     def append_as_follower(
         self, batches: memoryview, high_watermark: int, log_start_offset: int
     ) -> None:
-        """Append what the leader sent, and take over what it said of its own log.
+        """Append batches from the leader, and adopt its high watermark and log start.
 
-        Raises BrokerError, and then the log is as before."""
+        If this raises BrokerError, the log is unchanged."""
         log = self.log
         if batches:
             log.append_as_follower(batches)
@@ -436,20 +435,20 @@ class Partition:
         log.advance_start(min(log_start_offset, self.high_watermark))
 
     def truncate(self, offset: int) -> None:
-        """Drop everything from `offset` on, where the leader's log differs from this one."""
+        """Truncate the log to `offset`, where it diverges from the leader's log."""
         log = self.log
         if offset < log.log_start_offset:
             log.truncate_fully_and_start_at(offset)
         else:
             log.truncate_to(offset)
-        self._cut()
+        self._truncated()
 
-    def start_over_at(self, offset: int) -> None:
-        """Drop everything: the leader's log begins at `offset`, after the end of this one."""
+    def restart_at(self, offset: int) -> None:
+        """Drop all records: the leader's log starts at `offset`, after the end of this log."""
         self.log.truncate_fully_and_start_at(offset)
-        self._cut()
+        self._truncated()
 
-    def _cut(self) -> None:
+    def _truncated(self) -> None:
         log = self.log
         self.durable_offset = min(self.durable_offset, log.log_end_offset)
         self.high_watermark = max(
@@ -458,27 +457,27 @@ class Partition:
         self._host.truncated(self, log.log_end_offset)
 
     def read_for_follower(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice:
-        """Batches from `offset` on, committed or not."""
+        """Return batches from `offset` on, committed or not."""
         log = self.log
         return log.read(offset, max_bytes, log.log_end_offset, at_least_one=at_least_one)
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, read_committed: bool = False
     ) -> LogSlice:
-        """Committed batches from the one that holds `offset`, as a range of a file.
+        """Return committed batches from the one that has `offset`, as a range of a file.
 
-        `read_committed`: nothing of transactions that are not decided. Of those that were aborted
-        `log.aborted_transactions` tells.
+        With `read_committed` the range ends before the first open transaction. Aborted transactions
+        are in `log.aborted_transactions`.
         """
         log = self.log
         end_offset = self.last_stable_offset if read_committed else self.high_watermark
         if offset > end_offset and offset <= log.log_end_offset:
-            # Appended but not committed: nothing to see yet, and no error either.
+            # Appended but not committed: an empty result, not an error.
             return log.read(end_offset, 0, end_offset, at_least_one=False)
         return log.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     def is_acknowledged(self, offset: int, *, acks_all: bool) -> bool:
-        """Whether a producer may be told that all before `offset` is kept."""
+        """Whether every batch below `offset` may be acknowledged."""
         return (self.high_watermark if acks_all else self.durable_offset) >= offset
 
     def when_acknowledged(
@@ -489,10 +488,10 @@ class Partition:
         *,
         acks_all: bool,
     ) -> None:
-        """Call `callback` once all before `offset` is acknowledged, or once this broker can no
-        longer tell (it lost leadership, or the ISR fell below the minimum).
+        """Call `callback` once every batch below `offset` may be acknowledged, or once this broker
+        can no longer tell (it lost leadership, or the ISR fell below the minimum).
 
-        `reply` is that of the request that waits, or None if no single request does."""
+        `reply` belongs to the request that waits; None if no single request does."""
         if acks_all:
             if self._committed is None:
                 self._committed = OffsetWaiters(self.failures, self.topic_partition)
@@ -514,7 +513,7 @@ class Partition:
                 self.watchers = None
 
     def wake(self) -> None:
-        """Tell the watchers; called once for each `Host.wake_later`."""
+        """Notify the watchers. Called once for each `Host.wake_later`."""
         self.is_wake_scheduled = False
         for watcher in list(self.watchers or ()):
             try:
@@ -523,47 +522,48 @@ class Partition:
                 watcher.failed(error)
 
     def retire(self) -> None:
-        """Serve nobody any more: the partition is gone from this broker, or can't take its role."""
+        """Stop leading and release every waiter: the replica is removed, or applying its role
+        failed."""
         self.state = msgspec.structs.replace(self.state, leader=NO_LEADER)
         self._led_epoch = NO_EPOCH
         self.leadership = None
         self.release_waiters()
-        self._tell_readers()
+        self._notify_readers()
 
     def release_waiters(self) -> None:
-        """Call back everybody who waits here: this broker can't serve them any more."""
+        """Call every waiting callback: this broker can no longer serve them."""
         for waiters in (self._committed, self._durable, self._trimmed):
             if waiters is not None:
                 waiters.fire_all()
         self.wake()
 
     def delete_records(self, offset: int) -> int:
-        """Move the log's start to `offset` (-1: the high watermark); returns where it is now."""
+        """Trim the log to `offset` (-1: the high watermark); return the new log start."""
         if offset == -1:
             offset = self.high_watermark
         if offset < 0 or offset > self.high_watermark:
             raise BrokerError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition} can be cut at an offset of up to {self.high_watermark}",
+                f"{self.topic_partition} can be trimmed up to offset {self.high_watermark}",
             )
         self.log.advance_start(offset)
-        self._tell_readers()
+        self._notify_readers()
         return self.log.log_start_offset
 
     @property
     def low_watermark(self) -> int:
-        """The smallest log start of the in-sync replicas, as far as their leader knows."""
+        """Smallest log start of the in-sync replicas, as far as the leader knows."""
         start = self.log.log_start_offset
         return start if self.leadership is None else self.leadership.low_watermark(start)
 
     def advance_low_watermark(self) -> None:
-        """Call back who waited for the low watermark to be where it is now."""
+        """Call the callbacks that wait for the present low watermark."""
         if self._trimmed is not None:
             self._trimmed.advance(self.low_watermark)
 
     def when_trimmed(self, offset: int, callback: Callable[[], None]) -> None:
-        """Call `callback` once all in-sync replicas begin at `offset` or later, or once this broker
-        has lost leadership."""
+        """Call `callback` once all in-sync replicas start at `offset` or later, or once this broker
+        loses leadership."""
         if self._trimmed is None:
             self._trimmed = OffsetWaiters(self.failures, self.topic_partition)
         self._trimmed.add(offset, callback, None)

@@ -28,7 +28,7 @@ from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.replication.partition import Counters, Latency, Partition
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Rest before a partition that could not take its role tries again.
 _RETRY_S: Final = 1.0
@@ -172,13 +172,15 @@ class Replicas:
         for partition in self._partitions.values():
             state = self._image.partition(*partition.topic_partition)
             if state is not None and partition.state != self._role(state):
-                self._become(partition, state, partition.high_watermark)
+                self._apply_state(partition, state, partition.high_watermark)
 
-    def _become(self, partition: Partition, state: PartitionRecord, high_watermark: int) -> None:
+    def _apply_state(
+        self, partition: Partition, state: PartitionRecord, high_watermark: int
+    ) -> None:
         """Have a partition take its role. If that fails it leads nothing, and tries again later."""
         topic_partition = partition.topic_partition
         try:
-            partition.become(self._role(state), high_watermark)
+            partition.apply_state(self._role(state), high_watermark)
         except Exception as error:  # noqa: BLE001  # logged and counted; tried again
             self.failures.note(CallbackKind.LEADERSHIP, error, topic_partition)
             self._failed.add(topic_partition)
@@ -195,7 +197,7 @@ class Replicas:
         state = self._image.partition(*topic_partition)
         is_here = self._partitions.get(topic_partition) is partition
         if is_here and state is not None and partition.state != self._role(state):
-            self._become(partition, state, partition.high_watermark)
+            self._apply_state(partition, state, partition.high_watermark)
 
     def _role(self, state: PartitionRecord) -> PartitionRecord:
         """The partition's record as this broker may act on it."""
@@ -243,7 +245,7 @@ class Replicas:
         )
         self._partitions[topic_partition] = partition
         high_watermark = self._directory.high_watermarks.get(topic_partition, 0)
-        self._become(partition, topic.partitions[number], high_watermark)
+        self._apply_state(partition, topic.partitions[number], high_watermark)
 
     def _change(self, old: TopicRecord, new: TopicRecord) -> None:
         for number, state in enumerate(new.partitions[: len(old.partitions)]):
@@ -253,7 +255,7 @@ class Replicas:
             elif partition is None:
                 self._open_one(new, number, self.config(new))
             elif partition.state != self._role(state):
-                self._become(partition, state, partition.high_watermark)
+                self._apply_state(partition, state, partition.high_watermark)
         self._open(new, len(old.partitions))
 
     def _configure(self, topic: TopicRecord) -> None:
@@ -302,7 +304,7 @@ class Replicas:
             about = partition.topic_partition
             self.failures.run(CallbackKind.FLUSH, about, partition.flushed, done.result())
         else:
-            _log.error("fsync of %s failed: %s", partition.topic_partition, error)
+            _logger.error("fsync of %s failed: %s", partition.topic_partition, error)
 
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
         """Return when all that these hold now is on stable storage. Raises BrokerError."""

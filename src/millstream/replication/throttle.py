@@ -1,13 +1,12 @@
-"""A limit on bytes a second for replicas that catch up, so that they leave room for clients. Pure.
+"""Throttles the replication of replicas that catch up, so that clients keep their share. Pure.
 
-Kafka's rule: only replicas outside of the ISR are held back. The leader does it if the topic's
-`leader.replication.throttled.replicas` names the leader, and the follower if
-`follower.replication.throttled.replicas` names the follower. Another
-rate is for those that a reassignment adds, whatever topics say (KIP-542). Both are of the broker,
-over all of them.
+As in Kafka, only replicas outside the ISR are throttled. The leader throttles if the topic's
+`leader.replication.throttled.replicas` names the leader, the follower if
+`follower.replication.throttled.replicas` names the follower. A second rate applies to replicas that
+a reassignment adds, whatever the topics say (KIP-542). Each rate is a broker's total.
 
-A bucket that may go into debt: what was sent is counted afterwards, and nothing more is until the
-debt is paid. So a batch larger than the rate gets through.
+A throttle is a token bucket that may go into debt. Bytes are counted after they were sent, and no
+more are sent until the debt is paid. So a batch larger than the rate gets through.
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ _EVERY_REPLICA: Final = ("*",)
 
 
 class Throttle:
+    """One rate in bytes a second."""
+
     __slots__ = ("_credit", "_updated_at", "bytes_per_second")
 
     def __init__(self, bytes_per_second: int = UNLIMITED) -> None:
         #: May be changed at any time.
         self.bytes_per_second = bytes_per_second
-        #: Bytes that may be sent now; below 0 a debt. At most what one second gives.
+        #: Bytes that may be sent now; a debt if negative. At most one second's bytes.
         self._credit = float(bytes_per_second)
         self._updated_at = 0.0
 
@@ -37,7 +38,7 @@ class Throttle:
         return self.bytes_per_second < UNLIMITED
 
     def add(self, size: int, now: float) -> None:
-        """Count bytes that were sent or received under the limit."""
+        """Count bytes that were sent or received."""
         if self.bytes_per_second < UNLIMITED:
             self._refill(now)
             self._credit -= size
@@ -49,7 +50,7 @@ class Throttle:
         return self._credit <= 0
 
     def wait_s(self, now: float) -> float:
-        """Time until the debt is paid."""
+        """Return the time until the debt is paid."""
         return -self._credit / self.bytes_per_second if self.is_exceeded(now) else 0.0
 
     def _refill(self, now: float) -> None:
@@ -66,12 +67,12 @@ class Throttle:
 
 
 class ReplicaLimit:
-    """The limits of one side, leader's or follower's."""
+    """The throttles of one side: of a leader, or of a follower."""
 
     __slots__ = ("_moving", "_named")
 
     def __init__(self, named_rate: int = UNLIMITED, moving_rate: int = UNLIMITED) -> None:
-        #: For replicas that topics name, and for those that a reassignment adds.
+        #: For replicas that topic settings name, and for replicas that a reassignment adds.
         self._named = Throttle(named_rate)
         self._moving = Throttle(moving_rate)
 
@@ -82,8 +83,10 @@ class ReplicaLimit:
     def of(
         self, state: PartitionRecord, named: Sequence[str], partition: int, follower: int, own: int
     ) -> list[Throttle]:
-        """Return the limits that hold a follower back. `named` is the topic's setting for this
-        side. It names the broker `own`: the leader on the leader's side, else the follower."""
+        """Return the throttles that apply to a follower.
+
+        `named` is the topic's setting for this side. It names the broker `own`: the leader on the
+        leader's side, the follower on the follower's side."""
         found: list[Throttle] = []
         if follower in state.isr:
             return found

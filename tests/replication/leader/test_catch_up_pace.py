@@ -20,7 +20,7 @@ def served(pace: CatchUpPace, seconds: float) -> int:
     """Bytes that a follower gets which asks again at once, from `WINDOW_S` on."""
     now, total = WINDOW_S, 0
     while now < WINDOW_S + seconds:
-        size = min(pace.room(now), 10 * MIB)
+        size = min(pace.available_bytes(now), 10 * MIB)
         pace.sent(size, now)
         total += size
         now += max(pace.wait_s(now), 0.0001)
@@ -30,18 +30,18 @@ def served(pace: CatchUpPace, seconds: float) -> int:
 def test_nobody_writes_so_nobody_is_held_back() -> None:
     pace = paced(0)
     pace.sent(1 << 40, WINDOW_S)
-    assert pace.room(WINDOW_S) > 1 << 30
+    assert pace.available_bytes(WINDOW_S) > 1 << 30
     assert pace.wait_s(WINDOW_S) == 0
 
 
 def test_at_first_somebody_may_well_write() -> None:
     pace = CatchUpPace(64 * MIB, 0.0)
-    assert 0 < pace.room(0.0) <= MIB
-    assert pace.room(WINDOW_S) > 1 << 30
+    assert 0 < pace.available_bytes(0.0) <= MIB
+    assert pace.available_bytes(WINDOW_S) > 1 << 30
 
 
 def test_a_trickle_does_not_count() -> None:
-    assert paced(MIB / 2).room(WINDOW_S) > 1 << 30
+    assert paced(MIB / 2).available_bytes(WINDOW_S) > 1 << 30
 
 
 @pytest.mark.parametrize(
@@ -58,21 +58,21 @@ def test_who_catches_up_gets_the_rate_or_more_than_producers_write(
 
 def test_pieces_are_small_and_nothing_is_saved_up() -> None:
     pace = paced(50 * MIB)
-    room = pace.room(WINDOW_S + 0.1)
+    room = pace.available_bytes(WINDOW_S + 0.1)
     assert 0 < room <= MIB
     pace.sent(room, WINDOW_S + 0.1)
-    assert pace.room(WINDOW_S + 0.1) == 0
+    assert pace.available_bytes(WINDOW_S + 0.1) == 0
     rest_s = pace.wait_s(WINDOW_S + 0.1)
     assert 0 < rest_s < 0.1
-    assert pace.room(WINDOW_S + 0.1 + rest_s) == room
+    assert pace.available_bytes(WINDOW_S + 0.1 + rest_s) == room
 
 
 def test_when_producers_end_the_rest_does() -> None:
     pace = paced(50 * MIB, rate_min=1)
     pace.sent(1 << 40, WINDOW_S)
-    assert pace.room(WINDOW_S) == 0
+    assert pace.available_bytes(WINDOW_S) == 0
     now = WINDOW_S
     for _ in range(40):
         now += WINDOW_S
-        pace.room(now)
-    assert pace.room(now) > 1 << 30
+        pace.available_bytes(now)
+    assert pace.available_bytes(now) > 1 << 30

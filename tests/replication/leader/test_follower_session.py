@@ -455,7 +455,7 @@ class Scene:
         log = self.directory.log(TopicPartition("t", 0), TOPIC_ID, config)
         record = PartitionRecord(replicas=(1, FOLLOWER), leader=1, leader_epoch=0, isr=isr)
         self.partition = Partition(1, log, record, Host(self.clock), flushes_before_ack=False)
-        self.partition.become(record, 0)
+        self.partition.apply_state(record, 0)
         stats = ReplicationStats()
         self.isr = IsrChanges(refuse, [self.partition], self.clock, 10_000, stats, Supervisor())
         replicas = cast("Replicas", SimpleNamespace(find_by_id=lambda *_: self.partition))

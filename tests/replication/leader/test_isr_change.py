@@ -19,12 +19,13 @@ from millstream.env.supervisor import Supervisor
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.cluster_record import BrokerRecord, PartitionRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.partition_change import PartitionUpdate
 from millstream.metadata.store.port import StoreError
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
-from millstream.model.topic import TopicId, TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.records.batch import check_produced
 from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr import LeaderView
@@ -66,14 +67,8 @@ class Store:
         self.under_way = 0
         self.on_change: Callable[[PartitionRecord], None] = lambda _: None
 
-    async def update(
-        self,
-        topic_id: TopicId,
-        partition: int,
-        record: PartitionRecord,
-        expected_epoch: int,
-        registered: Mapping[int, int],
-    ) -> PartitionRecord:
+    async def update(self, update: PartitionUpdate) -> PartitionRecord:
+        _, _, record, expected_epoch, registered = update
         self.under_way += 1
         assert self.under_way == 1, "two attempts at a time"
         self.attempts.append(record)
@@ -105,7 +100,7 @@ class Scene:
         self.changes = IsrChanges(
             store.update, [partition], SystemClock(), LAG_MS, self.stats, self.supervisor
         )
-        store.on_change = lambda record: partition.become(record, partition.high_watermark)
+        store.on_change = lambda record: partition.apply_state(record, partition.high_watermark)
 
     def append(self) -> None:
         batch = memoryview(values_batch(b"v"))
@@ -137,7 +132,7 @@ async def scene(folder: Path, isr: tuple[int, ...] = (1,)) -> AsyncIterator[Scen
     store = Store()
     store.record = msgspec.structs.replace(RECORD, isr=isr)
     partition = Partition(1, log, store.record, Host(), flushes_before_ack=False)
-    partition.become(store.record, 0)
+    partition.apply_state(store.record, 0)
     found = Scene(partition, store)
     found.changes.start(ClusterImage())
     found.brokers_are(store.registered)
@@ -205,7 +200,7 @@ def test_a_change_that_was_made_though_its_answer_was_lost_counts_at_once(tmp_pa
             assert it.partition.high_watermark == 1
             await until(lambda: len(it.store.attempts) > 2, "it to be tried again, in vain")
             assert it.store.record.partition_epoch == 1
-            it.partition.become(heard[0], it.partition.high_watermark)
+            it.partition.apply_state(heard[0], it.partition.high_watermark)
             assert it.partition.leadership is not None
             assert it.partition.leadership.proposal is None
 

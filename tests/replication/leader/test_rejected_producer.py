@@ -27,9 +27,9 @@ def batch(sequence: int, producer_id: int = 1, epoch: int = 0, count: int = 1) -
     )
 
 
-def told(refusals: RejectedProducers, header: BatchHeader, *, is_known: bool = True) -> ErrorCode:
+def told(rejected: RejectedProducers, header: BatchHeader, *, is_known: bool = True) -> ErrorCode:
     try:
-        refusals.check(header, is_known=is_known)
+        rejected.check(header, is_known=is_known)
     except BrokerError as error:
         return error.code
     return ErrorCode.NONE
@@ -37,142 +37,142 @@ def told(refusals: RejectedProducers, header: BatchHeader, *, is_known: bool = T
 
 @pytest.mark.parametrize("code", RETRIED)
 def test_batches_behind_it_are_told_the_same(code: ErrorCode) -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), code)
-    assert [told(refusals, batch(sequence)) for sequence in (6, 7, 8, 9)] == [code] * 4
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), code)
+    assert [told(rejected, batch(sequence)) for sequence in (6, 7, 8, 9)] == [code] * 4
 
 
 def test_a_client_that_goes_on_is_told_of_the_gap() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
-    codes = [told(refusals, batch(sequence)) for sequence in range(6, 12)]
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
+    codes = [told(rejected, batch(sequence)) for sequence in range(6, 12)]
     assert codes[4:] == [OUT_OF_ORDER] * 2
 
 
 def test_each_attempt_of_the_first_begins_anew() -> None:
-    refusals = RejectedProducers()
+    rejected = RejectedProducers()
     for _ in range(3):
-        assert told(refusals, batch(5)) == ErrorCode.NONE
-        refusals.reject(batch(5), FULL)
-        codes = [told(refusals, batch(sequence)) for sequence in (6, 7, 8, 9)]
+        assert told(rejected, batch(5)) == ErrorCode.NONE
+        rejected.reject(batch(5), FULL)
+        codes = [told(rejected, batch(sequence)) for sequence in (6, 7, 8, 9)]
         assert codes == [FULL] * 4
 
 
 def test_the_lowest_has_to_come_first() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
-    refusals.reject(batch(6), FULL)
-    refusals.reject(batch(3), FULL)
-    assert [told(refusals, batch(sequence)) for sequence in (3, 5, 6)] == [0, FULL, FULL]
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
+    rejected.reject(batch(6), FULL)
+    rejected.reject(batch(3), FULL)
+    assert [told(rejected, batch(sequence)) for sequence in (3, 5, 6)] == [0, FULL, FULL]
 
 
 def test_what_has_to_come_first_may_come_in_parts() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5, count=4), FULL)
-    refusals.appended(batch(5, count=2))
-    assert told(refusals, batch(7, count=2)) == ErrorCode.NONE
-    assert len(refusals) == 0
+    rejected = RejectedProducers()
+    rejected.reject(batch(5, count=4), FULL)
+    rejected.appended(batch(5, count=2))
+    assert told(rejected, batch(7, count=2)) == ErrorCode.NONE
+    assert len(rejected) == 0
 
 
 def test_the_duplicate_of_an_earlier_batch_changes_nothing() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
-    refusals.appended(batch(3, count=2))
-    assert told(refusals, batch(6)) == FULL
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
+    rejected.appended(batch(3, count=2))
+    assert told(rejected, batch(6)) == FULL
 
 
 def test_sequences_wrap_around() -> None:
     last = 2**31 - 1
-    refusals = RejectedProducers()
-    refusals.reject(batch(last), FULL)
-    assert told(refusals, batch(0)) == FULL
-    assert told(refusals, batch(last)) == ErrorCode.NONE
-    assert told(refusals, batch(last - 1)) == ErrorCode.NONE
+    rejected = RejectedProducers()
+    rejected.reject(batch(last), FULL)
+    assert told(rejected, batch(0)) == FULL
+    assert told(rejected, batch(last)) == ErrorCode.NONE
+    assert told(rejected, batch(last - 1)) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH])
 def test_nothing_overtakes_a_batch_that_its_coordinator_did_not_admit(code: ErrorCode) -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), code, by_coordinator=True)
-    assert told(refusals, batch(6)) == OUT_OF_ORDER
-    refusals.ended(1)
-    assert told(refusals, batch(6)) == ErrorCode.NONE
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), code, by_coordinator=True)
+    assert told(rejected, batch(6)) == OUT_OF_ORDER
+    rejected.ended(1)
+    assert told(rejected, batch(6)) == ErrorCode.NONE
 
 
 def test_a_new_epoch_begins_anew() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
-    assert told(refusals, batch(6, epoch=1)) == ErrorCode.NONE
-    assert len(refusals) == 0
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
+    assert told(rejected, batch(6, epoch=1)) == ErrorCode.NONE
+    assert len(rejected) == 0
 
 
 def test_in_a_new_leader_epoch_only_a_gap_is_told_so() -> None:
     """Another leader may have appended the first one; but what was in flight behind it may come."""
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    refusals.begin_epoch()
-    assert told(refusals, batch(9)) == ErrorCode.NONE
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    rejected.begin_epoch()
+    assert told(rejected, batch(9)) == ErrorCode.NONE
     gap = BrokerError(OUT_OF_ORDER, "6 after 4")
-    codes = [refusals.told(batch(6), gap).code for _ in range(6)]
+    codes = [rejected.client_error(batch(6), gap).code for _ in range(6)]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [OUT_OF_ORDER] * 2
 
 
 def test_in_a_new_leader_epoch_nothing_overtakes_where_the_producer_is_not_known() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    refusals.begin_epoch()
+    rejected = RejectedProducers()
+    rejected.reject(batch(0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    rejected.begin_epoch()
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert told(refusals, batch(1), is_known=False) == code
-    assert told(refusals, batch(0), is_known=False) == ErrorCode.NONE
+    assert told(rejected, batch(1), is_known=False) == code
+    assert told(rejected, batch(0), is_known=False) == ErrorCode.NONE
 
 
 def test_what_is_rejected_in_a_new_leader_epoch_counts() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
-    refusals.begin_epoch()
-    refusals.reject(batch(8), ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert told(refusals, batch(9)) == ErrorCode.NOT_ENOUGH_REPLICAS
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
+    rejected.begin_epoch()
+    rejected.reject(batch(8), ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert told(rejected, batch(9)) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.INVALID_RECORD])
 def test_others_and_other_errors_are_told_the_truth(code: ErrorCode) -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
     error = BrokerError(code)
-    assert refusals.told(batch(6, producer_id=2), error) is error
-    assert (refusals.told(batch(6), error) is error) == (code != OUT_OF_ORDER)
+    assert rejected.client_error(batch(6, producer_id=2), error) is error
+    assert (rejected.client_error(batch(6), error) is error) == (code != OUT_OF_ORDER)
 
 
 def test_an_old_epoch_changes_nothing() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(0, epoch=1), FULL)
-    refusals.reject(batch(7), FULL)
-    assert told(refusals, batch(1, epoch=1)) == FULL
+    rejected = RejectedProducers()
+    rejected.reject(batch(0, epoch=1), FULL)
+    rejected.reject(batch(7), FULL)
+    assert told(rejected, batch(1, epoch=1)) == FULL
 
 
 def test_a_batch_that_is_rejected_for_good_holds_up_nobody() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
-    refusals.reject(batch(5), ErrorCode.MESSAGE_TOO_LARGE)
-    assert told(refusals, batch(6)) == ErrorCode.NONE
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
+    rejected.reject(batch(5), ErrorCode.MESSAGE_TOO_LARGE)
+    assert told(rejected, batch(6)) == ErrorCode.NONE
 
 
 def test_other_producers_are_not_held_up() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(5), FULL)
-    assert told(refusals, batch(6, producer_id=2)) == ErrorCode.NONE
+    rejected = RejectedProducers()
+    rejected.reject(batch(5), FULL)
+    assert told(rejected, batch(6, producer_id=2)) == ErrorCode.NONE
 
 
 def test_producers_without_an_id_have_no_sequence() -> None:
-    refusals = RejectedProducers()
-    refusals.reject(batch(-1, producer_id=-1), FULL)
-    assert len(refusals) == 0
+    rejected = RejectedProducers()
+    rejected.reject(batch(-1, producer_id=-1), FULL)
+    assert len(rejected) == 0
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    refusals = RejectedProducers()
+    rejected = RejectedProducers()
     for producer_id in range(5000):
-        refusals.reject(batch(5, producer_id), FULL)
-    assert len(refusals) == 1000
-    assert told(refusals, batch(6, 4999)) == FULL
-    assert told(refusals, batch(6, 0)) == ErrorCode.NONE
+        rejected.reject(batch(5, producer_id), FULL)
+    assert len(rejected) == 1000
+    assert told(rejected, batch(6, 4999)) == FULL
+    assert told(rejected, batch(6, 0)) == ErrorCode.NONE

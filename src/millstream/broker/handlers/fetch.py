@@ -37,7 +37,7 @@ from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_EPOCH, NO_OFFSET
 from millstream.records.batch import count_records
 from millstream.replication.follower.truncation import EpochEnd
-from millstream.replication.leader.fetch_position import epoch_divergence
+from millstream.replication.leader.divergence import epoch_divergence
 from millstream.replication.leader.read_replica import nearest_replica
 from millstream.replication.partition import Partition
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse

@@ -51,7 +51,7 @@ from millstream.replication.stats import ReplicationStats
 from millstream.replication.throttle import ReplicaLimit
 from millstream.wire.messages.fetch import FetchResponse
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Brokers of a cluster are of one version; this is what they speak.
 FETCH_VERSION: Final = 18
@@ -229,7 +229,7 @@ class Fetcher:
                     self._context.stats.connection_failures += 1
                     if self._session.is_open:
                         self._lost_at = self._context.clock.monotonic()
-                    _log.warning("fetching from broker %d: %s", self._leader_id, error)
+                    _logger.warning("fetching from broker %d: %s", self._leader_id, error)
             self._close()
             self._session.reset()
             failures = failures + 1 if self._session.requests <= requests + 1 else 1
@@ -359,7 +359,7 @@ class Fetcher:
         name = followed.partition.topic_partition
         if isinstance(error, BrokerError):
             level = logging.DEBUG if error.code in _EXPECTED else logging.ERROR
-            _log.log(level, "%s not fetched from broker %d: %s", name, self._leader_id, error)
+            _logger.log(level, "%s not fetched from broker %d: %s", name, self._leader_id, error)
         else:
             about = f"{name} from broker {self._leader_id}"
             self._context.supervisor.report("replica-fetcher", error, about)
@@ -380,14 +380,14 @@ class Fetcher:
             row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             and row.log_start_offset > partition.log.log_end_offset
         ):
-            _log.warning(
+            _logger.warning(
                 "%s starts over at %d: the log of its leader, broker %d, begins after the end, %d",
                 partition.topic_partition,
                 row.log_start_offset,
                 self._leader_id,
                 partition.log.log_end_offset,
             )
-            partition.start_over_at(row.log_start_offset)
+            partition.restart_at(row.log_start_offset)
             return
         raise BrokerError(ErrorCode(row.error_code), "the leader refuses")
 
@@ -395,7 +395,7 @@ class Fetcher:
         log = partition.log
         leader = EpochEnd(diverging.epoch, diverging.end_offset)
         offset = truncation_offset(log.epochs, log.log_end_offset, leader)
-        _log.info(
+        _logger.info(
             "%s is cut from %d to %d: broker %d, its leader, ends epoch %d at %d",
             partition.topic_partition,
             log.log_end_offset,
@@ -438,7 +438,7 @@ class Fetcher:
             try:
                 await self._context.replicas.make_durable(self._appended)
             except BrokerError as error:
-                _log.error("what was fetched can't be made durable: %s", error)
+                _logger.error("what was fetched can't be made durable: %s", error)
             # Logs that failed take no more appends; their rows are refused from now on. For the
             # others there was no room, and the leader must not count on them before there is.
             self._appended = {

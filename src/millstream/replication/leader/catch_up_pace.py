@@ -1,9 +1,9 @@
-"""How fast a replica that is not in sync is served while producers write: they come first. Pure.
+"""The rate at which a leader serves a follower that catches up while producers write. Pure.
 
-A follower that was away fetches as fast as it can, and takes from everybody else what there is of
-processors, memory and disks. So while producers write to partitions that it follows, it is sent
-small pieces, with a rest after each, at `rate_min` bytes a second or `_SHARE` times what producers
-write, if that is more: it always gets nearer. Where nobody writes, it is not held back.
+A follower that catches up fetches as fast as it can, and takes processor, memory and disk from
+producers. So while producers write to partitions that it follows, the leader sends small pieces
+with a pause after each. The rate is `rate_min` bytes a second, or `_SHARE` times the producers'
+rate if that is higher, so the follower always gets closer. Without producers there is no limit.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ from typing import Final
 from millstream.model.sentinel import INT32_MAX
 
 _SHARE: Final = 2.5
-#: Writers of less than this part of `rate_min` do not count.
+#: Producers below this share of `rate_min` count as idle.
 _IDLE_PART: Final = 1 / 64
-#: Pieces are what so much time gives, but no larger.
+#: A piece is what the rate allows in this time, up to a largest size.
 _PIECE_S: Final = 1 / 64
 _PIECE_BYTES_MAX: Final = 1024 * 1024
-#: Over which producers are watched.
+#: Time over which the producers' rate is measured.
 _WINDOW_S: Final = 0.25
-#: Of what producers wrote in one window counts in the next, if they wrote less then.
+#: Share of the last window's rate that the next window starts with, if producers slow down.
 _FADE: Final = 0.5
 
 
 class CatchUpPace:
-    """Of one follower. Times are monotonic seconds."""
+    """The pace of one follower. Times are monotonic seconds."""
 
     __slots__ = ("_produce_rate", "_produced", "_rate_min", "_ready_at", "_since")
 
     def __init__(self, rate_min: int, now: float) -> None:
         self._rate_min = rate_min
-        #: When it may be sent more.
+        #: When the next piece may be sent.
         self._ready_at = now
-        #: The present window: its beginning, and what producers have written in it.
+        #: The present window: its start, and the bytes that producers have written in it.
         self._since = now
         self._produced = 0
-        #: Bytes a second, as seen in earlier windows. Before there is one, somebody may well write.
+        #: Bytes a second, measured in earlier windows. The first window assumes that producers
+        #: write.
         self._produce_rate = rate_min * _IDLE_PART
 
     def produced(self, size: int) -> None:
-        """Producers have written so much to what the follower follows."""
+        """Count bytes that producers wrote to partitions of the follower."""
         self._produced += size
 
-    def room(self, now: float) -> int:
-        """How many bytes it may be sent now; 0 while it has to rest."""
+    def available_bytes(self, now: float) -> int:
+        """Return how many bytes may be sent now; 0 during a pause."""
         limit = self._limit(now)
         if limit is None:
             return INT32_MAX
@@ -58,11 +59,11 @@ class CatchUpPace:
             self._ready_at = max(self._ready_at, now) + size / limit
 
     def wait_s(self, now: float) -> float:
-        """Until it may be sent more."""
+        """Return the time until the next piece may be sent."""
         return max(self._ready_at - now, 0.0)
 
     def _limit(self, now: float) -> float | None:
-        """Bytes a second; None where it is not held back."""
+        """Return the rate in bytes a second; None without a limit."""
         seconds = now - self._since
         if seconds >= _WINDOW_S:
             self._produce_rate = max(self._produced / seconds, self._produce_rate * _FADE)

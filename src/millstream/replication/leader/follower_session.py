@@ -34,6 +34,7 @@ from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
 from millstream.replication.leader import fetch_position
 from millstream.replication.leader.catch_up_pace import CatchUpPace
+from millstream.replication.leader.divergence import follower_divergence
 from millstream.replication.leader.fetch_position import FetchPosition
 from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr_change import IsrChanges
@@ -355,7 +356,7 @@ class FollowerSession:
     ) -> FetchResponse | None:
         found: list[tuple[_Entry, _Row, LogSlice]] = []
         remaining, gathered, is_urgent = limits.bytes_max, 0, False
-        room = self.pace.room(now)
+        room = self.pace.available_bytes(now)
         for entry in due:
             if self._awaits_metadata(entry, limits, now):
                 continue
@@ -408,10 +409,10 @@ class FollowerSession:
             fetch_position.check_follower(partition, self.broker_id, position)
             row.log_start_offset = partition.log.log_start_offset
             if position.is_new:
-                parting = fetch_position.divergence(partition, position)
-                if parting is not None:
+                diverging = follower_divergence(partition.log, position)
+                if diverging is not None:
                     row.diverging_epoch = _Row.EpochEndOffset(
-                        epoch=parting.epoch, end_offset=parting.end_offset
+                        epoch=diverging.epoch, end_offset=diverging.end_offset
                     )
                     return EMPTY_SLICE
                 self._note_fetch(partition, position, now)

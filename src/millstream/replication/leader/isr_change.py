@@ -2,7 +2,7 @@
 
 Owns the followers' fetches as they are noted, the look at laggards now and then, and one attempt at
 a time for each partition. What to propose is `Leadership`'s decision; what became of it is told by
-the metadata alone, through `Partition.become`.
+the metadata alone, through `Partition.apply_state`.
 
 An attempt ends in one of four ways. Stored: the metadata already show it. Overtaken by somebody
 else's change: the metadata will show that, and the decision is made anew. Refused, because a broker
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -23,21 +23,19 @@ from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.metadata.partition_change import PartitionUpdate
 from millstream.metadata.store.port import StoreError
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.model.topic import TopicId
 from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr import LeaderView
 from millstream.replication.leader.leadership import IsrProposal, Leadership
 from millstream.replication.partition import Partition
 from millstream.replication.stats import ReplicationStats
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
-#: `Catalog.update_partition`, or `JointUpdates.update` where many change at a time.
-Update: TypeAlias = Callable[
-    [TopicId, int, PartitionRecord, int, Mapping[int, int]], Awaitable[PartitionRecord]
-]
+#: `replace_partition` of a catalog, or `JointUpdates.update`.
+Update: TypeAlias = Callable[[PartitionUpdate], Awaitable[PartitionRecord]]
 
 #: Looks for laggards in the time that a replica may lag.
 _REVIEWS: Final = 4
@@ -225,18 +223,22 @@ class IsrChanges:
         try:
             async with self._slots:
                 await self._update(
-                    partition.log.topic_id,
-                    name.partition,
-                    record,
-                    record.partition_epoch,
-                    joining,
+                    PartitionUpdate(
+                        partition.log.topic_id,
+                        name.partition,
+                        record,
+                        record.partition_epoch,
+                        joining,
+                    )
                 )
         except (BrokerError, StoreError) as error:
-            _log.debug("ISR of %s not changed from %s to %s: %s", name, before, record.isr, error)
+            _logger.debug(
+                "ISR of %s not changed from %s to %s: %s", name, before, record.isr, error
+            )
             if isinstance(error, BrokerError) and error.code is ErrorCode.INELIGIBLE_REPLICA:
                 leadership.withdraw(proposal)
             return False
-        _log.info("ISR of %s changed from %s to %s", name, before, record.isr)
+        _logger.info("ISR of %s changed from %s to %s", name, before, record.isr)
         self._stats.isr_shrinks += not set(before) <= set(record.isr)
         self._stats.isr_expands += bool(joining)
         return True

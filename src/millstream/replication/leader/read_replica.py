@@ -1,7 +1,7 @@
 """Which replica a consumer should read from (KIP-392): an in-sync one in its own rack. Pure.
 
-Only replicas that have the offset it asks for come into question. The leader wins in its own rack,
-and where no other replica qualifies; among several the one that has most does.
+Only replicas that have the requested offset qualify. The leader is chosen in its own rack, and if
+no other replica qualifies. Among several followers the one with the highest log end is chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.replication.partition import Partition
 def nearest_replica(
     partition: Partition, brokers: Mapping[int, BrokerRecord], rack: str, offset: int
 ) -> int:
-    """The broker that a consumer in `rack` should read `offset` from; the leader if in doubt."""
+    """Return the broker that a consumer in `rack` should read `offset` from."""
     leadership = partition.leadership
     if leadership is None or _rack_of(brokers, partition.broker_id) == rack:
         return partition.broker_id

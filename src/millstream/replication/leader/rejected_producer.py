@@ -1,22 +1,21 @@
-"""Producers whose batch was rejected, and what their later batches are told. Pure.
+"""Producers with a rejected batch: their later batches are rejected until it is retried. Pure.
 
-A client has several batches in flight. If the first one is rejected and a later one appended, the
-first can never be appended again in its place: its retry would pass for a duplicate, or for a gap.
-So each partition remembers the lowest sequence of a producer that was rejected and that the client
-is expected to retry. Later batches of the same epoch are rejected until that one was appended.
-Kafka keeps the same in the verification state of a producer.
+A client has several batches in flight. If the first one is rejected and a later one is appended,
+the retry of the first looks like a duplicate or a gap. So each partition remembers, for each
+producer, the lowest rejected sequence that the client is expected to retry. Later batches of the
+same producer epoch are rejected until that batch is appended. Kafka keeps the same in a producer's
+verification state.
 
-A later batch gets the error code of the first one, if a client retries after that code. The
-sequence error that Kafka sends makes librdkafka begin a new epoch and send again, under it, what
-may have been stored in other partitions: duplicates. A client that never retries the first batch
-gets the sequence error, after as many batches as it may have had in flight.
+A later batch gets the error code of the rejected one if clients retry after that code. Kafka sends
+a sequence error instead. After it librdkafka raises its epoch and sends batches again that other
+partitions may already have: duplicates. If a client never retries the rejected batch, it gets the
+sequence error after as many batches as it may have had in flight.
 
-A producer is forgotten when the first batch was appended or rejected for good, when it has a new
+A producer is forgotten when its rejected batch is appended or rejected for good, when it has a new
 epoch, and when a marker ends its transaction. In a new leader epoch another leader may have
-appended the first one, so the log decides. If it knows the producer, batches that were in flight
-behind the first and are out of sequence get the code of the first batch too. If it does not, nobody
-has appended the first one, and later batches wait for it as before: a log takes any sequence from
-a producer that it does not know.
+appended the rejected batch, so the log decides. If the log knows the producer, batches that are out
+of sequence still get the code of the rejected batch. If the log does not know the producer, nobody
+has appended the rejected batch, and later batches wait for it: a log accepts any first sequence.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import SEQUENCE_MODULUS
 from millstream.records.batch import BatchHeader
 
-#: Batches of one idempotent producer that may be in flight at a time.
+#: Largest number of batches that one idempotent producer may have in flight.
 _IN_FLIGHT_MAX: Final = 5
 _PRODUCERS_MAX: Final = 1000
-#: After these a client sends the same batch again.
+#: Codes after which a client retries the same batch.
 _RETRIED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -40,7 +39,7 @@ _RETRIED: Final = (
 
 
 class _Rejected:
-    """The batch that has to come first."""
+    """The rejected batch that must be appended before later ones."""
 
     __slots__ = ("code", "epoch", "is_awaited", "retries_left", "sequence")
 
@@ -48,9 +47,9 @@ class _Rejected:
         self.epoch = epoch
         self.sequence = sequence
         self.code = code
-        #: Whether later batches have to wait for it: it can't have been appended elsewhere.
+        #: Whether later batches wait for it: no other leader can have appended it.
         self.is_awaited = True
-        #: How many later batches are told `code`.
+        #: How many later batches still get `code`.
         self.retries_left = _IN_FLIGHT_MAX - 1 if code in _RETRIED else 0
 
 
@@ -67,9 +66,9 @@ class RejectedProducers:
         return len(self._rejected)
 
     def check(self, header: BatchHeader, *, is_known: bool) -> None:
-        """Raise if a batch must not be appended before an earlier one that was rejected.
+        """Raise if a batch must wait for an earlier batch that was rejected.
 
-        `is_known`: the log has something of the producer in this epoch, and can see a gap."""
+        `is_known`: the log has a batch of the producer in this epoch, so it detects a gap."""
         found = self._rejected.get(header.producer_id)
         if found is None or header.base_sequence < 0:
             return
@@ -82,12 +81,12 @@ class RejectedProducers:
         ):
             raise BrokerError(
                 self._next_code(found),
-                f"batch of producer {header.producer_id} with sequence {header.base_sequence} has"
-                f" to wait for sequence {found.sequence}, which was rejected",
+                f"batch of producer {header.producer_id} with sequence {header.base_sequence} must"
+                f" wait for sequence {found.sequence}, which was rejected",
             )
 
-    def told(self, header: BatchHeader, error: BrokerError) -> BrokerError:
-        """Return what to tell the client of a batch that the log has not taken."""
+    def client_error(self, header: BatchHeader, error: BrokerError) -> BrokerError:
+        """Return the error that the client gets for a batch that the log has rejected."""
         found = self._rejected.get(header.producer_id)
         is_gap = error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if found is None or not is_gap or header.producer_epoch != found.epoch:
@@ -95,22 +94,22 @@ class RejectedProducers:
         return BrokerError(self._next_code(found), error.message)
 
     def _next_code(self, found: _Rejected) -> ErrorCode:
-        """Return what the next batch behind a rejected one is told."""
+        """Return the code for the next batch behind a rejected one."""
         if not found.retries_left:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         found.retries_left -= 1
         return found.code
 
     def begin_epoch(self) -> None:
-        """Take note that the partition has another leader epoch."""
+        """Apply a new leader epoch of the partition."""
         for rejected in self._rejected.values():
             rejected.is_awaited = False
 
     def reject(self, header: BatchHeader, code: ErrorCode, *, by_coordinator: bool = False) -> None:
-        """Take note of a batch that was not appended.
+        """Record a rejected batch.
 
-        `by_coordinator`: the transaction's coordinator did not admit it. Then no later batch is
-        appended either, even if the client is not expected to retry this one.
+        `by_coordinator`: the transaction coordinator did not admit it. Later batches are then
+        rejected too, even if the client is not expected to retry this one.
         """
         if header.producer_id < 0 or header.base_sequence < 0:
             return
@@ -135,29 +134,29 @@ class RejectedProducers:
             self._forget_reached(header)
 
     def appended(self, header: BatchHeader) -> None:
-        """Take note of a batch that was appended, or found to be there already."""
+        """Record a batch that is in the log."""
         self._forget_reached(header)
 
     def _forget_reached(self, header: BatchHeader) -> None:
         found = self._rejected.get(header.producer_id)
         if found is None or header.producer_epoch < found.epoch:
             return
-        # The duplicate of an even earlier batch changes nothing.
+        # A duplicate of an earlier batch changes nothing.
         if header.producer_epoch > found.epoch or _reaches(header, found):
             del self._rejected[header.producer_id]
 
     def ended(self, producer_id: int) -> None:
-        """Take note of a marker: the client retries nothing of the transaction that it ends."""
+        """Forget a producer whose transaction has ended: its client retries nothing of it."""
         self._rejected.pop(producer_id, None)
 
 
 def _reaches(header: BatchHeader, rejected: _Rejected) -> bool:
-    """Whether a batch contains the rejected one's first record, or comes after it."""
+    """Whether a batch has the first record of the rejected batch, or a later one."""
     ahead = (header.last_sequence - rejected.sequence) % SEQUENCE_MODULUS
     return ahead < SEQUENCE_MODULUS // 2
 
 
 def _is_after(header: BatchHeader, rejected: _Rejected) -> bool:
-    """Whether a batch has a higher sequence than the rejected one; sequences wrap around."""
+    """Whether a batch has a higher sequence than the rejected batch. Sequences wrap."""
     ahead = (header.base_sequence - rejected.sequence) % SEQUENCE_MODULUS
     return 0 < ahead < SEQUENCE_MODULUS // 2

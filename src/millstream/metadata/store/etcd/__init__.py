@@ -1,0 +1,4 @@
+"""The metadata store on etcd: its JSON gateway, watches and leases.
+
+Leaves starting and running etcd to the operator.
+"""
