@@ -165,7 +165,7 @@ def test_a_broker_of_a_cluster_waits_for_its_etcd_at_a_start(tmp_path: Path) -> 
             lambda: process.log_text().count("cannot join the cluster yet") > before, "another", 60
         )
         process.stop()
-        assert "stopped before it was part of the cluster" in process.log_text()
+        assert "shut down before the broker joined the cluster" in process.log_text()
         # Nor for longer than it may.
         process.settings["initial.broker.registration.timeout.ms"] = 0
         assert "no etcd answers at 127.0.0.1:" in refused(process)

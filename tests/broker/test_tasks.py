@@ -65,7 +65,7 @@ IN_A_CLUSTER: Final = {"broker-probe", "replica-fetcher"}
 FINITE: Final = {
     "broker-expulsion": "test_tasks.py",
     "broker-link": "test_peer_link.py",
-    "etcd-nudge": "test_etcd.py",
+    "etcd-nudge": "test_etcd_store.py",
     "isr-change": "test_isr_change.py",
     "joint-updates": "test_joint_update.py",
 }
@@ -159,7 +159,7 @@ class Brokers:
         """Have one broker believe that the process of another is dead."""
         joined = self._brokers.servers[number]._membership
         assert joined is not None
-        self._brokers.ask(lambda: joined._found_dead(broker))
+        self._brokers.ask(lambda: joined._on_dead(broker))
 
     def is_well(self, number: int) -> bool:
         return not self._brokers.ask(lambda: self._brokers.servers[number].failed.done())

@@ -112,7 +112,7 @@ async def _a_broker_tries_to_join(world: RealWorld) -> object:
             raise NotJoinedError("not yet")
 
     config = BrokerConfig.load(flags=world.flags(1, {}))
-    with mock.patch.object(process, "Server", NeverJoins), mock.patch.object(process, "REST_S", 0):
+    with mock.patch.object(process, "Server", NeverJoins), mock.patch.object(process, "RETRY_S", 0):
         try:
             await process._start(config, told)
         except NotJoinedError:

@@ -1,7 +1,7 @@
-"""Waiting until the batches of a Produce request are acknowledged.
+"""Waits until the batches of a Produce request are acknowledged.
 
-The response leaves when every batch has what `acks` asks for, when one can no longer get it, or
-when the request's time is up. No task and no copy: each partition holds one callback.
+The response leaves when every batch has what `acks` requires, when a batch can no longer get it, or
+at the request's timeout. Waiting needs no task and no copy: each partition holds one callback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Row = ProduceResponse.Topic.Partition
 
 
 class Appended:
-    """A batch that was appended, and the row that will say so."""
+    """A batch that was appended, and its row of the response."""
 
     __slots__ = ("end_offset", "partition", "row")
 
@@ -33,7 +33,7 @@ class Appended:
 
 
 def unacknowledged(appended: list[Appended], elapsed_s: float, *, acks_all: bool) -> list[Appended]:
-    """Return the batches that have to wait; the others are acknowledged after `elapsed_s`."""
+    """Return the batches that still wait; record `elapsed_s` as the latency of all others."""
     waiting: list[Appended] = []
     for entry in appended:
         if entry.partition.is_acknowledged(entry.end_offset, acks_all=acks_all):
@@ -44,7 +44,7 @@ def unacknowledged(appended: list[Appended], elapsed_s: float, *, acks_all: bool
 
 
 class Acknowledgement:
-    """Responds when all awaited batches are acknowledged, or at the timeout."""
+    """Sends the response when all awaited batches are acknowledged, or at the timeout."""
 
     __slots__ = ("_acks_all", "_awaited", "_clock", "_received_at", "_response", "_timer", "reply")
 
@@ -60,7 +60,7 @@ class Acknowledgement:
         self._clock = context.services.clock
         self._received_at = context.received_at
         self._acks_all = request.acks == ACKS_ALL
-        #: Empty once the reply has ended.
+        #: Batches that are not acknowledged; empty once the reply has ended.
         self._awaited = awaited
         refuse = partial(_refuse_awaited, response, awaited)
         if reply is None:
@@ -105,7 +105,7 @@ class Acknowledgement:
         self.reply.deliver(self._response)
 
     def _forget(self) -> None:
-        """Drop the response: partitions may hold on to this object until their offset is passed."""
+        """Drop the response. Partitions may reference this object until they pass its offset."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -116,8 +116,8 @@ class Acknowledgement:
 def _refuse_awaited(
     response: ProduceResponse, awaited: list[Appended], code: ErrorCode
 ) -> ProduceResponse:
-    """The response in which all batches that were awaited have an error: the producer can't be told
-    which of them are kept."""
+    """Return the response with an error for every awaited batch: this broker cannot tell which of
+    them will stay in the log."""
     _set_errors(awaited, code)
     return response
 

@@ -1,8 +1,8 @@
 """The levels of the cluster's features that are in force.
 
-A level that was finalized by UpdateFeatures is in the metadata store, and counts for all brokers.
-Until then `group.version` is at its highest level, and `transaction.version` at the level that the
-broker's setting of that name gives.
+UpdateFeatures writes a finalized level into the metadata store, for all brokers. Before that,
+`group.version` has its highest level, and `transaction.version` the level that the broker's setting
+of that name gives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.model.feature import FEATURES, GROUP_VERSION, TRANSACTION_VERSIO
 
 
 def levels(finalized: Mapping[str, int], config: BrokerConfig) -> dict[str, int]:
-    """Return the level of every feature, given those that were finalized."""
+    """Return the level of every feature, given the finalized levels."""
     initial = {
         GROUP_VERSION.name: GROUP_VERSION.level_max,
         TRANSACTION_VERSION.name: config.transactions.transaction_version,

@@ -1,8 +1,8 @@
-"""A broker among brokers: its registration, its part as controller, and its eye on the others.
+"""The broker as a member of the cluster: its registration, its controller, and probes of others.
 
-Owns the registration's lease, the controller (which acts only on the broker whose turn it is), and
-the probes: the controller watches every other broker's process, and everybody watches the
-controller's, so that a process that dies is replaced at once and not after its lease.
+Owns the registration's lease, the controller (active on one broker at a time), and the probes. The
+controller probes the process of every other broker, and every broker probes the controller, so that
+a dead process is replaced at once instead of when its lease expires.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.registration import Registration, expel
 from millstream.metadata.store.port import MetadataStore, StoreError
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
-#: A stop does not wait longer for others to take over.
+#: Longest wait at a stop for other brokers to take over leadership.
 _HAND_OVER_S_MAX: Final = 10.0
 
 
 class Membership:
-    """Between `join` and `leave` the broker is part of the cluster."""
+    """The broker is a member of the cluster between `join` and `leave`."""
 
     __slots__ = (
         "_catalog",
@@ -77,15 +77,14 @@ class Membership:
         self._is_leaving = False
 
     async def join(self) -> None:
-        """Return when the broker is in the image. DUPLICATE_BROKER_REGISTRATION as `Registration`
-        says."""
+        """Return when the broker is in the image. Raises as `Registration.start` does."""
         await self.registration.start(self._supervisor)
-        self._catalog.subscribe(self._follow)
+        self._catalog.subscribe(self._apply_delta)
         self.controller.start()
-        self._watch_others(self._catalog.image)
+        self._update_probes(self._catalog.image)
 
     async def hand_over(self) -> None:
-        """Let others lead what they can, before clients are turned away."""
+        """Move leadership to other brokers as far as possible. Clients are still served."""
         self._is_leaving = True
         try:
             async with asyncio.timeout(_HAND_OVER_S_MAX):
@@ -93,13 +92,13 @@ class Membership:
                     await self.registration.announce_leaving()
                 count = await departure.hand_over(self._catalog, self._record.node_id)
         except (StoreError, TimeoutError) as error:
-            _log.warning("leadership was not handed over before the stop: %s", error)
+            _logger.warning("leadership was not handed over before the shutdown: %s", error)
         else:
             if count:
-                _log.info("handed over %d partitions", count)
+                _logger.info("handed over %d partitions", count)
 
     async def leave(self) -> None:
-        """Give up the registration, and with it the controller's part."""
+        """Delete the registration, and with it the claim to be the controller."""
         self._is_leaving = True
         await self.controller.stop()
         for probe in self._probes.values():
@@ -108,19 +107,19 @@ class Membership:
             task.cancel()
         await self.registration.close()
 
-    def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def _apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         if self._is_leaving or not (delta.brokers or delta.controller):
             return
         if self._record.node_id in delta.brokers and self._record.node_id not in image.brokers:
             self.registration.deleted()
-        self._watch_others(image)
+        self._update_probes(image)
 
-    def _watch_others(self, image: ClusterImage) -> None:
+    def _update_probes(self, image: ClusterImage) -> None:
         own = self._record.node_id
-        watched = image.brokers.keys() if image.controller == own else {image.controller}
+        probed = image.brokers.keys() if image.controller == own else {image.controller}
         wanted = {
             broker_id: image.brokers[broker_id]
-            for broker_id in watched
+            for broker_id in probed
             if broker_id != own and broker_id in image.brokers
         }
         for broker_id, probe in list(self._probes.items()):
@@ -131,11 +130,11 @@ class Membership:
             if broker_id not in self._probes and broker.endpoints:
                 endpoint = broker.endpoints[0]
                 self._probes[broker_id] = Probe(
-                    broker, endpoint, self._network, self._found_dead, self._supervisor
+                    broker, endpoint, self._network, self._on_dead, self._supervisor
                 )
 
-    def _found_dead(self, broker: BrokerRecord) -> None:
-        # One that fails is not repeated: the lease of a dead broker runs out.
+    def _on_dead(self, broker: BrokerRecord) -> None:
+        # Not retried: the lease of a dead broker expires anyway.
         self._expulsions[broker.node_id] = self._supervisor.start(
             "broker-expulsion",
             partial(self._expel, broker),
@@ -147,4 +146,4 @@ class Membership:
         try:
             await expel(self._catalog, self._store, broker)
         except StoreError as error:
-            _log.warning("broker %d stays until its lease runs out: %s", broker.node_id, error)
+            _logger.warning("broker %d stays until its lease expires: %s", broker.node_id, error)

@@ -1,7 +1,7 @@
 """Opens the metadata store that the settings name: the embedded one, or etcd.
 
-Owns the way from settings to a store, and what may be wrong with the settings' files. etcd's
-client is imported only where it is used: it takes as long as the rest of the broker.
+Owns the way from settings to a store, and the errors of files that the settings name. etcd's client
+is imported only where it is used: the import takes as long as the rest of the broker.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ async def open_store(config: BrokerConfig, environment: Environment) -> Metadata
 
 
 def etcd_options(config: BrokerConfig, disk: Disk) -> EtcdOptions:
+    """Return the options of etcd's client. Raises ConfigError."""
     if (config.cluster.metadata_etcd_username is None) != (
         config.cluster.metadata_etcd_password_file is None
     ):

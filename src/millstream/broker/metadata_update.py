@@ -49,10 +49,10 @@ class MetadataUpdates:
         for topic in delta.deleted:
             services.metrics.forget_topic(topic.name)
         if delta.client_metrics and services.telemetry is not None:
-            services.telemetry.follow(image)
+            services.telemetry.set_subscriptions(image)
         if delta.broker_configs:
             self._settings.update_image(image)
-        services.topics.follow(image, delta)
+        services.topics.apply_delta(image, delta)
 
     def set_fenced(self, is_fenced: bool) -> None:
         """Stop leading partitions when the lease may have expired, or resume once it is renewed."""

@@ -1,10 +1,10 @@
-"""The broker as a process of its own: what it asks of the system, its event loop and its signals.
+"""The broker as a process of its own: resource limits, memory, event loop and signals.
 
-SIGTERM and SIGINT stop the broker cleanly. A start that finds the broker's cluster out of reach is
-made again for a while: whoever restarts brokers may meet with an etcd that is electing.
+SIGTERM and SIGINT shut the broker down cleanly. If the cluster cannot be reached at the start, the
+start is retried for a while: brokers may be restarted while etcd elects a leader.
 
-Limits and memory settings are of the whole process, so they are made here and not by a `Server`,
-which may live beside others in one process.
+Limits and memory settings belong to the whole process. So they are here and not in `Server`, of
+which a process may have several.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from millstream.broker.environment import system_environment
 from millstream.broker.server import NotJoinedError, Server
 from millstream.env.termination import add_termination_handler
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
-#: Descriptors besides logs and clients: the store, HTTP, flushes in progress.
+#: Descriptors for the store, HTTP and flushes, besides those of logs and clients.
 SPARE_DESCRIPTORS = 1024
-#: Of glibc's mallopt: from which size on memory comes from the system and goes back at once, and
-#: how much may be unused before the rest goes back.
+#: Parameters of glibc's mallopt: the size from which memory is mapped and unmapped one by one, and
+#: the unused memory above which glibc returns the rest to the system.
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-KEPT_BUFFER_BYTES_MAX = 32 * 1024 * 1024
-KEPT_BYTES_MAX = 64 * 1024 * 1024
-#: Requests leave no cycles behind, so collecting often finds nothing and costs latency.
+MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
+TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024
+#: Requests leave no reference cycles, so frequent collections find nothing and cost latency.
 GC_THRESHOLDS = (50_000, 50, 100)
-#: Between two attempts to join the cluster.
-REST_S = 1.0
+#: Pause between two attempts to join the cluster.
+RETRY_S = 1.0
 
 
 def run(config: BrokerConfig) -> int:
-    """Run a broker until it is told to stop; returns the process's exit code."""
+    """Run a broker until a signal stops it; return the exit code of the process."""
     _raise_descriptor_limit(config)
     _keep_freed_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -48,14 +48,13 @@ def run(config: BrokerConfig) -> int:
 
 
 def _raise_descriptor_limit(config: BrokerConfig) -> None:
-    """Let the process open as many files and sockets as the system grants, and say if that is
-    fewer than the settings allow for."""
+    """Raise the limit of open files to the maximum; warn if the settings allow for more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     wanted = config.log.log_open_files_max + config.network.max_connections + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        _log.warning(
+        _logger.warning(
             "the system grants %d open files; log.open.files.max and max.connections allow for %d: "
             "raise the limit (ulimit -n, LimitNOFILE) or lower them",
             hard,
@@ -64,84 +63,85 @@ def _raise_descriptor_limit(config: BrokerConfig) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Have the C library keep what Python frees, up to a bound, instead of giving it back.
+    """Make the C library keep freed memory, up to a bound, instead of returning it to the system.
 
-    Every Fetch needs a buffer of up to a few MiB for a moment. To ask the system for fresh, zeroed
-    pages each time costs a quarter of the throughput of a reader. Only glibc can be told."""
+    Every Fetch needs a buffer of up to a few MiB for a moment. Fresh, zeroed pages each time cost a
+    quarter of a reader's throughput. Only glibc has these parameters."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
         return
-    mallopt(M_MMAP_THRESHOLD, KEPT_BUFFER_BYTES_MAX)
-    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
 
 
-def _settle_memory() -> None:
-    """What was built by now lives as long as the process: keep the collector away from it."""
+def _freeze_memory() -> None:
+    """Exclude all present objects from garbage collection: they live as long as the process."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the fastest event loop there is; None for asyncio's own."""
+    """Return uvloop's factory of event loops; None if uvloop is not installed."""
     try:
         import uvloop
     except ImportError:
-        _log.info("uvloop is not installed; using asyncio's own loop")
+        _logger.info("uvloop is not installed; using asyncio's own loop")
         return None
     return uvloop.new_event_loop
 
 
 async def _serve(config: BrokerConfig) -> int:
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    add_termination_handler(loop, told.set)
-    server = await _start(config, told)
+    stop_requested = asyncio.Event()
+    add_termination_handler(loop, stop_requested.set)
+    server = await _start(config, stop_requested)
     if server is None:
-        _log.info("stopped before it was part of the cluster")
+        _logger.info("shut down before the broker joined the cluster")
         return 0
-    _settle_memory()
-    waiting = asyncio.ensure_future(told.wait())
+    _freeze_memory()
+    waiting = asyncio.ensure_future(stop_requested.wait())
     waits: set[asyncio.Future[Any]] = {waiting, server.failed}
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     has_failed = server.failed.done()
     if has_failed:
-        _log.error("the broker can't go on and stops: %s", server.failed.result())
+        _logger.error("the broker cannot continue and shuts down: %s", server.failed.result())
     else:
-        _log.info("stopping")
+        _logger.info("shutting down")
     await server.stop()
-    _log.info("stopped")
+    _logger.info("shut down")
     return 1 if has_failed else 0
 
 
-async def _start(config: BrokerConfig, told: asyncio.Event) -> Server | None:
-    """A broker that serves clients; None if it was told to stop before it could join its cluster.
-    Raises as `Server.start`."""
-    #: From the first failure on: to recover the logs before it may have taken long.
+async def _start(config: BrokerConfig, stop_requested: asyncio.Event) -> Server | None:
+    """Return a broker that serves clients; None if a signal arrived before it could join.
+
+    Raises as `Server.start` does."""
+    # Counted from the first failure: the recovery of logs before it may have taken long.
     deadline: float | None = None
     while True:
         server = Server(config, system_environment(config))
-        server.before_joining = _settle_memory
+        server.before_joining = _freeze_memory
         try:
             await server.start()
         except NotJoinedError as error:
             now = time.monotonic()
             if deadline is None:
                 deadline = now + config.cluster.initial_broker_registration_timeout_ms / 1000
-            if told.is_set():
+            if stop_requested.is_set():
                 return None
             if now >= deadline:
                 raise
-            _log.warning(
-                "cannot join the cluster yet, trying for %.0f s more: %s", deadline - now, error
+            _logger.warning(
+                "cannot join the cluster yet, retrying for %.0f s more: %s", deadline - now, error
             )
         else:
             return server
         try:
-            async with asyncio.timeout(REST_S):
-                await told.wait()
+            async with asyncio.timeout(RETRY_S):
+                await stop_requested.wait()
         except TimeoutError:
             continue
         return None

@@ -123,7 +123,7 @@ class ServiceBuilder:
         telemetry = Telemetry(
             environment.clock, environment.random, options.telemetry_options(self._config)
         )
-        telemetry.follow(self._catalog.image)
+        telemetry.set_subscriptions(self._catalog.image)
         telemetry.start(runtime.supervisor)
         runtime.undo.push_async_callback(telemetry.stop)
         telemetry_gauges.show_telemetry(runtime.metrics, telemetry)

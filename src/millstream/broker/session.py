@@ -306,7 +306,9 @@ class Session:
 
     def _observe(self, slot: _Slot, now: float) -> None:
         received_at = slot.received_at
-        slot.api.metrics.answered(slot.started_at - received_at, slot.local_s, now - received_at)
+        slot.api.metrics.count_response(
+            slot.started_at - received_at, slot.local_s, now - received_at
+        )
 
     def _release_if_possible(self) -> None:
         if (

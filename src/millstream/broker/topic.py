@@ -1,7 +1,7 @@
-"""Making topics: defaults, placement and limits, for everybody who creates or grows one.
+"""Creates topics and partitions: defaults, placement and limits, for every caller.
 
-Decides where replicas go (`controller.placement`) and has the catalog store it. Knows which names
-are the broker's own.
+Decides where replicas go (`controller.replica_placement`), and stores it through the catalog. Knows
+which topic names are internal.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import validate_topic_name
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
-#: "As the broker is configured", for a partition count or a replication factor.
+#: A partition count or replication factor that the broker's settings decide.
 DEFAULT: Final = -1
 
 
 def is_internal(name: str) -> bool:
+    """Return whether the topic holds the broker's own records."""
     return name in INTERNAL_TOPICS
 
 
@@ -48,27 +49,27 @@ class TopicAdmin:
         self._catalog = catalog
         self.config = config
         self._random = random
-        #: How many brokers there are, which default numbers of replicas depend on.
+        #: The number of brokers, on which default replication factors depend.
         self.size = size
-        #: The defaults that the log has named last; empty before the broker is ready.
+        #: The defaults logged last; empty before the broker is ready.
         self._announced: list[int] = []
 
-    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """The metadata changed: count brokers anew, and log it if that changes the defaults."""
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Count the brokers again, and log the defaults if they changed."""
         self.size.apply_delta(image, delta)
         if self._announced and (delta.brokers or delta.broker_configs):
             self.announce_defaults()
 
     def announce_defaults(self) -> None:
-        """Log the defaults for replicas, unless they are those that the log has named last."""
+        """Log the default replication factors, unless they were logged last."""
         brokers = self.size.count
         defaults = replication_default.all_values(self.config, brokers)
         if defaults != self._announced:
             self._announced = defaults
-            _log.info("%s", replication_default.describe(self.config, brokers))
+            _logger.info("%s", replication_default.describe(self.config, brokers))
 
     def close(self) -> None:
-        """Reject what waits for brokers to join: this broker stops."""
+        """Reject requests that wait for brokers to join: this broker stops."""
         self.size.close()
 
     def validate_name(self, name: str) -> None:
@@ -81,7 +82,7 @@ class TopicAdmin:
         replication_factor: int,
         configs: Mapping[str, str],
     ) -> NewTopic:
-        """A new topic with replicas placed by the broker. May wait where the factor is DEFAULT."""
+        """Return a new topic with its replicas placed. May wait if the factor is DEFAULT."""
         if partitions == DEFAULT:
             partitions = self.config.topics.num_partitions
         if replication_factor == DEFAULT:
@@ -90,8 +91,8 @@ class TopicAdmin:
         return NewTopic(name, self._place(partitions, replication_factor), configs)
 
     def check_brokers(self, assignment: Sequence[Sequence[int]]) -> None:
-        """INVALID_REPLICA_ASSIGNMENT if replicas are assigned to a broker that is not of this
-        cluster. It would count as one that is down from then on."""
+        """Raise INVALID_REPLICA_ASSIGNMENT if a replica is assigned to an unknown broker, which
+        would count as a broker that is down."""
         alive = self._catalog.image.brokers
         unknown = {each for replicas in assignment for each in replicas if each not in alive}
         if unknown and (unknown := unknown.difference(self.size.absent())):
@@ -106,9 +107,9 @@ class TopicAdmin:
         return await self._catalog.create_topics(topics, validate_only=validate_only)
 
     async def create_missing(self, names: Sequence[str]) -> dict[str, BrokerError]:
-        """Create topics with the broker's defaults, internal ones with their own.
+        """Create topics with the broker's defaults, internal topics with their own.
 
-        Returns what failed, by name. One that somebody else made meanwhile is not a failure."""
+        Return the failures by name. A topic that exists by now is not a failure."""
         failures: dict[str, BrokerError] = {}
         planned: list[NewTopic] = []
         for name in dict.fromkeys(names):
@@ -160,13 +161,14 @@ class TopicAdmin:
         )
 
     async def _internal_replicas(self, setting: str) -> int:
-        """The replicas of an internal topic. A number that is set is never lowered among several
-        brokers: the topic would keep fewer replicas for good, because some brokers were not up yet
-        when somebody first asked."""
+        """Return the replication factor of an internal topic.
+
+        In a cluster, a configured factor is never lowered: the topic would keep fewer replicas for
+        ever, only because some brokers were not up when it was created."""
         return 1 if self.size.is_alone else await self._default(setting)
 
     async def _default(self, setting: str) -> int:
-        """The value in force of a setting for replicas, once no more brokers are about to join."""
+        """Return the value of a replication setting, once no more brokers are about to join."""
         if replication_default.is_derived(self.config, setting):
             await self.size.wait_until_settled()
         return replication_default.value(self.config, setting, self.size.count)
@@ -174,7 +176,7 @@ class TopicAdmin:
     def plan_growth(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None
     ) -> NewPartitions:
-        """More partitions for a topic, on the given replicas or placed by the broker."""
+        """Return more partitions for a topic, on the given replicas or placed by the broker."""
         topic = self._catalog.image.topic(name)
         if topic is None:
             raise BrokerError(
@@ -195,12 +197,12 @@ class TopicAdmin:
         return await self._catalog.create_partitions(requests, validate_only=validate_only)
 
     def _check_count(self, partitions: int) -> None:
-        most = self.config.topics.max_partitions_per_topic
-        if not 1 <= partitions <= most:
+        partitions_max = self.config.topics.max_partitions_per_topic
+        if not 1 <= partitions <= partitions_max:
             raise BrokerError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"{partitions} partitions were asked for; a topic has between 1 and {most} "
-                "(max.partitions.per.topic)",
+                f"{partitions} partitions were requested; a topic has between 1 and "
+                f"{partitions_max} (max.partitions.per.topic)",
             )
 
     def _place(self, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
@@ -210,13 +212,13 @@ class TopicAdmin:
         return place_partitions(brokers, partitions, replication_factor, start, absent)
 
     def _places(self, replication_factor: int) -> list[Place]:
-        """Live brokers that new replicas may go to; those about to stop only if need be."""
+        """Return the live brokers for new replicas; brokers about to stop only if necessary."""
         image = self._catalog.image
-        emptied = decommission.named(image.default_broker_configs)
+        decommissioned = decommission.named(image.default_broker_configs)
         places = [
             Place(broker.node_id, broker.rack)
             for broker in image.brokers.values()
-            if broker.node_id not in emptied
+            if broker.node_id not in decommissioned
         ]
         staying = [place for place in places if place.broker_id in image.eligible]
         return staying if len(staying) >= replication_factor else places

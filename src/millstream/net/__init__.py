@@ -1,1 +1,4 @@
-"""Sockets: accepting connections, splitting bytes into frames, bounding what clients may cost."""
+"""Sockets: listeners, connections, frames, sending files, and the limits of what a client may cost.
+
+Does not know what a frame means: the broker's session does.
+"""

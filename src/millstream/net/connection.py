@@ -1,23 +1,23 @@
 """One client connection: bytes into frames, responses into bytes.
 
-Owns the transport, the bytes of frames that are not whole yet, and the reasons for which reading is
-stopped. Knows nothing of what a frame means: each whole frame goes to `Handler.receive`, in order,
-as a view that is valid only during that call. All whole frames of one read are handled in one
-synchronous pass, and what was sent during the pass leaves in one write. From the first response
-with a file range on, responses leave through a `FileSender` instead of the transport. A range that
-was queued here belongs to the connection, which hands it to the sender or releases it.
+Owns the transport, the bytes of incomplete frames, and the reasons for which reading is stopped. A
+connection does not know what a frame means: each whole frame goes to `FrameHandler.receive`, in
+order, as a view that is valid only during that call. All whole frames of one read are handled in
+one synchronous pass, and the responses of the pass leave in one write. From the first response with
+a file range on, responses leave through a `FileSender` instead of the transport. A queued range
+belongs to the connection, which hands it to the sender or releases it.
 
-Reading stops, and the frames that were already read wait in `_backlog`, while any of these holds:
+Reading stops, and frames that were already read wait in `_backlog`, while any of these holds:
 
     HELD     the handler has as many requests in flight as it may (`hold`, `release`)
-    BLOCKED  the client does not read its responses (more than `WRITE_BUFFER_BYTES_MAX` wait), or
-             the transport has to be empty before a sender takes over
+    BLOCKED  the client does not read its responses (more than `WRITE_BUFFER_BYTES_MAX` are
+             pending), or the transport must be empty before a sender takes over
     MEMORY   a frame waits for memory (see `gate`)
     CLOSING  the connection is being closed; this never ends
 
-A client that sends a frame more slowly than `frame_ms_max` plus a modest rate allow, reads nothing
-of its responses for `unread_ms_max`, or says nothing for `idle_ms_max` with nothing in flight, is
-cut off by `check`, which the listener calls for every connection once a second.
+Once a second the listener calls `check` for every connection. It closes a connection whose client
+sends a frame more slowly than `frame_ms_max` plus a modest rate allow, reads none of its responses
+for `unread_ms_max`, or sends nothing for `idle_ms_max` with no request in flight.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Protocol, cast
+from typing import cast
 
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
 from millstream.net.file_sender import FileSender, Item, in_memory, release
+from millstream.net.frame_handler import FrameHandler
 from millstream.net.gate import Gate
 from millstream.net.rejection import RejectedRequestError, Rejection
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 HELD = 1
 BLOCKED = 2
@@ -49,27 +50,8 @@ _LENGTH_BYTES = 4
 _FRAME_BYTES_PER_MS_MIN = 16
 
 
-class Handler(Protocol):
-    """What a connection talks to: the broker's session."""
-
-    def receive(self, frame: memoryview) -> None:
-        """Take one whole frame, without its length. The view dies when this returns.
-
-        Raises RejectedRequestError for a frame that makes no sense; the connection is then
-        closed."""
-        ...
-
-    def is_idle(self) -> bool:
-        """Whether nothing is in flight, so that an idle connection may be closed."""
-        ...
-
-    def closed(self) -> None:
-        """The connection is gone; called once."""
-        ...
-
-
 class Connection(asyncio.BufferedProtocol):
-    """See the module's text. Built by the listener for each accepted socket."""
+    """Splits input into frames, and sends responses. Made by the listener for each socket."""
 
     __slots__ = (
         "_active_at",
@@ -102,55 +84,55 @@ class Connection(asyncio.BufferedProtocol):
         self,
         gate: Gate,
         clock: Clock,
-        make_handler: Callable[[Connection], Handler],
+        make_handler: Callable[[Connection], FrameHandler],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._gate = gate
         self._clock = clock
         self._make_handler = make_handler
         self._on_lost = on_lost
-        self._handler: Handler | None = None
+        self._handler: FrameHandler | None = None
         self._transport: asyncio.Transport | None = None
-        #: Where the client comes from; the port is 0 where the network has none.
+        #: The client's address; the port is 0 if the network has none.
         self.address = ""
         self.port = 0
-        #: Buffer of the frame that is being received, with its length prefix; None when the next
-        #: byte goes to the shared receive buffer.
+        #: Buffer of the frame that is being received, with its length prefix; None if the next byte
+        #: goes to the shared receive buffer.
         self._frame: bytearray | None = None
         self._frame_bytes = 0
         self._filled = 0
-        #: Bytes read but not handled because reading stopped; at most one receive buffer.
+        #: Bytes read but not handled, because reading is stopped; at most one receive buffer.
         self._backlog = bytearray()
         #: Bits of HELD, BLOCKED, MEMORY, CLOSING. Outside of a pass the transport is paused
         #: (`_paused`) if and only if this is not 0.
         self._stopped = 0
         self._paused = False
         self._outgoing: list[Item] = []
-        #: Takes the responses once there was a file range among them.
+        #: Sends the responses from the first file range on.
         self._sender: FileSender | None = None
-        #: A range waits in `_outgoing` until the transport has sent what it has.
+        #: Whether a range waits in `_outgoing` until the transport's buffer is empty.
         self._wants_sender = False
         self._in_pass = False
         self._close_reason = "client"
         #: Monotonic time of the last read, and of when the current pass began.
         self.received_at = 0.0
         self._active_at = clock.monotonic()
-        #: Since when a frame is unfinished; None while none is.
+        #: When the incomplete frame began; None if there is none.
         self._frame_since: float | None = None
-        #: Since when the client has read nothing of `_unread_bytes`; None while it keeps up.
+        #: Since when the client has read none of `_unread_bytes`; None while it keeps up.
         self._blocked_since: float | None = None
         self._unread_bytes = 0
 
-    # asyncio's side
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else "local"
-        refused = self._gate.admit(address)
-        if refused is not None:
+        limit = self._gate.admit(address)
+        if limit is not None:
             error = RejectedRequestError(
-                Rejection.CONNECTIONS, f"{refused} is reached", api="a connection"
+                Rejection.CONNECTIONS, f"{limit} is reached", api="a connection"
             )
             self._gate.rejections.note(error, address, self._clock.monotonic())
             self._transport.abort()
@@ -193,14 +175,14 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._blocked_since = self._clock.monotonic()
         self._unread_bytes = 0
-        self._stop(BLOCKED)
+        self._pause(BLOCKED)
 
     def resume_writing(self) -> None:
         self._blocked_since = None
         if self._wants_sender:
-            self._take_over()
+            self._start_sender()
         else:
-            self._go(BLOCKED)
+            self._resume(BLOCKED)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost(self)
@@ -220,12 +202,12 @@ class Connection(asyncio.BufferedProtocol):
         self._gate.leave(self.address, self._close_reason)
         handler.closed()
 
-    # the handler's side
+    # Called by the handler
 
     def send(self, segments: Sequence[Item]) -> None:
-        """Queue a response; it leaves at the end of the current pass, or at once outside of one.
+        """Queue a response; it leaves at the end of the current pass, or now outside of a pass.
 
-        Does not raise: a response that can't be sent costs the connection."""
+        Does not raise: if a response cannot be sent, the connection is closed."""
         if self._transport is None:
             release(segments)
             return
@@ -234,35 +216,35 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def hold(self) -> None:
-        """Hand over no more frames until `release`."""
-        self._stop(HELD)
+        """Handle no more frames until `release`."""
+        self._pause(HELD)
 
     def release(self) -> None:
-        self._go(HELD)
+        self._resume(HELD)
 
     def reject(self, error: RejectedRequestError) -> None:
-        """Close because of a request that gets no response, and report the reason."""
+        """Log why a request gets no response, and close the connection."""
         self._gate.rejections.note(error, self.address, self._clock.monotonic())
         self.close("rejected" if error.kind is Rejection.HANDLER else "malformed")
 
     def close(self, reason: str) -> None:
-        """Send what is queued, then close. Nothing more is read, whatever the handler does."""
+        """Send queued responses, then close. From now on nothing is read."""
         self._close_reason = reason
         self._backlog.clear()
-        self._stop(CLOSING)
+        self._pause(CLOSING)
         self._flush()
         if not self._wants_sender and (self._sender is None or not self._sender.unsent_bytes):
             self._end()
 
     def abort(self, reason: str) -> None:
-        """Close now; what was not sent is lost."""
+        """Close now; responses that were not sent are lost."""
         self._stopped |= CLOSING
         self._close_reason = reason
         if self._transport is not None:
             self._transport.abort()
 
     def check(self, now: float) -> None:
-        """Cut the client off if it stalls or idles for longer than it may."""
+        """Close the connection if the client stalls or idles for too long."""
         handler = self._handler
         if handler is None:
             return
@@ -289,25 +271,25 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return (now - since) * 1000 > self._gate.limits.unread_ms_max
 
-    # frames
+    # Frames
 
     def _run(self, data: memoryview) -> None:
-        """Handle all whole frames in `data`, keep the rest, send the responses."""
+        """Handle all whole frames in `data`, store the rest, send the responses."""
         self._in_pass = True
         try:
             position = self._split(data)
             if position < len(data) and not self._stopped & CLOSING:
-                self._keep(data[position:])
+                self._store(data[position:])
         except RejectedRequestError as error:
             self.reject(error)
         finally:
             self._in_pass = False
         if self._outgoing:
             self._flush()
-        self._settle()
+        self._update_reading()
 
     def _split(self, data: memoryview) -> int:
-        receive = cast("Handler", self._handler).receive
+        receive = cast("FrameHandler", self._handler).receive
         frame_bytes_max = self._gate.limits.frame_bytes_max
         position = 0
         while len(data) - position >= _LENGTH_BYTES and not self._stopped:
@@ -323,8 +305,8 @@ class Connection(asyncio.BufferedProtocol):
             position = start + size
         return position
 
-    def _keep(self, rest: memoryview) -> None:
-        """Store the start of an unfinished frame, or the frames that may not be handled yet."""
+    def _store(self, rest: memoryview) -> None:
+        """Store the start of an incomplete frame, or frames that may not be handled yet."""
         if self._stopped:
             self._backlog += rest
             return
@@ -338,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
         if frame is None:
             self._backlog += rest
             self._gate.wait(size, self._memory_ready)
-            self._stop(MEMORY)
+            self._pause(MEMORY)
             return
         self._begin(frame, size, rest)
 
@@ -350,28 +332,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def _memory_ready(self) -> None:
         if self._stopped & CLOSING:
-            # The backlog is gone. Nothing was taken from the gate yet.
+            # The backlog was dropped. The gate has reserved nothing yet.
             return
         size = _LENGTH.unpack_from(self._backlog)[0] + _LENGTH_BYTES
-        self._begin(self._gate.take_waited(size), size, self._backlog)
+        self._begin(self._gate.reserve_waited(size), size, self._backlog)
         self._backlog = bytearray()
         self._frame_since = self._clock.monotonic()
-        self._go(MEMORY)
+        self._resume(MEMORY)
 
-    # stopping and going
+    # Pausing and resuming
 
-    def _stop(self, why: int) -> None:
+    def _pause(self, why: int) -> None:
         self._stopped |= why
         if not self._in_pass:
-            self._settle()
+            self._update_reading()
 
-    def _go(self, why: int) -> None:
+    def _resume(self, why: int) -> None:
         self._stopped &= ~why
         if not self._in_pass:
-            self._settle()
+            self._update_reading()
 
-    def _settle(self) -> None:
-        """Make the transport's state follow `_stopped`, handling the backlog first."""
+    def _update_reading(self) -> None:
+        """Pause or resume the transport as `_stopped` says; handle the backlog first."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -386,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             transport.resume_reading()
 
-    # responses
+    # Responses
 
     def _flush(self) -> None:
         if self._wants_sender or self._transport is None:
@@ -404,13 +386,13 @@ class Connection(asyncio.BufferedProtocol):
             self._outgoing = outgoing
             self._wants_sender = True
             if self._transport.get_write_buffer_size():
-                # Calls `pause_writing` now, and `resume_writing` once everything has left.
+                # The transport calls `pause_writing` now, and `resume_writing` once it is empty.
                 self._transport.set_write_buffer_limits(high=0)
             else:
-                self._take_over()
+                self._start_sender()
 
     def _write_copies(self, transport: asyncio.Transport, outgoing: list[Item]) -> None:
-        """Send ranges through a transport that takes nothing but buffers."""
+        """Send ranges through a transport that sends only buffers."""
         try:
             buffers = in_memory(outgoing)
         except OSError as error:
@@ -420,8 +402,8 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             release(outgoing)
 
-    def _take_over(self) -> None:
-        """Responses leave through a sender from here on: the transport has nothing left to send."""
+    def _start_sender(self) -> None:
+        """Send responses through a sender from now on. The transport's buffer is empty."""
         transport = cast("asyncio.Transport", self._transport)
         self._wants_sender = False
         try:
@@ -447,11 +429,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._stopped & CLOSING:
             self._end()
         else:
-            self._go(BLOCKED)
+            self._resume(BLOCKED)
 
     def _sending_failed(self, error: OSError) -> None:
         if not isinstance(error, ConnectionError):
-            _log.error("a response to %s can't be sent: %s", self.address, str(error))
+            _logger.error("cannot send a response to %s: %s", self.address, str(error))
         self.abort("client" if isinstance(error, ConnectionError) else "error")
 
     def _drop_outgoing(self) -> None:

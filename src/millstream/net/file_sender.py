@@ -1,13 +1,13 @@
-"""Sending parts of files without copying them.
+"""Sends parts of files without copying them.
 
-Owns the way out of one connection from the first file range on: buffers and ranges leave in the
-order in which they were given, straight to the socket, buffers by `send` and ranges by `sendfile`,
-whose bytes go from the page cache to the socket inside of the kernel. The transport keeps the way
-in, and must have nothing left to send when a sender is made for it.
+From the first file range on, a sender owns the output of one connection. Buffers and ranges leave
+in order, straight to the socket: buffers by `send`, ranges by `sendfile`, which moves bytes from
+the page cache to the socket inside the kernel. The transport keeps the input, and must have nothing
+left to send when its sender is made.
 
-What the socket does not take waits, bounded by the connection, which stops reading requests; the
-loop says when there is room again. The sender owns the ranges that it was given: it releases each
-of them when it was sent, when sending fails, and when the connection is lost.
+Items that the socket does not accept yet are queued; the loop reports when there is room. The
+connection bounds the queue: it stops reading requests. The sender owns the ranges in its queue. It
+releases each range when it was sent, when sending fails, and when the connection is lost.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from millstream.env.disk import Buffer
 class FileRange(Protocol):
     """A part of a file that does not change, readable until it is released.
 
-    Has one owner at a time, who releases it on the event loop: the session, then the connection,
-    then its sender."""
+    Has one owner at a time, which releases it on the event loop: the session, then the connection,
+    then the connection's sender."""
 
     position: int
 
     def __len__(self) -> int: ...
 
     def fileno(self) -> int:
-        """The descriptor of the file, or -1 where there is none (the simulator)."""
+        """Return the descriptor of the file; -1 in the simulator, which has none."""
         ...
 
     def read(self) -> bytes: ...
 
     def failed(self, error: OSError) -> None:
-        """Take note that the disk failed while the range was being sent."""
+        """Report that the disk failed while the range was being sent."""
         ...
 
     def release(self) -> None:
-        """Let the file be closed. Called once."""
+        """Allow the file to be closed. Called once."""
         ...
 
 
@@ -52,22 +52,23 @@ Item: TypeAlias = Buffer | FileRange
 
 
 def in_memory(items: Iterable[Item]) -> list[Buffer]:
-    """The items with every range read: for transports that take nothing but buffers. Raises
-    OSError. The ranges are still to be released."""
+    """Return the items with every range read into memory, for a transport that sends only buffers.
+
+    Raises OSError. The caller still has to release the ranges."""
     return [
         item if isinstance(item, bytes | bytearray | memoryview) else item.read() for item in items
     ]
 
 
 def release(items: Iterable[Item]) -> None:
-    """Release the ranges among items that are not sent."""
+    """Release the ranges among items that will not be sent."""
     for item in items:
         if not isinstance(item, bytes | bytearray | memoryview):
             item.release()
 
 
 class FileSender:
-    """See the module's text. `close` must be called when the connection is lost."""
+    """Sends the responses of one connection. The connection calls `close` when it is lost."""
 
     __slots__ = (
         "_is_waiting",
@@ -87,7 +88,7 @@ class FileSender:
         on_failed: Callable[[OSError], None],
     ) -> None:
         self._loop = loop
-        # The loop lets nobody else wait on a transport's own descriptor.
+        # A loop rejects `add_writer` on the descriptor of a transport, so the sender has its own.
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._on_drained = on_drained
         self._on_failed = on_failed
@@ -96,7 +97,7 @@ class FileSender:
         self.unsent_bytes = 0
 
     def send(self, items: Iterable[Item]) -> None:
-        """Send the items, now as far as the socket takes them; `on_drained` follows the rest."""
+        """Send the items, now as far as the socket accepts them; `on_drained` follows the rest."""
         for item in items:
             self._queue.append(_Part(item))
             self.unsent_bytes += len(item)
@@ -104,7 +105,7 @@ class FileSender:
             self._advance()
 
     def close(self) -> None:
-        """Drop what was not sent and give the descriptor back."""
+        """Drop the items that were not sent, and close the descriptor."""
         self._stop_waiting()
         self._drop()
         self._socket.close()
@@ -144,7 +145,7 @@ class FileSender:
 
 
 class _Part:
-    """One item, and how much of it is left."""
+    """One item, and how many of its bytes are left to send."""
 
     __slots__ = ("_buffer", "_range", "left")
 
@@ -163,7 +164,7 @@ class _Part:
             part.release()
 
     def send(self, target: socket.socket, *, has_more: bool) -> int:
-        """Send what the socket takes and return how much that was. Raises OSError."""
+        """Send as much as the socket accepts, and return the number of bytes. Raises OSError."""
         if self.left == 0:
             return 0
         if self._buffer is not None:
@@ -180,6 +181,6 @@ class _Part:
                     part.failed(error)
                 raise
             if sent == 0:
-                raise OSError(f"the file ends {self.left} bytes before what is to be sent")
+                raise OSError(f"the file ends {self.left} bytes before the end of the range")
         self.left -= sent
         return sent

@@ -1,12 +1,12 @@
-"""What all connections share: their limits, the memory for requests, and the receive buffer.
+"""The limits that all connections share, the memory for requests, and the receive buffer.
 
-Memory. A frame that does not fit into the shared receive buffer gets a buffer of its own, reserved
-from `request_bytes_max` before it is allocated. When nothing is left the connection stops reading
-and waits in line; it is called back as soon as enough was given back. The broker slows its clients
-down, it does not grow.
+A frame that does not fit into the shared receive buffer gets a buffer of its own, reserved from
+`request_bytes_max` before it is allocated. When no memory is left, the connection stops reading and
+waits in a queue. It is called back as soon as enough memory was released. So the broker slows its
+clients down instead of growing.
 
-The receive buffer is one for the whole process: a transport asks for it, fills it and hands it over
-in one step of the loop, so it never holds bytes of two connections.
+The process has one receive buffer: a transport requests it, fills it and hands it over in one step
+of the loop, so it never holds bytes of two connections.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POOLED_BUFFERS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds on clients, as configured."""
+    """Limits of clients, as configured."""
 
     frame_bytes_max: int = 100 * 1024 * 1024
     request_bytes_max: int = 256 * 1024 * 1024
@@ -34,9 +34,9 @@ class ConnectionLimits:
     connections_per_address_max: int = 10_000
     connections_per_address_overrides: Mapping[str, int] = field(default_factory=dict)
     idle_ms_max: int = 600_000
-    #: Time for a frame that began to become whole (long ones get more, by their length).
+    #: Time to receive a whole frame once it has begun; a long frame gets more, by its length.
     frame_ms_max: int = 30_000
-    #: Time for which a client may read nothing of the answers that wait for it.
+    #: Time for which a client may read none of its pending responses.
     unread_ms_max: int = 60_000
     inflight_requests_max: int = 64
     inflight_bytes_max: int = 64 * 1024 * 1024
@@ -44,7 +44,7 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class GateCounters:
-    """Totals since the start, for the metrics."""
+    """Totals since the start of the broker, for the metrics."""
 
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class GateCounters:
 
 
 class Gate:
-    """Admission of connections and of request memory. Used on the event loop only."""
+    """Admits connections and hands out request memory. Event loop only."""
 
     __slots__ = (
         "_addresses",
@@ -74,7 +74,7 @@ class Gate:
         self.rejections = Rejections()
         self.counters = GateCounters()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        #: Bytes of frame buffers handed out; at most `limits.request_bytes_max`.
+        #: Bytes of frame buffers in use; at most `limits.request_bytes_max`.
         self.reserved_bytes = 0
         self.connections = 0
         self._addresses: Counter[str] = Counter()
@@ -86,7 +86,7 @@ class Gate:
         self.limits = limits
 
     def admit(self, address: str) -> str | None:
-        """Count a new connection in; or say why it is refused."""
+        """Count a new connection, or return the limit that rejects it."""
         limits = self.limits
         per_address = limits.connections_per_address_overrides.get(
             address, limits.connections_per_address_max
@@ -104,7 +104,7 @@ class Gate:
         return reason
 
     def leave(self, address: str, reason: str) -> None:
-        """Count an admitted connection out."""
+        """Stop counting an admitted connection."""
         self.connections -= 1
         self._addresses[address] -= 1
         if not self._addresses[address]:
@@ -112,28 +112,31 @@ class Gate:
         self.counters.closed[reason] += 1
 
     def reserve(self, size: int) -> bytearray | None:
-        """A buffer of at least `size` bytes; None when memory for requests has run out, or when
-        others already wait for it (so that a large request is not starved by small ones)."""
+        """Return a buffer of at least `size` bytes; None if the memory for requests is used up.
+
+        None also if other connections wait for memory, so that small requests do not starve a large
+        one."""
         capacity = _capacity(size)
         if self._waiting or self.reserved_bytes + capacity > self.limits.request_bytes_max:
             return None
-        return self._take(capacity)
+        return self._allocate(capacity)
 
     def wait(self, size: int, ready: Callable[[], None]) -> None:
-        """Have `ready` called once `size` bytes are free, in order of asking."""
+        """Call `ready` once `size` bytes are free, in the order of the calls."""
         self.counters.memory_waits += 1
         self._waiting.append((_capacity(size), ready))
 
     def forget(self, ready: Callable[[], None]) -> None:
-        """Drop a wait whose connection has gone."""
+        """Cancel the wait of a closed connection."""
         self._waiting = deque(entry for entry in self._waiting if entry[1] != ready)
         self._wake()
 
-    def take_waited(self, size: int) -> bytearray:
-        """The buffer that a `ready` callback was called for."""
-        return self._take(_capacity(size))
+    def reserve_waited(self, size: int) -> bytearray:
+        """Return the buffer for which `ready` was called."""
+        return self._allocate(_capacity(size))
 
     def release(self, buffer: bytearray) -> None:
+        """Give a reserved buffer back, and wake connections that wait for memory."""
         capacity = len(buffer)
         self.reserved_bytes -= capacity
         if _POOLED_BYTES_MIN <= capacity <= _POOLED_BYTES_MAX:
@@ -143,7 +146,7 @@ class Gate:
         if self._waiting:
             self._wake()
 
-    def _take(self, capacity: int) -> bytearray:
+    def _allocate(self, capacity: int) -> bytearray:
         self.reserved_bytes += capacity
         pooled = self._pool.get(capacity)
         return pooled.pop() if pooled else bytearray(capacity)
@@ -158,7 +161,7 @@ class Gate:
 
 
 def _capacity(size: int) -> int:
-    """Buffers in the pooled range come in powers of two, so that they can be used again."""
+    """Return the size of the buffer; a power of two if it is pooled, so that it can be reused."""
     if _POOLED_BYTES_MIN <= size <= _POOLED_BYTES_MAX:
         return 1 << (size - 1).bit_length()
     return size

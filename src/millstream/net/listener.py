@@ -1,4 +1,4 @@
-"""Accepting: the bound sockets, the live connections, and the sweep that cuts stalled ones."""
+"""Accepts connections: the bound sockets, the live connections, the check for stalled clients."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable
 from millstream.env.clock import Clock
 from millstream.env.network import Listener, Network
 from millstream.model.failure import CallbackKind
-from millstream.net.connection import Connection, Handler
+from millstream.net.connection import Connection
+from millstream.net.frame_handler import FrameHandler
 from millstream.net.gate import Gate
 
-SWEEP_S = 1.0
+CHECK_S = 1.0
 
 
 class Acceptor:
-    """All listening sockets of a broker and the connections that came in through them."""
+    """The listening sockets of a broker, and the connections accepted on them."""
 
-    __slots__ = ("_clock", "_connections", "_empty", "_gate", "_listeners", "_network", "_sweep")
+    __slots__ = ("_clock", "_connections", "_empty", "_gate", "_listeners", "_network", "_timer")
 
     def __init__(self, network: Network, clock: Clock, gate: Gate) -> None:
         self._network = network
@@ -25,14 +26,14 @@ class Acceptor:
         self._gate = gate
         self._listeners: list[Listener] = []
         self._connections: dict[Connection, None] = {}
-        self._sweep: asyncio.TimerHandle | None = None
-        #: Resolved when the last connection has gone; made by whoever waits for that.
+        self._timer: asyncio.TimerHandle | None = None
+        #: Resolved when the last connection is closed; made by `drained`.
         self._empty: asyncio.Future[None] | None = None
 
     async def bind(
-        self, host: str, port: int, make_handler: Callable[[Connection], Handler]
+        self, host: str, port: int, make_handler: Callable[[Connection], FrameHandler]
     ) -> tuple[str, int]:
-        """Bind an address and return the real one. Raises OSError when that can't be done."""
+        """Bind an address and return it, with the real port. Raises OSError."""
 
         def make_connection() -> Connection:
             connection = Connection(self._gate, self._clock, make_handler, self._lost)
@@ -44,32 +45,34 @@ class Acceptor:
         return listener.address()
 
     async def start_accepting(self) -> None:
+        """Accept connections on all bound sockets, and check all connections every `CHECK_S`."""
         for listener in self._listeners:
             await listener.start()
-        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_all)
+        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check_all)
 
     async def stop_accepting(self) -> None:
+        """Close the listening sockets; connections stay open."""
         for listener in self._listeners:
             await listener.close()
         self._listeners.clear()
 
     def close_connections(self) -> None:
-        """Close every connection, after what is already queued for it was sent."""
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        """Close every connection after its queued responses were sent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for connection in list(self._connections):
             connection.close("shutdown")
 
     async def drained(self, wait_s_max: float) -> None:
-        """Wait until all connections are gone; abort those that are not after `wait_s_max`."""
+        """Wait until all connections are closed; abort the rest after `wait_s_max`."""
         if self._connections:
             self._empty = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._empty], timeout=wait_s_max)
         self.abort_connections("shutdown")
 
     def abort_connections(self, reason: str) -> None:
-        """Cut every connection off; what was not sent is lost."""
+        """Abort every connection; responses that were not sent are lost."""
         for connection in list(self._connections):
             connection.abort(reason)
 
@@ -83,4 +86,4 @@ class Acceptor:
         failures = self._gate.failures
         for connection in list(self._connections):
             failures.run(CallbackKind.CONNECTION, connection.address, connection.check, now)
-        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_all)
+        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check_all)

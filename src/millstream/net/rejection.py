@@ -1,9 +1,9 @@
-"""Requests and connections that are rejected: why, and who sent them.
+"""Rejected requests and connections: the reason, and the client.
 
-A rejected request costs its client the connection, and no response says why. So the reason goes
-into the broker's log, with the client's address and the API, and is counted by kind. The log is
-rate-limited for each kind: a client that reconnects and repeats its request for ever, or one that
-means harm, fills neither the disk nor hides what happens to others.
+A rejected request costs its client the connection, and no response states the reason. So the reason
+goes into the broker's log, with the client's address and the API, and is counted by kind. The log
+is rate-limited for each kind, so that a client which repeats a bad request neither fills the disk
+nor hides the rejections of others.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections import Counter
 from enum import StrEnum
 from typing import Final
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
-#: Lines in the log for each kind of rejection in each period.
+#: Log lines for each kind of rejection in each period.
 LINES_MAX: Final = 5
 PERIOD_S: Final = 10.0
-#: What clients send may be long; this much of it is logged.
+#: Characters that are logged of a text from a client.
 _TEXT_MAX: Final = 200
 
 
 class Rejection(StrEnum):
-    """Kinds of rejections, as the metrics name them."""
+    """Kinds of rejection; the values are labels of the metrics."""
 
-    #: The length of a frame is impossible, or above the limit.
+    #: The length of a frame is not positive, or above the limit.
     FRAME = "frame"
     #: The header of a request can't be parsed.
     HEADER = "header"
@@ -33,18 +33,18 @@ class Rejection(StrEnum):
     API = "api"
     #: This broker does not support the version of the API.
     VERSION = "version"
-    #: Only Produce may be so large.
+    #: The request is larger than requests other than Produce may be.
     SIZE = "size"
     #: The body of a request can't be parsed.
     BODY = "body"
-    #: The handler hangs up, because the protocol has no response for what happened.
+    #: The handler closes the connection, because the protocol has no response for the case.
     HANDLER = "handler"
-    #: Too many connections, of all clients or of one address.
+    #: Too many connections, in total or from one address.
     CONNECTIONS = "connections"
 
 
 class RejectedRequestError(ValueError):
-    """A request that is rejected without a response."""
+    """Raised for a request that is rejected without a response."""
 
     def __init__(
         self, kind: Rejection, reason: str, client_id: str | None = None, api: str = ""
@@ -53,12 +53,12 @@ class RejectedRequestError(ValueError):
         self.kind = kind
         self.reason = reason
         self.client_id = client_id
-        #: The name of the API; empty while it is not known.
+        #: The name of the API; empty if it is unknown.
         self.api = api
 
 
 class Rejections:
-    """All rejections of one broker. Event loop only."""
+    """Counts and logs the rejections of one broker. Event loop only."""
 
     __slots__ = ("_periods", "counts")
 
@@ -67,20 +67,21 @@ class Rejections:
         self._periods: dict[Rejection, _Period] = {}
 
     def note(self, error: RejectedRequestError, address: str, now: float) -> None:
-        """Count a rejection, and log it unless too many of its kind were logged lately. `now` is
-        monotonic time."""
+        """Count a rejection, and log it unless `LINES_MAX` of its kind were logged in this period.
+
+        `now` is monotonic time."""
         self.counts[error.kind] += 1
         period = self._periods.get(error.kind)
         if period is None or now - period.began_at >= PERIOD_S:
             skipped = 0 if period is None else period.skipped
             period = self._periods[error.kind] = _Period(now)
             if skipped:
-                _log.warning("%d more rejections (%s) were not logged", skipped, error.kind)
+                _logger.warning("%d more rejections (%s) were not logged", skipped, error.kind)
         if period.lines == LINES_MAX:
             period.skipped += 1
             return
         period.lines += 1
-        _log.warning(
+        _logger.warning(
             "rejected %s from %s (client %s): %s: %s",
             error.api or "a request",
             address,

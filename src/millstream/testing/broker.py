@@ -3,10 +3,10 @@
     with LocalBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs on a thread with an event loop of its own, on a free port of 127.0.0.1 that it keeps over
-restarts, and over a folder that goes when it is closed, unless one was given. Everything here may
-be called from any thread; nothing here needs an event loop. It is the broker that `millstream
-serve` runs, with settings that suit tests (`SETTINGS`), and with faults on demand.
+The broker runs on a thread with an event loop of its own, on a free port of 127.0.0.1 that it keeps
+over restarts. Its folder is deleted by `close`, unless the caller gave one. All methods may be
+called from any thread and need no event loop. It is the broker that `millstream serve` runs, with
+settings that suit tests (`SETTINGS`), and with faults on demand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from millstream.wire.api import ApiKey
 
 _T = TypeVar("_T")
 
-#: Groups form at once and notice changes soon, and little is made that a test does not look at.
+#: Groups form at once, sessions expire soon, and internal topics are small.
 SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "10",
@@ -50,24 +50,24 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "1",
 }
 _PORT_TRIES: Final = 50
-#: After which a broker that does not answer is taken for stuck.
+#: After this time a broker that does not respond counts as stuck.
 _WAIT_S_MAX: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A broker at work on its thread."""
+    """A broker that runs on its thread."""
 
     loop: asyncio.AbstractEventLoop
     server: Server
     services: Services
     faults: Faults
-    #: Set, on the loop, to have it stop.
-    told: asyncio.Event
+    #: Set on the loop to stop the broker.
+    stop_requested: asyncio.Event
 
 
 class LocalBroker:
-    """`settings` are broker settings by their Kafka names; see the module's text."""
+    """A broker on a thread of this process. `settings` are broker settings by their Kafka names."""
 
     def __init__(
         self, folder: Path | None = None, settings: Mapping[str, object] | None = None
@@ -80,14 +80,14 @@ class LocalBroker:
         self._settings = {name: _text(value) for name, value in (settings or {}).items()}
         self._port: int | None = None
         self._running: _Running | None = None
-        #: Resolved when the thread has ended, with what it ended of.
+        #: Resolved when the thread has ended, with its error.
         self._ended: Future[None] = Future()
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`. The same after a restart."""
+        """The address for clients. A restart does not change it."""
         if self._port is None:
-            raise RuntimeError("the broker was not started yet, so it has no address")
+            raise RuntimeError("the broker has no address before its first start")
         return f"{HOST}:{self._port}"
 
     @property
@@ -106,12 +106,12 @@ class LocalBroker:
     ) -> None:
         self.close()
 
-    # Its life
+    # Start and stop
 
     def start(self) -> None:
-        """Return when clients are served. Raises ConfigError where a setting is wrong."""
+        """Return when clients are served. Raises ConfigError if a setting is invalid."""
         if self._running is not None:
-            raise RuntimeError("the broker is running already")
+            raise RuntimeError("the broker is already running")
         if self._port is not None:
             self._start(self._port)
             return
@@ -140,10 +140,10 @@ class LocalBroker:
         self._running = started.result(_WAIT_S_MAX)
 
     def stop(self) -> None:
-        """Stop cleanly; the data stays, and `start` serves it again. Nothing if it is stopped."""
+        """Shut down cleanly, and keep the data for `start`. Does nothing if it is stopped."""
         running, self._running = self._running, None
         if running is not None:
-            running.loop.call_soon_threadsafe(running.told.set)
+            running.loop.call_soon_threadsafe(running.stop_requested.set)
             self._ended.result(_WAIT_S_MAX)
 
     def restart(self) -> None:
@@ -151,7 +151,7 @@ class LocalBroker:
         self.start()
 
     def close(self) -> None:
-        """Stop, and remove the folder unless it was given."""
+        """Stop, and delete the folder unless the caller gave it."""
         try:
             self.stop()
         finally:
@@ -163,7 +163,7 @@ class LocalBroker:
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> None:
-        """Return when the topic can be used. Raises BrokerError, for example if it exists."""
+        """Create a topic, and return when it can be used. Raises BrokerError, e.g. if it exists."""
         texts = {key: _text(value) for key, value in (configs or {}).items()}
 
         async def create(services: Services) -> None:
@@ -176,7 +176,7 @@ class LocalBroker:
         self._await(create)
 
     def delete_topic(self, name: str) -> None:
-        """Raises BrokerError if there is no such topic."""
+        """Delete a topic. Raises BrokerError if it does not exist."""
 
         async def delete(services: Services) -> None:
             (result,) = await services.catalog.delete_topics([name])
@@ -188,45 +188,45 @@ class LocalBroker:
     # Faults
 
     def drop_connections(self) -> None:
-        """Cut off every client there is. They may connect again at once."""
+        """Break the connections of all clients. They may reconnect at once."""
         self._call(lambda running: running.server.drop_connections())
 
     def fail_produces(self, count: int, error: ErrorCode | int | str) -> None:
-        """Refuse the next produce requests with an error of the protocol, by its Kafka name
-        (`"NOT_ENOUGH_REPLICAS"`) or number. Nothing of them is appended.
+        """Reject the next `count` Produce requests with an error of the protocol, given by Kafka's
+        name (`"NOT_ENOUGH_REPLICAS"`) or number. Nothing of them is appended.
 
-        Producers send such requests again after an error that may pass."""
+        Producers retry after a retriable error."""
         code = _error_code(error)
         self._call(lambda running: running.faults.fail_produces(count, code))
 
     def drop_produce_answers(self, count: int = 1) -> None:
-        """Append what the next produce requests bring, then close the connection in place of an
-        answer. An idempotent producer sends again and nothing is doubled; another doubles."""
+        """Append the batches of the next `count` Produce requests, and close the connection instead
+        of responding. An idempotent producer retries without duplicates; others duplicate."""
         self._call(lambda running: running.faults.drop_produce_answers(count))
 
     def delay_answers(
         self, seconds: float, api: str | None = None, count: int | None = None
     ) -> None:
-        """Hold answers back: all, or those of one API (`"FETCH"`, `"PRODUCE"`, ...), and of these
-        the next `count`. Requests are carried out in time."""
+        """Delay responses: of all APIs or of one (`"FETCH"`, `"PRODUCE"`, ...), all of them or the
+        next `count`. Requests are handled without delay."""
         key = None if api is None else _api_key(api)
         self._call(lambda running: running.faults.delay_answers(seconds, key, count))
 
     def expire_member(self, group_id: str, member_id: str | None = None) -> str:
-        """End a group member's session as if it had been silent for too long, and have the group
-        rebalance; without an id the only member there is. Returns its id.
+        """Expire the session of a group member, so that the group rebalances; return its id.
 
-        Raises LookupError if there is no such member."""
+        Without a member id, expire the only member. Raises LookupError if there is no such
+        member."""
         return self._call(
             lambda running: expire_member(running.services.groups, group_id, member_id)
         )
 
     def clear_faults(self) -> None:
-        """Behave again; answers that are held back leave now. Nothing if it is stopped."""
+        """Remove all faults; delayed responses leave now. Does nothing if it is stopped."""
         if self._running is not None:
             self._call(lambda running: running.faults.clear())
 
-    # Its thread
+    # Calls on the broker's thread
 
     def _call(self, function: Callable[[_Running], _T]) -> _T:
         running = self._require_running()
@@ -248,7 +248,7 @@ class LocalBroker:
 
 
 def _run(config: BrokerConfig, started: Future[_Running], ended: Future[None]) -> None:
-    """The thread: all that goes wrong is for whoever waits for one of the two."""
+    """Run the broker's thread; an error goes to `started`, or to `ended` after the start."""
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(config, started))
@@ -264,10 +264,10 @@ async def _serve(config: BrokerConfig, started: Future[_Running]) -> None:
     assert server.services is not None
     faults = Faults()
     faults.install(server.services.apis)
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
-    started.set_result(_Running(loop, server, server.services, faults, told))
-    await told.wait()
+    started.set_result(_Running(loop, server, server.services, faults, stop_requested))
+    await stop_requested.wait()
     failure = server.failed.result() if server.failed.done() else None
     faults.clear()
     await server.stop()
@@ -283,7 +283,7 @@ def _error_code(error: ErrorCode | int | str) -> ErrorCode:
     try:
         code = ErrorCode[error.upper()] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
-        raise ValueError(f"{error!r} is no error of the protocol: use Kafka's name") from None
+        raise ValueError(f"{error!r} is no error of the protocol; use Kafka's name") from None
     if code is ErrorCode.NONE:
         raise ValueError("NONE is no error")
     return code

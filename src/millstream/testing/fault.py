@@ -1,9 +1,9 @@
 """Faults on demand, between a broker's sessions and its handlers.
 
-`Faults.install` puts itself in front of every handler of one broker. Until it is told otherwise it
-hands requests through. It can refuse produces before anything is appended, drop the answers of
-produces after they were, and hold answers back. Held answers keep their connection's order, as
-every answer does, and leave at once when the faults are cleared.
+`Faults.install` wraps every handler of one broker. By default requests pass through. Faults can
+reject Produce requests before anything is appended, drop their responses after the append, and
+delay responses. Delayed responses keep the order of their connection, and leave at once when the
+faults are cleared.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from millstream.wire.api import ApiKey
 
 @dataclass(slots=True)
 class _Delay:
-    #: Looked at when an answer is ready, which may be long after its request was.
+    #: Read when a response is ready, which may be long after its request.
     seconds: float = 0.0
-    #: How many answers are still to be held back; None for all.
+    #: Number of responses still to delay; None for all.
     remaining: int | None = 0
 
 
 class Faults:
-    """See the module's text. Event loop only."""
+    """The faults of one broker. Event loop only."""
 
-    __slots__ = ("_delays", "_failures", "_held", "_unanswered")
+    __slots__ = ("_delayed", "_delays", "_dropped_responses", "_failures")
 
     def __init__(self) -> None:
-        #: What the next produces are refused with, in turn.
+        #: Errors of the next Produce requests, in order.
         self._failures: list[ErrorCode] = []
-        #: How many of the next produces are carried out and then not answered.
-        self._unanswered = 0
-        #: By API; None is every API that has none of its own.
+        #: Number of the next Produce requests whose responses are dropped.
+        self._dropped_responses = 0
+        #: By API; the key None is for every API without an entry.
         self._delays: dict[ApiKey | None, _Delay] = {}
-        #: Answers on their way, as what sends each of them, and its timer.
-        self._held: dict[object, tuple[Callable[[], None], asyncio.TimerHandle]] = {}
+        #: Delayed responses: the function that sends each, and its timer.
+        self._delayed: dict[object, tuple[Callable[[], None], asyncio.TimerHandle]] = {}
 
     def install(self, apis: ApiTable) -> None:
         for api in apis:
@@ -53,20 +53,20 @@ class Faults:
         self._failures += [code] * count
 
     def drop_produce_answers(self, count: int) -> None:
-        self._unanswered += count
+        self._dropped_responses += count
 
     def delay_answers(self, seconds: float, key: ApiKey | None, count: int | None) -> None:
         delay = self._delays.setdefault(key, _Delay())
         delay.seconds, delay.remaining = seconds, count
 
     def clear(self) -> None:
-        """Have no faults any more; answers that were held back leave now."""
+        """Remove all faults; delayed responses leave now."""
         self._failures.clear()
-        self._unanswered = 0
+        self._dropped_responses = 0
         for delay in self._delays.values():
             delay.seconds, delay.remaining = 0.0, 0
         self._delays.clear()
-        for send, timer in list(self._held.values()):
+        for send, timer in list(self._delayed.values()):
             timer.cancel()
             send()
 
@@ -74,39 +74,41 @@ class Faults:
         if api.key == ApiKey.PRODUCE:
             handle = self._guard_produce(handle)
 
-        def handle_late(request: Any, context: Context) -> Any:
+        def handle_delayed(request: Any, context: Context) -> Any:
             delay = self._next_delay(api.key)
             if delay is None:
                 return handle(request, context)
             receiver = context.receiver
 
-            def refuse(code: ErrorCode) -> Any:
+            def reject(code: ErrorCode) -> Any:
                 response = error_response(api, request, context, code)
                 if response is None:
                     raise BrokerError(code)
                 return response
 
-            late = _Late(self, Reply(ReplyKind.DELAYED, receiver, refuse), receiver, delay)
-            context.receiver = late
+            delayed = _DelayedResponse(
+                self, Reply(ReplyKind.DELAYED, receiver, reject), receiver, delay
+            )
+            context.receiver = delayed
             outcome = handle(request, context)
             if outcome is None:
                 return None
             if asyncio.iscoroutine(outcome):
                 context.receiver = receiver
-                return self._await_late(outcome, delay)
-            late.wait_for(outcome)
-            return late.reply
+                return self._await_delayed(outcome, delay)
+            delayed.wait_for(outcome)
+            return delayed.reply
 
-        return handle_late
+        return handle_delayed
 
     def _guard_produce(self, handle: DispatchedHandler) -> DispatchedHandler:
         def handle_or_fail(request: Any, context: Context) -> Any:
             if self._failures:
-                return refuse_all(request, self._failures.pop(0), "a fault that a test asked for")
+                return refuse_all(request, self._failures.pop(0), "a fault that a test requested")
             outcome = handle(request, context)
-            if outcome is None or not self._unanswered:
+            if outcome is None or not self._dropped_responses:
                 return outcome
-            self._unanswered -= 1
+            self._dropped_responses -= 1
             if isinstance(outcome, Reply):
                 outcome.cancel()
             raise CloseConnectionError("a test drops the response")
@@ -121,35 +123,35 @@ class Faults:
             delay.remaining -= 1
         return delay
 
-    async def _await_late(self, outcome: Coroutine[Any, Any, Any], delay: _Delay) -> Any:
+    async def _await_delayed(self, outcome: Coroutine[Any, Any, Any], delay: _Delay) -> Any:
         response = await outcome
         waiter = asyncio.get_running_loop().create_future()
-        call_off = self.after(delay.seconds, lambda: waiter.set_result(None))
+        cancel = self.after(delay.seconds, lambda: waiter.set_result(None))
         try:
             await waiter
         finally:
-            call_off()
+            cancel()
         return response
 
     def after(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
-        """Act after that time, or when the faults are cleared; returns what calls it off."""
+        """Call `action` then, or when the faults are cleared; return its cancel function."""
         key = object()
 
         def act() -> None:
-            del self._held[key]
+            del self._delayed[key]
             action()
 
-        def call_off() -> None:
+        def cancel() -> None:
             timer.cancel()
-            self._held.pop(key, None)
+            self._delayed.pop(key, None)
 
         timer = asyncio.get_running_loop().call_later(seconds, act)
-        self._held[key] = (act, timer)
-        return call_off
+        self._delayed[key] = (act, timer)
+        return cancel
 
 
-class _Late:
-    """Holds one response back. The request itself was handled in time: its buffer is used again as
+class _DelayedResponse:
+    """Delays one response. The request is handled without delay, because its buffer is reused as
     soon as the handler has returned."""
 
     __slots__ = ("_delay", "_faults", "_receiver", "reply")

@@ -1,4 +1,4 @@
-"""Ending the session of a group's member, as its silence would."""
+"""Expires the session of a group member."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from millstream.model.error import BrokerError
 
 
 def expire_member(groups: GroupCoordinator, group_id: str, member_id: str | None) -> str:
-    """Expire a member, or without an id the only one there is; returns its id.
+    """Expire a member, or without an id the only member; return its id.
 
-    Raises LookupError where there is no such member, or where it can't be silent for too long: one
-    that waits in a rebalance for the broker's answer."""
+    Raises LookupError if there is no such member, or if its session cannot expire because it waits
+    for the response of the broker in a rebalance."""
     members = _members(groups, group_id)
     if member_id is None:
         if len(members) != 1:
             raise LookupError(
-                f"group {group_id!r} has {len(members)} members: say which one is to expire"
+                f"group {group_id!r} has {len(members)} members: name the one that expires"
             )
         member_id = members[0]
     elif member_id not in members:
@@ -38,5 +38,5 @@ def _members(groups: GroupCoordinator, group_id: str) -> list[str]:
     try:
         group: Group | None = groups.find(group_id)
     except BrokerError as error:
-        raise LookupError(f"group {group_id!r} can't be looked at: {error}") from error
+        raise LookupError(f"group {group_id!r} cannot be read: {error}") from error
     return [] if group is None else list(group.member_ids)

@@ -2,21 +2,21 @@
 
 Fixtures:
 
-    millstream_broker          the broker of this test: the session's, or one of its own where the
+    millstream_broker          the broker of this test: the session's, or a broker of its own if the
                                test has the mark `millstream_fresh_broker` or the ini option
                                `millstream_broker_scope` is `function`. Its faults end with the test
     millstream_session_broker  the session's broker, for fixtures that outlive a test
-    millstream_topic           a new topic with one partition; it goes with the test
+    millstream_topic           a new topic with one partition, deleted when the test ends
     millstream_topic_factory   makes such topics: `factory(partitions=3, configs={...})`
-    millstream_group           the name of a group that nobody has used
-    millstream_producer        a `millstream.Producer`; closed when the test ends, which raises what
-                               was not delivered and nobody asked about
+    millstream_group           the name of an unused group
+    millstream_producer        a `millstream.Producer`, closed when the test ends; that raises the
+                               delivery errors that the test has not consumed
     millstream_consumer        a `millstream.Consumer` that reads `millstream_topic` from its start,
-                               in `millstream_group`, and commits when it is told to
+                               in `millstream_group`, and commits only on request
     millstream_confluent_producer, millstream_confluent_consumer
                                the same as bare clients of confluent-kafka
 
-Every test session loads this module, also those that use none of it: the broker and the client
+Every test session loads this module, also sessions that do not use it. So the broker and the client
 are imported when a fixture first needs them.
 """
 
@@ -42,9 +42,9 @@ _MARK: Final = "millstream_fresh_broker"
 _SCOPE: Final = "millstream_broker_scope"
 _SETTINGS: Final = "millstream_broker_settings"
 _FLUSH_S_MAX: Final = 30.0
-#: A broker that was restarted is found again soon.
+#: Clients find a restarted broker soon.
 _RECONNECT: Final = {"reconnect.backoff.max.ms": 200}
-#: A group's members learn of each other by heartbeats.
+#: Members learn about rebalances by heartbeats.
 _MEMBER: Final = {"heartbeat.interval.ms": 200, **_RECONNECT}
 _NAME_CHARACTERS_MAX: Final = 60
 
@@ -54,11 +54,13 @@ _numbers = count(1)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         _SCOPE,
-        "session: tests share a Millstream broker (default); function: each has its own",
+        "session: tests share a Millstream broker (default); function: each test has its own",
         default="session",
     )
     parser.addini(
-        _SETTINGS, "settings of Millstream brokers in tests, a KEY=VALUE a line", type="linelist"
+        _SETTINGS,
+        "settings of Millstream brokers in tests, one KEY=VALUE per line",
+        type="linelist",
     )
 
 
@@ -70,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class TopicFactory(Protocol):
-    """What `millstream_topic_factory` is."""
+    """The type of `millstream_topic_factory`."""
 
     def __call__(self, partitions: int = 1, configs: Mapping[str, object] | None = None) -> str: ...
 
@@ -79,14 +81,14 @@ class TopicFactory(Protocol):
 def millstream_session_broker(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalBroker]:
-    """The broker that tests share."""
+    """Return the broker that tests share."""
     with _broker(pytestconfig, tmp_path_factory.mktemp("millstream"), {}) as broker:
         yield broker
 
 
 @pytest.fixture
 def millstream_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """The broker of this test; what it is told to do wrong ends with the test."""
+    """Return the broker of this test. Its faults are cleared when the test ends."""
     mark = request.node.get_closest_marker(_MARK)
     if mark is None and not _is_fresh_by_default(request.config):
         broker: LocalBroker = request.getfixturevalue("millstream_session_broker")
@@ -106,7 +108,7 @@ def millstream_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
 def millstream_topic_factory(
     request: pytest.FixtureRequest, millstream_broker: LocalBroker
 ) -> Iterator[TopicFactory]:
-    """Makes topics that go when the test ends."""
+    """Return a function that makes topics, which are deleted when the test ends."""
     from millstream.model.error import BrokerError, ErrorCode
 
     made: list[str] = []
@@ -131,19 +133,19 @@ def millstream_topic_factory(
 
 @pytest.fixture
 def millstream_topic(millstream_topic_factory: TopicFactory) -> str:
-    """A new topic with one partition; it goes when the test ends."""
+    """Return a new topic with one partition, which is deleted when the test ends."""
     return millstream_topic_factory()
 
 
 @pytest.fixture
 def millstream_group(request: pytest.FixtureRequest) -> str:
-    """The name of a group that nobody has used."""
+    """Return the name of an unused group."""
     return _fresh_name(request.node.name)
 
 
 @pytest.fixture
 def millstream_producer(millstream_broker: LocalBroker) -> Iterator[Producer]:
-    """A producer; what it was given is delivered when the test ends."""
+    """Return a producer; its records are delivered when the test ends."""
     from millstream.client import Producer, TimedOut
 
     producer = Producer(millstream_broker.bootstrap_servers, config=_RECONNECT)
@@ -152,7 +154,7 @@ def millstream_producer(millstream_broker: LocalBroker) -> Iterator[Producer]:
         millstream_broker.clear_faults()
         producer.close(_FLUSH_S_MAX)
     else:
-        # Nobody takes what is left.
+        # No broker accepts the pending records.
         with contextlib.suppress(TimedOut):
             producer.close(0)
 
@@ -161,7 +163,7 @@ def millstream_producer(millstream_broker: LocalBroker) -> Iterator[Producer]:
 def millstream_consumer(
     millstream_broker: LocalBroker, millstream_topic: str, millstream_group: str
 ) -> Iterator[Consumer]:
-    """A consumer that reads `millstream_topic` from its start and commits when it is told to."""
+    """Return a consumer that reads `millstream_topic` from its start and commits on request."""
     from millstream.client import Consumer
 
     consumer = Consumer(
@@ -180,7 +182,7 @@ def millstream_consumer(
 def millstream_confluent_producer(
     millstream_broker: LocalBroker,
 ) -> Iterator[confluent_kafka.Producer]:
-    """An idempotent producer of confluent-kafka; flushed when the test ends."""
+    """Return an idempotent producer of confluent-kafka, flushed when the test ends."""
     from confluent_kafka import Producer
 
     servers = {"bootstrap.servers": millstream_broker.bootstrap_servers}
@@ -195,7 +197,7 @@ def millstream_confluent_producer(
 def millstream_confluent_consumer(
     millstream_broker: LocalBroker, millstream_topic: str, millstream_group: str
 ) -> Iterator[confluent_kafka.Consumer]:
-    """confluent-kafka's consumer, as `millstream_consumer`."""
+    """Return a consumer of confluent-kafka with the settings of `millstream_consumer`."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -214,7 +216,7 @@ def millstream_confluent_consumer(
 
 
 def _make_reachable(broker: LocalBroker) -> None:
-    """A member that can't tell its coordinator that it leaves tries for 45 seconds."""
+    """Start the broker without faults: a member that cannot leave its group retries for 45 s."""
     broker.clear_faults()
     if not broker.is_running:
         broker.start()
@@ -244,7 +246,7 @@ def _ini_settings(lines: list[str]) -> dict[str, str]:
 
 
 def _mark_settings(mark: pytest.Mark) -> Mapping[str, object]:
-    """The mark's one argument, by place or by name."""
+    """Return the one argument of the mark, positional or by name."""
     read: Callable[..., Mapping[str, object]] = lambda settings=None: settings or {}  # noqa: E731
     try:
         return read(*mark.args, **mark.kwargs)
@@ -255,6 +257,6 @@ def _mark_settings(mark: pytest.Mark) -> Mapping[str, object]:
 
 
 def _fresh_name(test: str) -> str:
-    """A name that tells which test it was made for, of characters that topics may have."""
+    """Return a unique name with the name of the test, in characters that topics may have."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", test)[:_NAME_CHARACTERS_MAX].strip("-")
     return f"{readable}-{next(_numbers)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.lag_home import World, run
+from broker.lag.lag_home import World, run
 from groups.coordinator_home import PARTITION_COUNT
 from harness.log_home import NOW_MS
 from millstream.broker.lag import partition_backlog

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.lag_home import World, run
+from broker.lag.lag_home import World, run
 from millstream.broker.lag import lag_sweep
 from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, KnownRecord
 from millstream.broker.lag.remote_backlog import BacklogQuery, RemoteBacklogs

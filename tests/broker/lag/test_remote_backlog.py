@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.lag_home import World, run
+from broker.lag.lag_home import World, run
 from harness.raw_client import Closed, RawClient, values_batch
 from harness.server_set import ServerSet
 from millstream.broker.handlers import describe_backlog

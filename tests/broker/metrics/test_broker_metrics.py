@@ -44,8 +44,8 @@ def test_api_rows() -> None:
     metrics = Metrics()
     produce = metrics.api("Produce")
     assert metrics.api("Produce") is produce
-    produce.answered(0.0001, 0.002, 0.004)
-    produce.answered(0.0001, 0.002, 0.004)
+    produce.count_response(0.0001, 0.002, 0.004)
+    produce.count_response(0.0001, 0.002, 0.004)
     produce.errors[ErrorCode.CORRUPT_MESSAGE] += 1
     produce.errors[9999] += 3
     metrics.api("Fetch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.lag_home import World, run
+from broker.lag.lag_home import World, run
 from millstream.broker.metrics.dead_letter_gauges import DeadLetters
 
 

@@ -7,24 +7,24 @@ import pytest
 from millstream.broker.context import Peer
 from millstream.broker.telemetry import instance as module
 from millstream.broker.telemetry.instance import ClientInstance, ClientInstances
-from millstream.broker.telemetry.subscription import Wanted
+from millstream.broker.telemetry.subscription import PushPlan
 from millstream.model.error import ErrorCode
 
 PEER, OTHER_PEER = Peer("127.0.0.1", 1), Peer("127.0.0.1", 2)
 
 
 def instance(interval_ms: int = 1000) -> ClientInstance:
-    return ClientInstance(Wanted(("*",), interval_ms, 1), 1, PEER)
+    return ClientInstance(PushPlan(("*",), interval_ms, 1), 1, PEER)
 
 
 def test_subscriptions_are_asked_for_once_an_interval() -> None:
     client = instance()
-    assert client.take_get(10.0)
-    assert not client.take_get(10.9)
-    assert client.take_get(11.0)
-    assert client.take_push(11.5, is_last=False)
-    assert not client.take_get(12.4), "an interval after the last request, whatever it was"
-    assert client.take_get(12.5)
+    assert client.accept_get(10.0)
+    assert not client.accept_get(10.9)
+    assert client.accept_get(11.0)
+    assert client.accept_push(11.5, is_last=False)
+    assert not client.accept_get(12.4), "an interval after the last request, whatever it was"
+    assert client.accept_get(12.5)
 
 
 @pytest.mark.parametrize(
@@ -37,27 +37,27 @@ def test_subscriptions_are_asked_for_once_an_interval() -> None:
 )
 def test_they_are_asked_for_at_once_after_some_errors(error: ErrorCode, expected: bool) -> None:
     client = instance()
-    assert client.take_get(10.0)
+    assert client.accept_get(10.0)
     client.last_error = error
-    assert client.take_get(10.1) == expected
+    assert client.accept_get(10.1) == expected
     if expected:
-        assert not client.take_get(10.2), "once"
+        assert not client.accept_get(10.2), "once"
 
 
 def test_pushes_come_once_an_interval() -> None:
     client = instance()
-    assert client.take_push(10.0, is_last=False), "another broker has met the client before"
-    assert not client.take_push(10.9, is_last=False)
-    assert client.take_push(11.0, is_last=False)
+    assert client.accept_push(10.0, is_last=False), "another broker has met the client before"
+    assert not client.accept_push(10.9, is_last=False)
+    assert client.accept_push(11.0, is_last=False)
 
 
 def test_the_first_push_after_asking_and_the_last_one_come_at_any_time() -> None:
     client = instance()
-    assert client.take_push(10.0, is_last=False)
-    assert client.take_get(11.0)
-    assert client.take_push(11.1, is_last=False)
-    assert not client.take_push(11.2, is_last=False)
-    assert client.take_push(11.3, is_last=True)
+    assert client.accept_push(10.0, is_last=False)
+    assert client.accept_get(11.0)
+    assert client.accept_push(11.1, is_last=False)
+    assert not client.accept_push(11.2, is_last=False)
+    assert client.accept_push(11.3, is_last=True)
 
 
 @pytest.mark.parametrize(("interval_ms", "expected"), [(100, 70.0), (60_000, 190.0)])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from millstream.broker.telemetry.subscription import parse_subscription, wanted_of
+from millstream.broker.telemetry.subscription import parse_subscription, push_plan
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
 
@@ -95,8 +95,8 @@ def test_what_may_not_be_set(name: str, configs: dict[str, str], code: ErrorCode
 
 
 def test_no_subscription_wants_nothing_every_five_minutes() -> None:
-    wanted = wanted_of([], CLIENT, ID_A)
-    assert (wanted.metrics, wanted.interval_ms) == ((), 300_000)
+    plan = push_plan([], CLIENT, ID_A)
+    assert (plan.metrics, plan.interval_ms) == ((), 300_000)
 
 
 def test_subscriptions_are_added_up() -> None:
@@ -104,9 +104,9 @@ def test_subscriptions_are_added_up() -> None:
     two = parse_subscription("2", Map({"metrics": "a,c", "interval.ms": "1000"}))
     other = parse_subscription("3", Map({"metrics": "x", "match": "client_id=no"}))
     everything = parse_subscription("4", Map({"metrics": "d,*", "interval.ms": "9000"}))
-    wanted = wanted_of([one, two, other], CLIENT, ID_A)
-    assert (wanted.metrics, wanted.interval_ms) == (("a", "b", "c"), 1000)
-    assert wanted_of([one, everything], CLIENT, ID_A)[:2] == (("*",), 5000)
+    plan = push_plan([one, two, other], CLIENT, ID_A)
+    assert (plan.metrics, plan.interval_ms) == (("a", "b", "c"), 1000)
+    assert push_plan([one, everything], CLIENT, ID_A)[:2] == (("*",), 5000)
 
 
 def test_the_id_is_the_same_everywhere_and_differs_with_what_it_stands_for() -> None:
@@ -114,7 +114,7 @@ def test_the_id_is_the_same_everywhere_and_differs_with_what_it_stands_for() -> 
     swapped = parse_subscription("1", Map({"metrics": "b,a"}))
     often = parse_subscription("1", Map({"metrics": "a,b", "interval.ms": "1000"}))
     ids = [
-        wanted_of(each, CLIENT, instance_id).subscription_id
+        push_plan(each, CLIENT, instance_id).subscription_id
         for each, instance_id in (([one], ID_A), ([swapped], ID_A), ([often], ID_A), ([one], ID_B))
     ]
     assert ids[0] == ids[1]

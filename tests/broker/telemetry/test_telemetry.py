@@ -46,7 +46,7 @@ class Home:
         self.subscribe(**(subscription or {"metrics": "*", "interval.ms": "1000"}))
 
     def subscribe(self, **configs: str) -> None:
-        self.telemetry.follow(ClusterImage(client_metrics=Map({"s": Map(configs)})))
+        self.telemetry.set_subscriptions(ClusterImage(client_metrics=Map({"s": Map(configs)})))
 
     def connect(self, client_id: str | None = "app") -> Client:
         return Client(self, client_id)
@@ -68,7 +68,7 @@ class Client:
 
     def get(self) -> ClientInstance:
         self.id, instance = self.home.telemetry.get(self.id, self.context)
-        self.subscription_id = instance.wanted.subscription_id
+        self.subscription_id = instance.plan.subscription_id
         return instance
 
     def begin(self, metrics: bytes, **fields: Any) -> Any:
@@ -105,7 +105,7 @@ def shown(home: Home) -> dict[str, list[float]]:
 def test_a_client_without_subscriptions_is_told_to_ask_in_five_minutes() -> None:
     home = Home(match="client_id=nobody", metrics="*")
     client = home.connect()
-    wanted = client.get().wanted
+    wanted = client.get().plan
     assert (wanted.metrics, wanted.interval_ms) == ((), 300_000)
     assert client.id[6] >> 4 == 4, "a random UUID"
     with rejects(ErrorCode.THROTTLING_QUOTA_EXCEEDED):
@@ -231,7 +231,7 @@ def test_a_changed_subscription_is_asked_for_at_once() -> None:
         home.subscribe(metrics="org.apache.kafka.producer.", **{"interval.ms": "5000"})
         with rejects(ErrorCode.UNKNOWN_SUBSCRIPTION_ID):
             await client.push()
-        assert client.get().wanted[:2] == (("org.apache.kafka.producer.",), 5000)
+        assert client.get().plan[:2] == (("org.apache.kafka.producer.",), 5000)
         await client.push(2)
         assert shown(home) == {"kafka_client_g": [2]}
 
@@ -262,10 +262,10 @@ def test_series_stay_for_a_minute_after_a_client_has_gone() -> None:
         assert home.telemetry.instances == 0
         home.clock.now += 59.9
         home.telemetry.start(Supervisor())
-        home.telemetry._sweep()
+        home.telemetry._expire()
         assert shown(home) == {"kafka_client_g": [1]}
         home.clock.now += 0.1
-        home.telemetry._sweep()
+        home.telemetry._expire()
         assert shown(home) == {}
         await home.telemetry.stop()
 
@@ -279,10 +279,10 @@ def test_series_of_a_silent_client_stay_for_three_intervals() -> None:
         client.get()
         await client.push()
         home.clock.now += 299.9
-        home.telemetry._sweep()
+        home.telemetry._expire()
         assert (shown(home), home.telemetry.instances) == ({"kafka_client_g": [1]}, 1)
         home.clock.now += 0.1
-        home.telemetry._sweep()
+        home.telemetry._expire()
         assert (shown(home), home.telemetry.instances) == ({}, 0)
         await home.telemetry.stop()
 
@@ -335,7 +335,7 @@ def test_a_push_outlives_its_connection() -> None:
         home.telemetry.disconnect(client.peer)
         await taking
         home.clock.now += 60
-        home.telemetry._sweep()
+        home.telemetry._expire()
         assert (shown(home), home.telemetry.series.folded) == ({}, 0)
         await home.telemetry.stop()
 
@@ -346,5 +346,5 @@ def test_the_subscriptions_that_can_not_be_read_are_left_out() -> None:
     home = Home()
     broken = Map({"match": "client_id=("})
     good = Map({"metrics": "a"})
-    home.telemetry.follow(ClusterImage(client_metrics=Map({"1": broken, "2": good})))
-    assert home.connect().get().wanted.metrics == ("a",)
+    home.telemetry.set_subscriptions(ClusterImage(client_metrics=Map({"1": broken, "2": good})))
+    assert home.connect().get().plan.metrics == ("a",)

@@ -60,7 +60,7 @@ def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
         admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided: list[bool] = []
-        admission.ask(producer, [PARTITION], lambda: decided.append(True), adds=True)
+        admission.request(producer, [PARTITION], lambda: decided.append(True), adds=True)
         assert decided == []
         home.markers.sent[0][3].deliver(None)
         assert decided == [True]
@@ -75,7 +75,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
         admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided = asyncio.Event()
-        admission.ask(producer, [PARTITION], decided.set, adds=True)
+        admission.request(producer, [PARTITION], decided.set, adds=True)
         await asyncio.wait_for(decided.wait(), 90)
         with pytest.raises(BrokerError) as caught:
             admission.check(PARTITION, producer)
@@ -107,7 +107,7 @@ def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(
         if not adds:
             home.coordinator.add_partitions("x", producer, [A], 2, home.reply("added"))
         admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
-        admission.ask(producer, [PARTITION], lambda: None, adds=adds)
+        admission.request(producer, [PARTITION], lambda: None, adds=adds)
         if code is None:
             admission.check(then, producer)
             return

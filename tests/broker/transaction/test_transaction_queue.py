@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.test_transaction_cluster import LEADER, TOPIC, Scene, retried
+from broker.transaction.test_transaction_cluster import LEADER, TOPIC, Scene, retried
 from harness.broker_process import wait_until
 from harness.raw_client import produce_request
 from harness.raw_transaction import CLASSIC_END, CLASSIC_PRODUCE
@@ -38,13 +38,13 @@ class Request:
         self.then: Callable[[], None] = lambda: None
         self._done = done
 
-    def ask(self, decided: Callable[[], None]) -> None:
+    def request_admission(self, decided: Callable[[], None]) -> None:
         if self.at_once:
             decided()
         else:
             self.decide = decided
 
-    def keep(self, leave: Callable[[], None]) -> None:
+    def copy_batches(self, leave: Callable[[], None]) -> None:
         self.leave = leave
 
     def finish(self) -> None:

@@ -38,11 +38,11 @@ def handle(
         return GetTelemetrySubscriptionsResponse(error_code=error.code)
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=instance_id,
-        subscription_id=instance.wanted.subscription_id,
+        subscription_id=instance.plan.subscription_id,
         accepted_compression_types=list(_COMPRESSION_TYPES),
-        push_interval_ms=instance.wanted.interval_ms,
+        push_interval_ms=instance.plan.interval_ms,
         telemetry_max_bytes=telemetry.options.bytes_max,
-        requested_metrics=list(instance.wanted.metrics),
+        requested_metrics=list(instance.plan.metrics),
     )
 
 

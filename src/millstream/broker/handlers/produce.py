@@ -331,14 +331,14 @@ class _TransactionalProduce:
         rows = (data for topic in request.topic_data for data in topic.partition_data)
         self.size = sum(len(data.records or b"") for data in rows)
 
-    def ask(self, decided: Callable[[], None]) -> None:
+    def request_admission(self, decided: Callable[[], None]) -> None:
         try:
             _, partitions = _scan(self._request, self._context)
             if not partitions:
                 decided()
                 return
             adds = self._context.version >= _ADDS_SINCE
-            self._admission.ask(self._producer, partitions, decided, adds=adds)
+            self._admission.request(self._producer, partitions, decided, adds=adds)
         except Exception as error:  # noqa: BLE001  # logged and counted
             # Later requests of the producer must not wait for this one forever.
             failures = self._context.services.failures
@@ -346,7 +346,7 @@ class _TransactionalProduce:
             self._admission.reject_all(ErrorCode.UNKNOWN_SERVER_ERROR)
             decided()
 
-    def keep(self, leave: Callable[[], None]) -> None:
+    def copy_batches(self, leave: Callable[[], None]) -> None:
         for topic in self._request.topic_data:
             for data in topic.partition_data:
                 if data.records is not None:

@@ -112,7 +112,7 @@ def _begin(
     if partition.log.producer_state.has_open_transaction(*producer):
         then()
     else:
-        admission.ask(producer, [partition], then, adds=adds)
+        admission.request(producer, [partition], then, adds=adds)
 
 
 def _admission_code(code: ErrorCode, context: Context) -> ErrorCode:

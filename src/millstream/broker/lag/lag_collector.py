@@ -250,8 +250,8 @@ class LagCollector:
     def _report(self, lag: GroupLag, found: LagRound) -> None:
         """Show the group if the label budget allows, and sum it up with the others if not."""
         found.states[lag.state] += 1
-        is_shown = self._group_budget.take(lag.group_id)
-        if not is_shown or not self._partition_budget.take(lag.group_id, len(lag.partitions)):
+        is_shown = self._group_budget.reserve(lag.group_id)
+        if not is_shown or not self._partition_budget.reserve(lag.group_id, len(lag.partitions)):
             found.folded_partitions += len(lag.partitions)
             lag.partitions = []
         if is_shown:

@@ -1,15 +1,15 @@
-"""What the broker counts about itself, under the names that Prometheus sees.
+"""The broker's counters, under the names that Prometheus sees.
 
-Owns the counters and the label budgets; `exposition.py` owns the text and `http.py` serves it.
-Whoever does the work holds on to its row (`ApiMetrics`, `TopicMetrics`, a `Histogram`)
-and adds to plain attributes; everything else happens when somebody scrapes.
+Owns the counters and the label budgets; `exposition.py` owns the text and `http.py` serves it. The
+code that does the work keeps a reference to its row (`ApiMetrics`, `TopicMetrics`, a `Histogram`)
+and adds to plain attributes. Everything else happens at a scrape.
 
-All of it lives on the event-loop thread. Counters start at zero with the process.
+All counters belong to the event-loop thread. They start at zero with the process.
 
-Label budget: a broker may hold 100,000 topics, a time-series database does not want them all. The
-first `topic_labels_max` topics and `partition_labels_max` partitions that are asked for get rows of
-their own; the others share one row labelled `_other`, and `millstream_metrics_topics_folded` (and
-`..._partitions_folded`) say how many share it. A deleted topic gives its row back.
+Label budget: a broker may hold 100,000 topics, too many for a time-series database. The first
+`topic_labels_max` topics and `partition_labels_max` partitions get rows of their own. All others
+share one row labelled `_other`, and `millstream_metrics_topics_folded` (and
+`..._partitions_folded`) count them. A deleted topic frees its row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RowSource = Callable[[], Iterable[tuple[LabelValues, Value]]]
 
 
 class ApiMetrics:
-    """One API's row. `errors` counts error codes sent, whole answers and single rows alike."""
+    """The row of one API. `errors` counts error codes sent, of whole responses and single rows."""
 
     __slots__ = ("errors", "local", "name", "queue", "requests", "total")
 
@@ -55,11 +55,11 @@ class ApiMetrics:
         self.local = Histogram()
         self.total = Histogram()
 
-    def answered(self, queue: float, local: float, total: float) -> None:
-        """Count one answered request: seconds it waited for its turn, seconds of the handler's own
-        work, and seconds from the last byte received to the answer handed to the socket."""
+    def count_response(self, queue: float, local: float, total: float) -> None:
+        """Count one request: the seconds it waited for its turn, the seconds of its handler's own
+        work, and the seconds from its last byte to the response passed to the socket."""
         self.requests += 1
-        # `Histogram.observe` written out three times: this runs for every request.
+        # `Histogram.observe` inlined three times, because this runs for every request.
         row = self.queue
         row.counts[bisect_left(BOUNDS, queue)] += 1
         row.sum_seconds += queue
@@ -72,7 +72,7 @@ class ApiMetrics:
 
 
 class TopicMetrics:
-    """One topic's row, or the one that all topics past the budget share."""
+    """The row of one topic, or the row that all topics beyond the budget share."""
 
     __slots__ = (
         "bytes_in",
@@ -93,7 +93,7 @@ class TopicMetrics:
 
 
 class ConnectionMetrics:
-    """Sockets and what they hold. `refused` and `closed` are keyed by a short reason."""
+    """Counts of connections. The keys of `refused` and `closed` are short reasons."""
 
     __slots__ = (
         "accepted",
@@ -114,7 +114,7 @@ class ConnectionMetrics:
 
 
 class ConnectionSource(Protocol):
-    """Whoever knows about the sockets; read at each scrape."""
+    """Source of the counts of connections; read at each scrape."""
 
     @property
     def open(self) -> int: ...
@@ -131,7 +131,7 @@ class ConnectionSource(Protocol):
 
 
 class PartitionSize(NamedTuple):
-    """What a scrape shows of one partition's log."""
+    """The size and offsets of one partition's log, for a scrape."""
 
     topic: str
     partition: int
@@ -147,13 +147,13 @@ _TOPIC_COUNTERS: Final = (
     ("bytes_out", "sent_bytes_total", "Bytes of record batches sent to consumers."),
     ("messages_in", "received_messages_total", "Records appended for producers."),
     ("messages_out", "sent_messages_total", "Offsets sent to consumers."),
-    ("failed_produces", "failed_produces_total", "Partitions of Produce requests refused."),
-    ("failed_fetches", "failed_fetches_total", "Partitions of Fetch requests refused."),
+    ("failed_produces", "failed_produces_total", "Partitions of Produce requests rejected."),
+    ("failed_fetches", "failed_fetches_total", "Partitions of Fetch requests rejected."),
 )
 
 
 def _process_metrics() -> Callable[[], bytes]:
-    # Imported here because a broker starts sooner without it.
+    # Imported here, because a broker starts faster without it.
     from prometheus_client import (
         CollectorRegistry,
         GCCollector,
@@ -168,7 +168,7 @@ def _process_metrics() -> Callable[[], bytes]:
 
 
 class Metrics:
-    """Everything that `/metrics` shows."""
+    """All metrics of a broker, as `/metrics` shows them."""
 
     __slots__ = (
         "_acks",
@@ -197,9 +197,9 @@ class Metrics:
         self.connections: ConnectionSource = ConnectionMetrics()
         self.other_topic = TopicMetrics()
         self.other_ack = Histogram()
-        #: Yields one row a partition, lazily: reading stops at the budget.
+        #: Yields one row per partition, lazily: reading stops at the budget.
         self.partition_source: PartitionSource | None = None
-        #: Awaited before each scrape, for those who have more to look at than one turn allows.
+        #: Awaited before each scrape: counting that takes more than one turn of the loop.
         self.before_render: list[Callable[[], Awaitable[None]]] = []
         self._topic_labels_max = topic_labels_max
         self._partition_labels_max = partition_labels_max
@@ -210,23 +210,23 @@ class Metrics:
         self._acks_folded: set[tuple[str, int]] = set()
         self._extra: list[tuple[str, Kind, str, tuple[str, ...], RowSource]] = []
         self._families: list[Callable[[], Iterable[Family]]] = []
-        #: Renders what prometheus_client knows of every process; made at the first scrape.
+        #: Renders prometheus_client's process metrics; made at the first scrape.
         self._process: Callable[[], bytes] | None = None
 
     def api(self, name: str) -> ApiMetrics:
-        """The row of the API called `name` (`Produce`, `Fetch`, ...), to be kept by the caller."""
+        """Return the row of the API `name` (`Produce`, `Fetch`, ...). The caller keeps it."""
         row = self._apis.get(name)
         if row is None:
             row = self._apis[name] = ApiMetrics(name)
         return row
 
     def topic(self, name: str) -> TopicMetrics:
-        """The topic's own row or the shared one, to be kept while the topic lives."""
+        """Return the topic's own row or the shared one. Valid as long as the topic exists."""
         row = self._topics.get(name)
         if row is not None:
             return row
         is_full = len(self._topics) >= self._topic_labels_max
-        # A topic may bear the shared row's own name.
+        # A topic may have the name of the shared row.
         if is_full or name == OTHER or name in self._topics_folded:
             self._topics_folded.add(name)
             return self.other_topic
@@ -234,7 +234,7 @@ class Metrics:
         return row
 
     def produce_ack(self, topic: str, partition: int) -> Histogram:
-        """Seconds from a Produce request's last byte to its acknowledgement, for one partition."""
+        """Return the histogram of the time from a Produce request to its acknowledgement."""
         key = (topic, partition)
         row = self._acks.get(key)
         if row is not None:
@@ -246,7 +246,7 @@ class Metrics:
         return row
 
     def forget_topic(self, name: str) -> None:
-        """The topic is gone: its rows disappear and their places are free for others."""
+        """Remove the rows of a deleted topic, which frees them for other topics."""
         self._topics.pop(name, None)
         self._topics_folded.discard(name)
         for key in [key for key in self._acks if key[0] == name]:
@@ -265,10 +265,10 @@ class Metrics:
     def add_attributes(
         self, prefix: str, kind: Kind, owner: object, descriptions: Mapping[str, str]
     ) -> None:
-        """Show numeric attributes of an object that keeps its own count (cleaner, upkeep).
+        """Show numeric attributes of an object that counts for itself (cleaner, upkeep).
 
-        `descriptions` maps attribute to description; attribute `runs` of prefix `compaction` is
-        shown as `millstream_compaction_runs_total` when it is a counter.
+        `descriptions` maps attribute to description. The counter `runs` with the prefix
+        `compaction` is shown as `millstream_compaction_runs_total`.
         """
         suffix = "_total" if kind == "counter" else ""
         for attribute, description in descriptions.items():
@@ -283,27 +283,27 @@ class Metrics:
     def add_rows(
         self, name: str, kind: Kind, description: str, label_names: LabelValues, read: RowSource
     ) -> None:
-        """Show the rows of `read()` at each scrape; the caller keeps the label set small."""
+        """Show the rows of `read()` at each scrape. The caller bounds the number of rows."""
         self._extra.append((f"millstream_{name}", kind, description, label_names, read))
 
     def add_families(self, read: Callable[[], Iterable[Family]]) -> None:
-        """Show whole families at each scrape, under names that nobody else uses."""
+        """Show whole families at each scrape. Their names must be unique."""
         self._families.append(read)
 
     async def render(self) -> bytes:
-        """All of it as Prometheus text, giving way to other work in between."""
+        """Return all metrics as Prometheus text, rendered in slices that yield to the loop."""
         if self._process is None:
             self._process = _process_metrics()
-        for look in self.before_render:
-            await look()
+        for refresh in self.before_render:
+            await refresh()
         return await render(self.families()) + self._process()
 
     def families(self) -> Iterator[Family]:
-        """The metrics in the order shown. Lists are copied, as counting goes on meanwhile."""
+        """Yield the metrics in order. Lists are copied, because counting continues meanwhile."""
         yield Family(
             "millstream_build_info",
             "gauge",
-            "Always 1; the labels say which Millstream runs on which Python.",
+            "Always 1; the labels are the versions of Millstream and Python.",
             ("version", "python"),
             [((importlib.metadata.version("millstream"), platform.python_version()), 1)],
         )
@@ -328,14 +328,14 @@ class Metrics:
         yield Family(
             "millstream_request_errors_total",
             "counter",
-            "Error codes sent in answers.",
+            "Error codes sent in responses.",
             ("api", "error"),
             [((api.name, _error_name(code)), n) for api in apis for code, n in api.errors.items()],
         )
         for attribute, name, description in (
             ("queue", "request_queue_seconds", "Time a request waited before its handler began."),
             ("local", "request_local_seconds", "Time of the handler's own work on a request."),
-            ("total", "request_seconds", "Time from a request received to its answer handed over."),
+            ("total", "request_seconds", "Time from a request received to its response sent."),
         ):
             rows: list[tuple[LabelValues, Value]] = [
                 ((api.name,), getattr(api, attribute)) for api in apis
@@ -352,7 +352,7 @@ class Metrics:
         yield scalar(
             "millstream_metrics_topics_folded",
             "gauge",
-            "Topics past the label budget, which share the row _other.",
+            "Topics beyond the label budget, which share the row _other.",
             len(self._topics_folded),
         )
 
@@ -373,15 +373,15 @@ class Metrics:
         yield scalar(
             "millstream_metrics_partitions_folded",
             "gauge",
-            "Partitions past the label budget, whose acknowledgement times share the row _other.",
+            "Partitions beyond the label budget, whose acknowledgement times share the row _other.",
             len(self._acks_folded),
         )
         source = self.partition_source
         sizes = list(islice(source(), self._partition_labels_max)) if source else []
         for attribute, name, description in (
             ("size_bytes", "size_bytes", "Bytes of a partition's segments."),
-            ("log_start_offset", "start_offset", "First offset that a partition still has."),
-            ("log_end_offset", "end_offset", "Offset that the next record will get."),
+            ("log_start_offset", "start_offset", "First offset of a partition."),
+            ("log_end_offset", "end_offset", "Offset of the next record."),
         ):
             rows = [((s.topic, str(s.partition)), getattr(s, attribute)) for s in sizes]
             yield Family(f"millstream_log_{name}", "gauge", description, labels, rows)
@@ -405,13 +405,13 @@ class Metrics:
         yield scalar(
             "millstream_request_in_flight_bytes",
             "gauge",
-            "Bytes of requests received and not yet answered.",
+            "Bytes of requests received that have no response yet.",
             sockets.request_bytes_in_flight,
         )
         yield scalar(
             "millstream_throttled_reads_total",
             "counter",
-            "Times a connection's reading was paused for lack of request memory.",
+            "Times that a connection stopped reading for lack of request memory.",
             sockets.throttled_reads,
         )
 

@@ -1,4 +1,4 @@
-"""What the metrics show of the cluster: replication, controller, lease, and transactions."""
+"""The gauges of the cluster: replication, controller, lease, and transactions."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _LED: Final[tuple[tuple[str, str, Callable[[LedPartitions], float]], ...]] = (
     ),
     (
         "under_min_isr_partitions",
-        "Partitions led here with fewer in sync than min.insync.replicas: acks=all is refused.",
+        "Partitions led here with fewer in sync than min.insync.replicas: acks=all is rejected.",
         lambda led: led.under_min_isr,
     ),
     (
         "at_min_isr_partitions",
-        "Partitions led here with replicas out of sync, and just min.insync.replicas in sync.",
+        "Under-replicated partitions led here with exactly min.insync.replicas in sync.",
         lambda led: led.at_min_isr,
     ),
     (
         "reassignment_records_left",
-        "Records that replicas added by reassignments do not have yet, of partitions led here.",
+        "Records that reassignments still have to copy, of partitions led here.",
         lambda led: led.moving_records,
     ),
 )
@@ -53,16 +53,17 @@ _CLUSTER: Final[tuple[tuple[str, str, Callable[[ClusterPartitions], float]], ...
     ("reassigning_partitions", "Partitions being reassigned.", lambda cluster: cluster.reassigning),
     (
         "preferred_replica_imbalance",
-        "Partitions that another than the preferred replica leads.",
+        "Partitions whose leader is not the preferred replica.",
         lambda cluster: cluster.not_preferred,
     ),
 )
-_ON_CONTROLLER: Final = " Told by the controller; 0 elsewhere."
+_ON_CONTROLLER: Final = " Reported by the controller; 0 elsewhere."
 
 
 def show_replication(
     metrics: Metrics, stats: ReplicationStats, summary: ReplicationSummary
 ) -> None:
+    """Add the counters of replication, and the counts of `summary`, refreshed at each scrape."""
     metrics.before_render.append(summary.refresh)
     metrics.add_attributes(
         "replication",
@@ -71,17 +72,17 @@ def show_replication(
         {
             "bytes_out": "Bytes sent to followers.",
             "bytes_in": "Bytes received from leaders.",
-            "truncations": "Logs cut to match their leader's.",
+            "truncations": "Logs truncated to match their leader's.",
             "connection_failures": "Connections to leaders that failed or broke.",
             "partition_failures": "Partitions that could not be fetched from their leader.",
         },
     )
     for name, description, attribute in (
-        ("shrinks", "Changes that took a replica out of an ISR, by leaders here.", "isr_shrinks"),
-        ("expands", "Changes that took a replica into an ISR, by leaders here.", "isr_expands"),
+        ("shrinks", "ISR changes of partitions led here that removed a replica.", "isr_shrinks"),
+        ("expands", "ISR changes of partitions led here that added a replica.", "isr_expands"),
         (
             "failed_updates",
-            "Changes of an ISR that were overtaken or whose end is not known.",
+            "ISR changes that lost a race, or whose outcome is unknown.",
             "isr_retries",
         ),
     ):
@@ -94,21 +95,21 @@ def show_replication(
     metrics.add_rows(
         "replica_lag_records_max",
         "gauge",
-        "Records that a follower lacks, in its worst partition led here.",
+        "Lag of a follower in records, in its worst partition led here.",
         ("follower",),
         _rows(lambda: summary.led.lag_records_max),
     )
     metrics.add_rows(
         "replica_lag_seconds_max",
         "gauge",
-        "Time for which a follower has lacked something, in its worst partition led here.",
+        "Lag of a follower in seconds, in its worst partition led here.",
         ("follower",),
         _rows(lambda: summary.led.lag_seconds_max),
     )
     metrics.add_rows(
         "decommission_replicas_left",
         "gauge",
-        "Replicas that a broker has which is decommissioned. Told by the controller.",
+        "Replicas left on a broker that is being decommissioned. Reported by the controller.",
         ("broker",),
         _rows(lambda: summary.cluster.to_empty),
     )
@@ -117,6 +118,7 @@ def show_replication(
 def show_membership(
     metrics: Metrics, membership: Membership, catalog: Catalog, session_timeout_ms: int
 ) -> None:
+    """Add the metrics of the controller and of the broker's lease."""
     controller, registration = membership.controller, membership.registration
     stats = controller.stats
     took = Histogram()
@@ -135,7 +137,7 @@ def show_membership(
         ("leader_elections", "Leaders elected by this broker as controller.", "elections"),
         (
             "unclean_leader_elections",
-            "Of these, those of a replica that was not in sync.",
+            "Leaders elected that were not in sync.",
             "unclean_elections",
         ),
         ("reassignments_completed", "Reassignments completed.", "reassignments_completed"),
@@ -144,13 +146,13 @@ def show_membership(
     metrics.add_rows(
         "leader_election_seconds",
         "histogram",
-        "Time of the controller for all elections that one change asked for.",
+        "Time that the controller took for all elections after one change.",
         (),
         lambda: [((), took)],
     )
     metrics.add_gauge(
         "broker_fenced",
-        "1 while the broker's lease may have run out and it leads nothing that others could.",
+        "1 while the broker is fenced, because its lease may have expired.",
         lambda: int(registration.is_fenced),
     )
     metrics.add_gauge(
@@ -159,7 +161,9 @@ def show_membership(
         lambda: registration.renewed_ago_s,
     )
     metrics.add_gauge(
-        "lease_seconds", "Life of a lease that is not renewed.", lambda: session_timeout_ms / 1000
+        "lease_seconds",
+        "Time after which a lease expires that is not renewed.",
+        lambda: session_timeout_ms / 1000,
     )
     metrics.add_counter(
         "lease_renewal_failures_total",
@@ -168,12 +172,13 @@ def show_membership(
     )
     metrics.add_counter(
         "lease_losses_total",
-        "Times that the broker's lease was lost and it registered anew.",
+        "Times that the broker's lease expired and it registered again.",
         lambda: registration.stats.losses,
     )
 
 
 def show_transactions(metrics: Metrics, shards: TransactionShards) -> None:
+    """Add the metrics of the transactions that this broker coordinates."""
     is_open = 0
 
     async def count() -> None:
@@ -182,7 +187,9 @@ def show_transactions(metrics: Metrics, shards: TransactionShards) -> None:
 
     metrics.before_render.append(count)
     metrics.add_gauge(
-        "transactions_open", "Transactions under way, of this broker's ids.", lambda: is_open
+        "transactions_open",
+        "Transactions in progress that this broker coordinates.",
+        lambda: is_open,
     )
     for name in ("committed", "aborted"):
         metrics.add_counter(

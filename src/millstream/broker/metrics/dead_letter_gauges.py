@@ -60,7 +60,7 @@ class DeadLetters:
         found: dict[str, Letters] = {}
         for number, partition in enumerate(list(self._replicas), 1):
             topic = partition.topic_partition.topic
-            if topic.endswith(SUFFIX) and partition.is_leader and self._budget.take(topic):
+            if topic.endswith(SUFFIX) and partition.is_leader and self._budget.reserve(topic):
                 found.setdefault(topic, Letters()).add(*self._letters_in(partition))
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)

@@ -1,12 +1,11 @@
 """Metric rows as Prometheus text (format 0.0.4).
 
-Owns the text: names, escaping, cumulative histogram buckets. Knows nothing of what is counted;
-`broker/metrics/broker_metrics.py` says that.
+Owns the text: names, escaping, cumulative histogram buckets. `broker_metrics.py` owns what is
+counted.
 
-prometheus_client's own renderer needs about 9 microseconds a sample, so a scrape of 10,000 samples
-would hold the interpreter for 90 ms. This one needs well under 1, and `render` gives the event loop
-back after every slice of `SLICE_SAMPLES`, so that no request waits longer than about a millisecond
-for a scrape.
+prometheus_client's renderer takes about 9 microseconds per sample, so a scrape of 10,000 samples
+would block the interpreter for 90 ms. This one takes well under 1, and `render` yields to the event
+loop after every `SLICE_SAMPLES`, so that a scrape delays a request by about a millisecond at most.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE_SAMPLES: Final = 500
 
-#: Upper bounds in seconds, 50 microseconds to 30 seconds, about three a decade.
+#: Upper bounds in seconds, 50 microseconds to 30 seconds, about three per decade.
 BOUNDS: Final[tuple[float, ...]] = (
     *(0.00005, 0.0001, 0.00025, 0.0005),
     *(0.001, 0.0025, 0.005),
@@ -34,10 +33,10 @@ LabelValues: TypeAlias = tuple[str, ...]
 
 
 class Histogram:
-    """How often a duration fell between two of `BOUNDS`; cheap enough for every request.
+    """Counts durations by `BOUNDS`; cheap enough for every request.
 
-    `counts` has one entry a bound (durations up to and including it, above the one before) and a
-    last one for everything longer.
+    `counts` has one entry per bound, for durations up to and including it and above the bound
+    before, and a last entry for longer durations.
     """
 
     __slots__ = ("counts", "sum_seconds")
@@ -59,7 +58,7 @@ Value: TypeAlias = float | Histogram
 
 
 class Family(NamedTuple):
-    """All rows of one metric. `rows` may be lazy; it is read once, on the event loop."""
+    """All rows of one metric. `rows` may be lazy; they are read once, on the event loop."""
 
     name: str
     kind: Kind
@@ -69,17 +68,17 @@ class Family(NamedTuple):
 
 
 def scalar(name: str, kind: Kind, description: str, value: float) -> Family:
-    """A family that has one row and no labels."""
+    """Return a family with one row and no labels."""
     return Family(name, kind, description, (), [((), value)])
 
 
 def escape(value: str) -> str:
-    """A label value as it stands between the quotes."""
+    """Return a label value escaped for use between quotes."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def format_value(value: float) -> str:
-    """Integers exactly, other numbers as short as they round-trip, infinities as Prometheus'."""
+    """Return a number as Prometheus writes it, as short as it round-trips."""
     if isinstance(value, int):
         return str(value)
     if value != value or value in (float("inf"), float("-inf")):
@@ -88,7 +87,7 @@ def format_value(value: float) -> str:
 
 
 async def render(families: Iterable[Family]) -> bytes:
-    """The families as one document, made in slices between which other work runs."""
+    """Return the families as one document, rendered in slices that yield to the loop."""
     parts: list[str] = []
     lines: list[str] = []
     for family in families:

@@ -1,4 +1,4 @@
-"""What the metrics read from the broker's parts when somebody scrapes."""
+"""The gauges of the broker itself: partitions, connections, tasks, upkeep, compaction."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from millstream.net.gate import Gate
 from millstream.net.rejection import Rejection
 from millstream.replication.replicas import Replicas
 
-#: Shown from the start: a counter that begins with its first failure shows no increase.
+#: Shown from the start: a counter that appears with its first failure shows no increase.
 _KINDS: Final = (*ReplyKind, *CallbackKind)
 
 
 def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
+    """Add the metrics of partitions, connections, callbacks and rejections."""
     replicas, catalog = services.replicas, services.catalog
     metrics.partition_source = partial(partition_sizes, replicas)
     metrics.connections = Connections(gate)
@@ -47,6 +48,7 @@ def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
 
 
 def show_tasks(metrics: Metrics, supervisor: Supervisor) -> None:
+    """Add the failures of background tasks."""
     metrics.add_rows(
         "task_failures_total",
         "counter",
@@ -57,6 +59,7 @@ def show_tasks(metrics: Metrics, supervisor: Supervisor) -> None:
 
 
 def show_upkeep(metrics: Metrics, stats: UpkeepStats) -> None:
+    """Add the counts of retention, flushing and checkpoints."""
     metrics.add_attributes(
         "log",
         "counter",
@@ -72,6 +75,7 @@ def show_upkeep(metrics: Metrics, stats: UpkeepStats) -> None:
 
 
 def show_cleaner(metrics: Metrics, stats: CleanerStats) -> None:
+    """Add the counts of compaction."""
     metrics.add_attributes(
         "compaction",
         "counter",
@@ -90,7 +94,7 @@ def show_cleaner(metrics: Metrics, stats: CleanerStats) -> None:
     )
     metrics.add_gauge(
         "compaction_dirty_ratio_max",
-        "Largest dirty ratio of a log at the last look.",
+        "Largest dirty ratio of a log at the last check.",
         lambda: stats.dirty_ratio_max,
     )
     metrics.add_gauge(
@@ -101,7 +105,7 @@ def show_cleaner(metrics: Metrics, stats: CleanerStats) -> None:
 
 
 class Connections:
-    """What the gate knows, under the names that the metrics ask for."""
+    """The counts of the gate, as a `ConnectionSource`."""
 
     __slots__ = ("_gate",)
 
@@ -134,6 +138,7 @@ class Connections:
 
 
 def partition_sizes(replicas: Replicas) -> Iterator[PartitionSize]:
+    """Yield the size and offsets of each partition."""
     for partition in replicas:
         log = partition.log
         topic, number = partition.topic_partition

@@ -1,10 +1,10 @@
-"""The HTTP side door: `/metrics`, `/healthz`, `/readyz`.
+"""The HTTP server: `/metrics`, `/healthz`, `/readyz`.
 
-`/healthz` answers 200 as long as the event loop turns. `/readyz` answers 503 with the reason until
-`ready` was called, and again after `not_ready`. `/metrics` is Prometheus text.
+`/healthz` returns 200 as long as the event loop runs. `/readyz` returns 503 with the reason until
+`ready` is called, and after `not_ready`. `/metrics` is Prometheus text.
 
-Bounded: at most `CONNECTIONS_MAX` connections (one more is closed at once), small request lines and
-headers, no request bodies, and one rendering at a time, which all scrapes that wait for it share.
+Bounded: at most `CONNECTIONS_MAX` connections (further ones are closed at once), short request
+lines and headers, no request bodies, and one rendering at a time, shared by all waiting scrapes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STOP_SECONDS_MAX: Final = 2.0
 
 
 class HttpServer:
-    """Serves a `Metrics` and the broker's readiness on one address."""
+    """Serves the metrics and the readiness of a broker on one address."""
 
     __slots__ = ("_metrics", "_reason", "_rendering", "_runner", "port")
 
@@ -34,7 +34,7 @@ class HttpServer:
         self._reason: str | None = "starting"
         self._rendering: asyncio.Task[bytes] | None = None
         self._runner: web.ServerRunner | None = None
-        #: The bound port while running; differs from the one asked for when that was 0.
+        #: The bound port while running.
         self.port = 0
 
     def ready(self) -> None:
@@ -44,7 +44,7 @@ class HttpServer:
         self._reason = reason
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; raises OSError when the address cannot be bound."""
+        """Listen. Raises OSError if the address cannot be bound."""
         server = _BoundedServer(
             self._handle,
             access_log=None,
@@ -63,7 +63,7 @@ class HttpServer:
         self.port = runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Close the listener and every connection; a scrape under way gets a moment to finish."""
+        """Close the listener and every connection; a scrape in progress gets a moment to finish."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -86,12 +86,12 @@ class HttpServer:
     async def _render(self) -> bytes:
         if self._rendering is None or self._rendering.done():
             self._rendering = asyncio.create_task(self._metrics.render())
-        # Shielded: a scraper that hangs up must not cancel what the others wait for.
+        # Shielded: a scraper that disconnects must not cancel the rendering of the others.
         return await asyncio.shield(self._rendering)
 
 
 class _BoundedServer(web.Server):
-    """aiohttp's low-level server, which has no limit of connections of its own."""
+    """aiohttp's low-level server, with a limit of connections."""
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)

@@ -1,6 +1,6 @@
-"""What the metrics show of groups and their lag: the last round of `LagCollector`.
+"""The gauges of groups and their lag: the last round of `LagCollector`.
 
-Each partition has a row in each gauge. A value that is not known is NaN.
+Each partition has a row in each gauge. A value that is unknown is NaN.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from millstream.broker.metrics.broker_metrics import Metrics, RowSource
 from millstream.broker.metrics.dead_letter_gauges import show_dead_letters
 from millstream.broker.metrics.exposition import LabelValues
 
-#: Partitions shown as the ones that grow fastest.
+#: Number of fastest-growing partitions that have a row.
 HOT_PARTITIONS: Final = 20
 
 _PARTITION_GAUGES: Final[tuple[tuple[str, str, Callable[[PartitionLag], float | None]], ...]] = (
-    ("lag_records", "Records that a group has not read.", lambda row: row.records),
+    ("lag_records", "Lag of a group in records.", lambda row: row.records),
     ("lag_seconds", "Age of the first record that a group has not read.", lambda row: row.seconds),
     (
         "headroom_seconds",
-        "Time until retention deletes what a group has not read.",
+        "Time until retention deletes records that a group has not read.",
         lambda row: row.headroom_seconds,
     ),
 )
 _GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[GroupLag], float]], ...]] = (
     ("lag_records_sum", "Records unread, over all partitions.", lambda lag: lag.records),
     ("lag_records_max", "Records unread in the worst partition.", lambda lag: lag.records_max),
-    ("lag_seconds_max", "Seconds behind in the worst partition.", lambda lag: lag.seconds_max),
+    ("lag_seconds_max", "Lag in seconds in the worst partition.", lambda lag: lag.seconds_max),
     (
         "headroom_seconds_min",
         "Headroom in the worst partition.",
@@ -38,7 +38,7 @@ _GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[GroupLag], float]], ...]] =
     ),
     (
         "lag_unknown_partitions",
-        "Partitions whose leader did not say how far the group is behind.",
+        "Partitions whose leader did not report the backlog of the group.",
         lambda lag: lag.unknown_partitions,
     ),
     ("members", "Members of a group.", lambda lag: lag.members),
@@ -46,6 +46,7 @@ _GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[GroupLag], float]], ...]] =
 
 
 def show_lag(metrics: Metrics, lag: LagCollector) -> None:
+    """Add the gauges of groups, of lag rounds and of dead letters."""
     for name, description, of_partition in _PARTITION_GAUGES:
         metrics.add_rows(
             f"consumer_group_{name}",
@@ -61,7 +62,7 @@ def show_lag(metrics: Metrics, lag: LagCollector) -> None:
     metrics.add_rows(
         "consumer_group_state",
         "gauge",
-        "Always 1; the label says in which state a group is.",
+        "Always 1; the label is the state of the group.",
         ("group", "state"),
         lambda: (((each.group_id, each.state), 1) for each in lag.shown()),
     )
@@ -79,22 +80,22 @@ def show_lag(metrics: Metrics, lag: LagCollector) -> None:
 def _show_rounds(metrics: Metrics, lag: LagCollector) -> None:
     metrics.add_gauge(
         "metrics_groups_folded",
-        "Groups past the label budget, which share the row _other.",
+        "Groups beyond the label budget, which share the row _other.",
         lambda: lag.last.folded_groups,
     )
     metrics.add_gauge(
         "metrics_group_partitions_folded",
-        "Partitions of groups past the label budget, which have no rows of their own.",
+        "Partitions of groups beyond the label budget, which have no rows of their own.",
         lambda: lag.last.folded_partitions,
     )
-    metrics.add_counter("lag_rounds_total", "Looks at all groups.", lambda: lag.stats.rounds)
+    metrics.add_counter("lag_rounds_total", "Rounds over all groups.", lambda: lag.stats.rounds)
     metrics.add_counter(
         "lag_failures_total",
-        "Partitions or looks that failed.",
+        "Partitions or rounds that failed.",
         lambda: lag.failures + lag.dead_letters.failures,
     )
     metrics.add_gauge(
-        "lag_round_seconds", "Duration of the last look.", lambda: lag.stats.duration_seconds
+        "lag_round_seconds", "Duration of the last round.", lambda: lag.stats.duration_seconds
     )
     metrics.add_rows(
         "hot_partition_bytes_per_second",

@@ -1,4 +1,4 @@
-"""What the metrics show of client metrics: the series themselves, and how many there are."""
+"""The gauges of client metrics: the pushed series, and counts of series, pushes and rejections."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from millstream.broker.telemetry.telemetry import Telemetry
 
 
 def show_telemetry(metrics: Metrics, telemetry: Telemetry) -> None:
+    """Add the series that clients push, and counts of them."""
     metrics.add_families(telemetry.series.families)
     metrics.add_gauge(
         "client_instances",
-        "Clients that asked which metrics to push, or pushed some.",
+        "Clients that requested their subscription, or pushed metrics.",
         lambda: telemetry.instances,
     )
     metrics.add_gauge(
@@ -22,18 +23,18 @@ def show_telemetry(metrics: Metrics, telemetry: Telemetry) -> None:
     )
     metrics.add_gauge(
         "metrics_clients_folded",
-        "Clients past the label budget, whose metrics are not shown.",
+        "Clients beyond the label budget, whose metrics are not shown.",
         lambda: telemetry.series.folded,
     )
     metrics.add_counter(
         "client_metrics_pushes_total",
-        "Pushes of metrics taken from clients.",
+        "Pushes of metrics accepted from clients.",
         lambda: telemetry.pushes,
     )
     metrics.add_rows(
         "client_metrics_rejected_total",
         "counter",
-        "Requests of clients about their metrics that were rejected.",
+        "Telemetry requests of clients that were rejected.",
         ("error",),
         lambda: _rows(telemetry.rejected),
     )

@@ -1,4 +1,4 @@
-"""Client metrics (KIP-714): who pushes what, the payload, and the series that Prometheus sees.
+"""Client metrics (KIP-714): subscriptions, pushed payloads, and the series that Prometheus sees.
 
-The wire messages and their handlers are elsewhere; the subscriptions are in the metadata store.
+The handlers own the wire messages; the metadata store owns the subscriptions.
 """

@@ -1,14 +1,15 @@
-"""Client instances: what each one has to push and when it may push. The cache is bounded. Pure.
+"""Client instances: what each one pushes, and when it may push. The cache is bounded. Pure.
 
-An instance is known by its id. A client gets it from the first broker that it asks, and keeps it.
-Another broker may first meet the id in a push, because the client has moved. That broker computes
-what the client is to push; the same subscriptions give the same subscription id everywhere.
+An instance is identified by its id. A client gets the id from the first broker that it asks for its
+subscription, and keeps it. Another broker may first see the id in a push, after the client has
+moved. That broker computes the plan again; the same subscriptions give the same subscription id on
+every broker.
 
 When a request is accepted:
     GetTelemetrySubscriptions  a push interval after the last request; at once after a push that
                                was rejected for its subscription id or compression
     PushTelemetry              after GetTelemetrySubscriptions, or a push interval after the last
-                               push, or if it is the client's last; never after that one
+                               push, or if it is the client's last; never after that
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millstream.broker.context import Peer
-from millstream.broker.telemetry.subscription import Wanted
+from millstream.broker.telemetry.subscription import PushPlan
 from millstream.model.error import ErrorCode
 
 INSTANCES_MAX: Final = 16_384
@@ -28,21 +29,23 @@ _ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_CO
 
 
 class ClientInstance:
+    """One client: its push plan, and the times of its requests."""
+
     __slots__ = (
-        "_has_asked",
+        "_has_subscribed",
         "_pushed_at",
         "_requested_at",
         "expires_at",
         "is_terminated",
         "last_error",
         "peer",
+        "plan",
         "version",
-        "wanted",
     )
 
-    def __init__(self, wanted: Wanted, version: int, peer: Peer) -> None:
-        self.wanted = wanted
-        #: The version of all subscriptions that `wanted` was computed from.
+    def __init__(self, plan: PushPlan, version: int, peer: Peer) -> None:
+        self.plan = plan
+        #: The version of all subscriptions that `plan` was computed from.
         self.version = version
         #: The connection of the last request.
         self.peer = peer
@@ -52,45 +55,46 @@ class ClientInstance:
         #: When the last request, and the last push, was accepted.
         self._requested_at: float | None = None
         self._pushed_at: float | None = None
-        #: Whether the client has asked since its last push.
-        self._has_asked = False
+        #: Whether the client has requested its subscription since its last push.
+        self._has_subscribed = False
 
     @property
     def interval_s(self) -> float:
-        return self.wanted.interval_ms / 1000
+        return self.plan.interval_ms / 1000
 
     def touch(self, now: float, peer: Peer) -> None:
+        """Record a request of the client, which postpones its expiry."""
         self.peer = peer
         self.expires_at = now + max(EXPIRY_S_MIN, _EXPIRY_INTERVALS * self.interval_s)
 
-    def take_get(self, now: float) -> bool:
-        """Whether the client may ask for its subscriptions now; if so, that counts."""
+    def accept_get(self, now: float) -> bool:
+        """Return whether the client may request its subscription now; if so, record the request."""
         last = self._requested_at
         is_due = last is None or now - last >= self.interval_s
         if not is_due and self.last_error not in _ASK_AGAIN:
             return False
         self._requested_at = now
-        self._has_asked = True
+        self._has_subscribed = True
         self.last_error = ErrorCode.NONE
         return True
 
-    def take_push(self, now: float, *, is_last: bool) -> bool:
-        """Whether the client may push now; if so, that counts."""
+    def accept_push(self, now: float, *, is_last: bool) -> bool:
+        """Return whether the client may push now; if so, record the push."""
         pushed_at = self._pushed_at
         is_due = (
             pushed_at is None
-            # Clients vary the first interval after they asked, from half of it to one and a half.
-            or self._has_asked
+            # Clients vary the first interval after the request, from 0.5 to 1.5 of it.
+            or self._has_subscribed
             or now - pushed_at >= self.interval_s
         )
         if is_due:
             self._requested_at = self._pushed_at = now
-            self._has_asked = False
+            self._has_subscribed = False
         return is_due or is_last
 
 
 class ClientInstances:
-    """Instances by id, the one that was used longest ago first."""
+    """Instances by id, the least recently used first."""
 
     __slots__ = ("_instances",)
 
@@ -104,14 +108,14 @@ class ClientInstances:
         return instance_id in self._instances
 
     def use(self, instance_id: bytes) -> ClientInstance | None:
-        """Return the instance, now the last to be evicted."""
+        """Return the instance, and make it the most recently used."""
         found = self._instances.pop(instance_id, None)
         if found is not None:
             self._instances[instance_id] = found
         return found
 
     def put(self, instance_id: bytes, instance: ClientInstance) -> bytes | None:
-        """Add or replace an instance; return the id of one that was evicted for it."""
+        """Add or replace an instance; return the id of the instance that was evicted for it."""
         self._instances.pop(instance_id, None)
         self._instances[instance_id] = instance
         if len(self._instances) <= INSTANCES_MAX:
@@ -129,7 +133,7 @@ class ClientInstances:
         return True
 
     def expire(self, now: float) -> Iterator[bytes]:
-        """Remove those that were silent for too long, and yield their ids."""
+        """Remove the instances that were silent for too long, and yield their ids."""
         for instance_id, instance in list(self._instances.items()):
             if instance.expires_at <= now:
                 del self._instances[instance_id]

@@ -1,8 +1,8 @@
-"""Reads the numbers out of an OpenTelemetry `MetricsData` message in protobuf. Pure.
+"""Reads the numbers of an OpenTelemetry `MetricsData` message in protobuf. Pure.
 
-Only what clients send is read: gauges and sums of numbers, with their attributes and those of their
-resource. Histograms, summaries, exemplars and unknown fields are skipped. The messages, with the
-numbers of the fields read here:
+Only gauges and sums of numbers are read, with their attributes and those of their resource. Clients
+send nothing else. Histograms, summaries, exemplars and unknown fields are skipped. The messages,
+with the numbers of the fields read here:
 
     MetricsData      1 ResourceMetrics*
     ResourceMetrics  1 Resource, 2 ScopeMetrics*
@@ -15,8 +15,8 @@ numbers of the fields read here:
     KeyValue         1 key, 2 AnyValue
     AnyValue         1 text, 2 boolean, 3 int, 4 double
 
-Input is hostile. Every length is checked against the message around it, nesting is as deep as the
-table above and no deeper, and one payload may have `FIELDS_MAX` fields, which bounds the time.
+Input is hostile. Every length is checked against the enclosing message, nesting is never deeper
+than the table above, and one payload has at most `FIELDS_MAX` fields, which bounds the time.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _DOUBLE: Final = struct.Struct("<d")
 _INT64: Final = struct.Struct("<q")
 
 Attributes: TypeAlias = dict[str, str]
-#: Number, wire type, and: the value of a varint, or where the field's bytes begin and end.
+#: Number, wire type, and the value of a varint or the start and end of the field's bytes.
 _Field: TypeAlias = tuple[int, int, int, int]
 
 
 class OtlpError(ValueError):
-    """The payload is not what it should be, or has too many parts."""
+    """Raised for a malformed payload, or one with too many fields or attributes."""
 
 
 class Point(NamedTuple):
@@ -51,18 +51,18 @@ class Point(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """One metric's points. Points hold the attributes of their resource, too."""
+    """The points of one metric, with the attributes of their resource."""
 
     name: str
-    #: Whether it only grows: a monotonic sum.
+    #: Whether it is a monotonic sum.
     is_counter: bool
-    #: Whether values are what was added since the last push.
+    #: Whether values are increments since the last push.
     is_delta: bool
     points: list[Point]
 
 
 def read_metrics(data: bytes) -> Iterator[Metric]:
-    """Read the metrics one after the other; raise OtlpError where the payload is malformed."""
+    """Yield the metrics; raise OtlpError where the payload is malformed."""
     try:
         yield from _Reader(data).metrics()
     except UnicodeDecodeError as error:
@@ -84,7 +84,7 @@ class _Reader:
     def _resource_metrics(self, start: int, end: int) -> Iterator[Metric]:
         scopes: list[tuple[int, int]] = []
         attributes: Attributes = {}
-        # The resource may come after what it describes.
+        # The resource may follow the metrics that it describes.
         for number, kind, begin, stop in self._fields(start, end):
             if kind == _BYTES and number == 1:
                 attributes = self._attributes(begin, stop, 1)
@@ -107,7 +107,7 @@ class _Reader:
             elif number in (5, 7):
                 points = []
                 is_monotonic, temporality = self._points(begin, stop, shared, points)
-                # A gauge has neither field, whatever a client writes there.
+                # A gauge has neither field; a value that a client sends is ignored.
                 is_counter = number == 7 and is_monotonic
                 is_delta = number == 7 and temporality == _DELTA
         return Metric(name, is_counter, is_delta, points)
@@ -190,7 +190,7 @@ class _Reader:
             self._fields_left -= 1
             if self._fields_left < 0:
                 raise OtlpError(f"the payload has more than {FIELDS_MAX} fields")
-            # Nearly every number takes one byte: those are read without a call.
+            # Nearly every number takes one byte, and is read without a call.
             tag = data[position]
             position += 1
             if tag >= 0x80:
@@ -215,7 +215,7 @@ class _Reader:
             else:
                 raise OtlpError(f"field {number} has the unknown wire type {kind}")
             if stop > end:
-                raise OtlpError(f"field {number} goes beyond the message it is in")
+                raise OtlpError(f"field {number} exceeds its message")
             yield number, kind, position, stop
             position = stop
 
@@ -225,7 +225,7 @@ class _Reader:
         value = 0
         for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
             if position >= end:
-                raise OtlpError("a number goes beyond the message it is in")
+                raise OtlpError("a number exceeds its message")
             byte = data[position]
             position += 1
             value |= (byte & 0x7F) << shift

@@ -4,10 +4,10 @@
 `kafka_client_producer_connection_creation_total`. Attributes become labels, beside the client's
 instance id, client id and software, which no attribute replaces.
 
-A push replaces all series of its client, but for sums of deltas: those are added up here and stay.
-What clients can make us hold is bounded: each client has room for `CLIENT_SERIES_MAX` series, all
-clients together have room for `series_max`, and a client that does not fit has none at all. Names
-and label values are bounded and printable. A client's series go away after a time without a push.
+A push replaces all series of its client, except sums of deltas: those are summed up here and stay.
+Everything that clients send is bounded: a client has at most `CLIENT_SERIES_MAX` series, all
+clients together have `series_max`, and a client that does not fit has none. Names and label values
+are bounded and printable. A client's series expire after a time without a push.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Client:
 
 
 class Collected:
-    """What one push says, as series. Points that can't be shown are counted in `dropped`."""
+    """The series of one push. Points that cannot be shown are counted in `dropped`."""
 
     __slots__ = ("_client_labels", "_kinds", "dropped", "samples")
 
@@ -94,16 +94,16 @@ class Collected:
 
 
 class ClientSeries:
-    """The series of all clients of this broker."""
+    """The series of all clients of this broker, within the budget."""
 
     __slots__ = ("_budget", "_clients", "_families", "_folded", "dropped")
 
     def __init__(self, series_max: int) -> None:
         self._budget = LabelBudget(series_max)
         self._clients: dict[str, _Client] = {}
-        #: Only those that have rows.
+        #: Families with at least one row.
         self._families: dict[str, _Family] = {}
-        #: Clients without a place in the budget. `expire_by` or `remove` ends each entry.
+        #: Clients beyond the budget. `expire_by` or `remove` deletes each entry.
         self._folded: dict[str, None] = {}
         #: Points that are not shown, by reason.
         self.dropped: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class ClientSeries:
         return len(self._folded)
 
     def update(self, client: str, collected: Collected, expires_at: float) -> None:
-        """Show what a client pushed until `expires_at`, or its next push."""
+        """Show the series that a client pushed until `expires_at`, or until its next push."""
         self.dropped.update(collected.dropped)
         known = self._clients.get(client)
         before = {} if known is None else known.series
@@ -124,12 +124,12 @@ class ClientSeries:
             key: sample for key, sample in collected.samples.items() if self._fits(key, sample)
         }
         kept = {key: True for key, is_delta in before.items() if is_delta and key not in samples}
-        if not self._budget.take(client, len(samples) + len(kept)):
+        if not self._budget.reserve(client, len(samples) + len(kept)):
             if known is None:
                 self.dropped["budget"] += len(samples)
                 self._folded[client] = None
                 return
-            # It keeps the place that it has.
+            # The client keeps the series that it has.
             self.dropped["budget"] += len(samples.keys() - before.keys())
             samples = {key: sample for key, sample in samples.items() if key in before}
         self._folded.pop(client, None)
@@ -144,7 +144,7 @@ class ClientSeries:
         known.series = kept | {key: sample.is_delta for key, sample in samples.items()}
 
     def expire_by(self, client: str, expires_at: float) -> None:
-        """Remove a client's series at `expires_at` at the latest: the client is gone."""
+        """Remove the series of a disconnected client at `expires_at` at the latest."""
         known = self._clients.get(client)
         if known is not None:
             known.expires_at = min(known.expires_at, expires_at)
@@ -163,7 +163,7 @@ class ClientSeries:
             self.remove(client)
 
     def families(self) -> Iterator[Family]:
-        """All series, as a scrape shows them. Rows are copied, as pushes go on meanwhile."""
+        """Yield all series. Rows are copied, because pushes continue meanwhile."""
         for name, family in list(self._families.items()):
             names = sorted({label for labels in family.rows for label, _ in labels})
             yield Family(
@@ -175,7 +175,7 @@ class ClientSeries:
             )
 
     def _fits(self, key: SeriesKey, sample: Sample) -> bool:
-        """Whether nobody shows another kind of metric under the same name."""
+        """Return whether no family of another kind has the same name."""
         family = self._families.get(key[0])
         if family is None or family.kind == sample.kind:
             return True
@@ -205,7 +205,7 @@ def _rows(
 ) -> Iterator[tuple[tuple[str, ...], float]]:
     for labels, value in rows:
         found = dict(labels)
-        # Prometheus takes an empty label for an absent one.
+        # Prometheus treats an empty label as an absent one.
         yield tuple(found.get(name, "") for name in names), value
 
 
@@ -219,7 +219,7 @@ def _label_name(key: str) -> str | None:
     return None if len(key) > NAME_CHARACTERS_MAX else _short_label_name(key)
 
 
-# Remembered, as clients send the same names with every push. Only short ones get here.
+# Cached, because clients send the same names with every push. Names are bounded by the caller.
 @lru_cache(maxsize=4096)
 def _short_family_name(name: str, kind: Kind) -> str | None:
     legal = _ILLEGAL.sub("_", name.removeprefix(_KAFKA_PREFIX)).strip("_")

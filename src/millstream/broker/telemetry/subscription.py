@@ -1,8 +1,8 @@
-"""Subscriptions to metrics of clients: validation, and which of them a client matches. Pure.
+"""Subscriptions to metrics of clients: validation, and which subscriptions a client matches. Pure.
 
 A subscription is what `kafka-client-metrics.sh` creates: prefixes of metric names, an interval, and
-patterns that the client's attributes must match as a whole. Patterns run on an automaton that never
-backtracks, so look-around and back references are rejected; Kafka accepts them.
+patterns that the client's attributes must match as a whole. Patterns run on an automaton without
+backtracking, so look-around and back references are rejected; Kafka accepts them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millstream.records.crc import crc32c
 ALL_METRICS: Final = "*"
 NAME_CHARACTERS_MAX: Final = 249
 
-#: What patterns may speak of.
+#: The attributes that patterns may match.
 ATTRIBUTES: Final = (
     "client_instance_id",
     "client_id",
@@ -37,6 +37,8 @@ ATTRIBUTES: Final = (
 
 
 class Subscription(NamedTuple):
+    """The metrics that matching clients push, and how often."""
+
     metrics: tuple[str, ...]
     interval_ms: int
     #: By attribute; a client matches if all of them do.
@@ -50,10 +52,10 @@ class Subscription(NamedTuple):
         return True
 
 
-class Wanted(NamedTuple):
-    """What all subscriptions together want of one client."""
+class PushPlan(NamedTuple):
+    """What one client pushes: the union of all subscriptions that it matches."""
 
-    #: Sorted, so that every broker computes the same id; only `*` if all are wanted.
+    #: Sorted, so that every broker computes the same id; only `*` for all metrics.
     metrics: tuple[str, ...]
     interval_ms: int
     subscription_id: int
@@ -94,9 +96,9 @@ def parse_list(setting: str, configs: Configs) -> tuple[str, ...]:
     return elements
 
 
-def wanted_of(
+def push_plan(
     subscriptions: Iterable[Subscription], attributes: Mapping[str, str | None], instance_id: bytes
-) -> Wanted:
+) -> PushPlan:
     """Return the union of the metrics, and the shortest interval, of matching subscriptions."""
     metrics: dict[str, None] = {}
     interval_ms = INTERVAL_MS_DEFAULT
@@ -106,9 +108,9 @@ def wanted_of(
             interval_ms = min(interval_ms, subscription.interval_ms)
     names = (ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics))
     text = "\0".join([*names, str(interval_ms)]).encode()
-    # Differs from client to client, so that a client can't push under another one's id.
+    # Differs between clients, so that no client can push under the id of another.
     number = crc32c(text + instance_id)
-    return Wanted(names, interval_ms, number - (1 << 32) if number >= 1 << 31 else number)
+    return PushPlan(names, interval_ms, number - (1 << 32) if number >= 1 << 31 else number)
 
 
 def _interval_ms(text: str) -> int:

@@ -1,14 +1,15 @@
-"""Client metrics on one broker: subscriptions, client instances, pushes and the series they become.
+"""Client metrics on one broker: subscriptions, client instances, pushes, and their series.
 
-`follow` takes the subscriptions from the metadata. Requests of clients are decided synchronously;
-only reading a payload gives way to other work in between, one payload at a time, and at most
-`PUSHES_PENDING_MAX` pushes wait for their turn.
+The subscriptions come from the metadata. Requests of clients are decided synchronously. Only the
+reading of a payload yields to the loop, one payload at a time, and at most `PUSHES_PENDING_MAX`
+pushes are pending.
 
-Clients are asked for cumulative sums, which is how Prometheus counts: a lost push then loses
-nothing. Deltas are added up all the same.
+Clients are told to push cumulative sums, as Prometheus counts: then a lost push loses nothing.
+Deltas are accepted too, and summed up here.
 
 A client's series stay for a minute after its last push or its disconnection, so that a scrape sees
-the final values, and for three push intervals, or a minute, if a connected client falls silent.
+the final values. If a connected client falls silent, they stay for three push intervals, or a
+minute if that is longer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from millstream.broker.metrics.label_budget import is_showable
 from millstream.broker.telemetry.instance import EXPIRY_S_MIN, ClientInstance, ClientInstances
 from millstream.broker.telemetry.otlp import OtlpError, read_metrics
 from millstream.broker.telemetry.series import ClientSeries, Collected
-from millstream.broker.telemetry.subscription import Subscription, parse_subscription, wanted_of
+from millstream.broker.telemetry.subscription import Subscription, parse_subscription, push_plan
 from millstream.env.clock import Clock
 from millstream.env.random import Random
 from millstream.env.supervisor import SupervisedTask, Supervisor
@@ -36,15 +37,15 @@ from millstream.records.batch import CorruptBatch
 from millstream.records.compression import CompressionType, decompress
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 PUSHES_PENDING_MAX: Final = 64
-#: Metrics read before other work gets a turn.
+#: Metrics read before the reader yields to the loop.
 SLICE_METRICS: Final = 50
-#: What a payload may decompress to, as a multiple of `telemetry.max.bytes`.
+#: The largest decompressed payload, as a multiple of `telemetry.max.bytes`.
 EXPANSION_MAX: Final = 8
-SWEEP_S: Final = 5.0
-#: Ids that Kafka keeps for itself.
+EXPIRY_CHECK_S: Final = 5.0
+#: Ids that Kafka reserves.
 RESERVED_IDS: Final = (bytes(16), bytes(15) + b"\x01")
 
 
@@ -57,7 +58,7 @@ class TelemetryOptions:
 
 
 class Telemetry:
-    """What handlers ask. Built by the server if metrics are served at all."""
+    """Client metrics, for the handlers. Exists only on a broker that serves metrics."""
 
     __slots__ = (
         "_clock",
@@ -95,34 +96,34 @@ class Telemetry:
         return len(self._instances)
 
     def start(self, supervisor: Supervisor) -> None:
-        self._task = supervisor.start("client-metrics-expiry", self._sweep_regularly)
+        self._task = supervisor.start("client-metrics-expiry", self._expire_regularly)
 
     async def stop(self) -> None:
         if self._task is not None:
             await self._task.stop()
 
-    def follow(self, image: ClusterImage) -> None:
-        """The subscriptions have changed. Clients learn it from the response to their next push."""
+    def set_subscriptions(self, image: ClusterImage) -> None:
+        """Replace the subscriptions. Clients learn it from the response to their next push."""
         found: dict[str, Subscription] = {}
         for name, configs in sorted(image.client_metrics.items()):
             try:
                 found[name] = parse_subscription(name, configs)
             except BrokerError as error:
-                _log.error("client metrics subscription %r is ignored: %s", name, error.message)
+                _logger.error("client metrics subscription %r is ignored: %s", name, error.message)
         self._subscriptions = found
         self._version += 1
 
     def get(self, instance_id: bytes, context: Context) -> tuple[bytes, ClientInstance]:
-        """Return what a client is to push, under which id; raise THROTTLING_QUOTA_EXCEEDED."""
+        """Return the id and the push plan of a client; raise THROTTLING_QUOTA_EXCEEDED."""
         if instance_id == bytes(16):
             instance_id = self._new_id()
         instance = self._instance(instance_id, context)
-        if not instance.take_get(self._clock.monotonic()):
+        if not instance.accept_get(self._clock.monotonic()):
             raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         return instance_id, instance
 
     def push(self, request: PushTelemetryRequest, context: Context) -> Awaitable[None]:
-        """Check a push, and return what takes its metrics in. Both raise BrokerError."""
+        """Check a push, and return a coroutine that reads its metrics. Both raise BrokerError."""
         instance_id = bytes(request.client_instance_id)
         if instance_id in RESERVED_IDS:
             raise self._reject(ErrorCode.INVALID_REQUEST)
@@ -134,10 +135,10 @@ class Telemetry:
             raise
         instance.last_error = ErrorCode.NONE
         self._pending += 1
-        # The request's own bytes are gone once this returns.
+        # The request's buffer is reused once this returns.
         payload = bytes(request.metrics)
         collected = Collected(_client_labels(instance_id, context))
-        return self._take(
+        return self._accept(
             payload, CompressionType(request.compression_type), instance_id, collected
         )
 
@@ -153,9 +154,9 @@ class Telemetry:
         if was_terminated:
             raise self._reject(ErrorCode.INVALID_REQUEST)
         now = self._clock.monotonic()
-        if not instance.take_push(now, is_last=request.terminating):
+        if not instance.accept_push(now, is_last=request.terminating):
             raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-        if request.subscription_id != instance.wanted.subscription_id:
+        if request.subscription_id != instance.plan.subscription_id:
             raise self._reject(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
         if request.compression_type not in tuple(CompressionType):
             raise self._reject(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -164,14 +165,16 @@ class Telemetry:
         if self._pending >= PUSHES_PENDING_MAX:
             raise self._reject(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
-    async def _take(
+    async def _accept(
         self, payload: bytes, codec: CompressionType, instance_id: bytes, collected: Collected
     ) -> None:
         try:
             async with self._reading:
                 await self._read(payload, codec, collected)
         except (OtlpError, CorruptBatch) as error:
-            _log.info("metrics pushed by client instance %s: %s", _text(instance_id), error)
+            _logger.info(
+                "rejected metrics pushed by client instance %s: %s", _text(instance_id), error
+            )
             raise self._reject(ErrorCode.INVALID_RECORD) from error
         finally:
             self._pending -= 1
@@ -195,17 +198,17 @@ class Telemetry:
             expires_at = max(expires_at, instance.expires_at)
         self.series.update(_text(instance_id), collected, expires_at)
         if instance is None:
-            # It has disconnected meanwhile: nothing else would end its place among the folded.
+            # The client has disconnected: nothing else would remove it from the folded clients.
             self.series.expire_by(_text(instance_id), expires_at)
 
     def _instance(self, instance_id: bytes, context: Context) -> ClientInstance:
-        """Return the instance with its present subscription. Another broker may have created it."""
+        """Return the instance with its current plan. Another broker may have assigned the id."""
         peer = context.peer
         instance = self._instances.use(instance_id)
         if instance is None or instance.version < self._version:
             attributes = _attributes(instance_id, context)
-            wanted = wanted_of(self._subscriptions.values(), attributes, instance_id)
-            instance = ClientInstance(wanted, self._version, peer)
+            plan = push_plan(self._subscriptions.values(), attributes, instance_id)
+            instance = ClientInstance(plan, self._version, peer)
             evicted = self._instances.put(instance_id, instance)
             if evicted is not None:
                 self.series.remove(_text(evicted))
@@ -225,12 +228,12 @@ class Telemetry:
         self.rejected[code.name] += 1
         return BrokerError(code)
 
-    async def _sweep_regularly(self) -> None:
+    async def _expire_regularly(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_S)
-            self._sweep()
+            await asyncio.sleep(EXPIRY_CHECK_S)
+            self._expire()
 
-    def _sweep(self) -> None:
+    def _expire(self) -> None:
         now = self._clock.monotonic()
         for instance_id in self._instances.expire(now):
             self.series.remove(_text(instance_id))
@@ -255,7 +258,7 @@ def _attributes(instance_id: bytes, context: Context) -> dict[str, str | None]:
 
 
 def _client_labels(instance_id: bytes, context: Context) -> dict[str, str]:
-    """Return the labels that all series of a client have; empty where a label can't hold a text."""
+    """Return the labels of all series of a client; empty where a text is not safe as a label."""
     texts = {
         "client_id": context.client_id,
         "client_software_name": context.peer.software_name,

@@ -1,19 +1,19 @@
-"""Which batches of a transaction a partition may take (KIP-890).
+"""Admission: which batches of a transaction a partition may append (KIP-890).
 
-A partition that takes a batch of a transaction that its coordinator does not know of, or has ended,
-would never get the marker that ends it, and hold up its readers for ever. So the first batch of a
-transaction in a partition is admitted by the coordinator: it says whether the partition was added
-(the classic protocol), or adds it (transaction version 2). While the transaction is open in the
-partition, further batches of the same epoch need no admission.
+A partition that appends a batch of a transaction which its coordinator does not know, or has ended,
+never gets the marker that ends it, and blocks its readers for ever. So the coordinator admits the
+first batch of a transaction in each partition: it verifies that the partition was added (classic
+protocol), or adds it (transaction version 2). While the transaction is open in the partition,
+further batches of the same epoch need no admission.
 
-A producer of version 2 begins its next transaction as soon as the one before is decided, and its
-markers may still be on their way. Then the coordinator is asked again, and waits for the markers:
-clients rest much longer before they retry.
+A producer of version 2 begins its next transaction as soon as the one before is decided, while
+markers of that one may still be pending. Then the request is repeated, and the coordinator waits
+for the markers: clients would wait much longer before they retry.
 
-The coordinator's answer may have to wait; by then the transaction may have ended, and its marker
-may have been written. So a batch is appended only if the partition is led in the same epoch as when
-the coordinator was asked, and has had no marker since that may be of this transaction. Else the
-producer is to try again.
+The coordinator may reply late. By then the transaction may have ended, and its marker may have been
+written. So a batch is appended only if the partition still has the leader epoch that it had at the
+request, and has had no marker since that may belong to this transaction. Otherwise the producer
+retries.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from millstream.transactions.state import BUMPING_VERSION
 
 _Codes = dict[TopicPartition, ErrorCode]
 
-#: Longest wait for the markers of the transaction before.
+#: Longest wait for the markers of the previous transaction.
 _ENDING_S_MAX: Final = 1.0
-#: How much longer each rest is before the coordinator is asked again, and the longest.
-_REST_S_STEP: Final = 0.001
-_REST_S_MAX: Final = 0.02
+#: Increment of the pause before each retry of a request to the coordinator, and its maximum.
+_PAUSE_S_STEP: Final = 0.001
+_PAUSE_S_MAX: Final = 0.02
 
-#: The coordinator can't say just now, or could not be asked.
+#: Errors after which the producer retries: the coordinator cannot decide now, or was not reached.
 UNDECIDED: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_COORDINATOR,
-        # Its broker has not heard of a new topic yet.
+        # The coordinator's broker does not know a new topic yet.
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -55,15 +55,15 @@ UNDECIDED: Final = frozenset(
 )
 
 
-class _Moment(NamedTuple):
-    """When the coordinator was asked about a partition, by the partition's own time."""
+class _Snapshot(NamedTuple):
+    """The state of a partition when its admission was requested."""
 
     leader_epoch: int
     end_offset: int
 
 
 class Admission:
-    """What the coordinator said about partitions that a producer writes to."""
+    """The coordinator's decisions about the partitions that a producer writes to."""
 
     __slots__ = (
         "_codes",
@@ -72,9 +72,9 @@ class Admission:
         "_find_coordinator",
         "_is_added",
         "_is_waived",
-        "_moments",
+        "_pause_s",
         "_producer",
-        "_rest_s",
+        "_snapshots",
         "_transactional_id",
         "_wait_until",
     )
@@ -90,27 +90,27 @@ class Admission:
         self._failures = failures
         self._producer = ProducerIdAndEpoch(-1, -1)
         self._codes: _Codes = {}
-        self._moments: dict[TopicPartition, _Moment] = {}
+        self._snapshots: dict[TopicPartition, _Snapshot] = {}
         self._is_waived = False
-        #: Whether partitions are added, by transaction version 2, and not only verified.
+        #: Whether partitions are added (transaction version 2) instead of verified.
         self._is_added = False
-        #: For partitions that the coordinator was not asked about: those that this broker did not
-        #: lead when it asked. The producer retries.
+        #: For partitions that were not in the request, because this broker did not lead them then.
+        #: The producer retries.
         self._default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        #: By the loop's clock; set when the transaction before is first found not to have ended.
+        #: By the loop's clock; set once the previous transaction is found not to have ended.
         self._wait_until: float | None = None
-        self._rest_s = 0.0
+        self._pause_s = 0.0
 
     def waive(self) -> None:
-        """Admit everything: the broker is set not to ask."""
+        """Admit everything: the settings disable verification."""
         self._is_waived = True
 
     def reject_all(self, code: ErrorCode) -> None:
-        """Admit nothing that is not part of the transaction already."""
+        """Reject every partition that is not part of the transaction already."""
         self._codes = {}
         self._default_code = code
 
-    def ask(
+    def request(
         self,
         producer: ProducerIdAndEpoch,
         partitions: Sequence[Partition],
@@ -118,12 +118,12 @@ class Admission:
         *,
         adds: bool,
     ) -> None:
-        """Have partitions admitted; `then` is called when that is decided, perhaps at once."""
+        """Request the admission of partitions; call `then` once it is decided, perhaps at once."""
         self._producer = producer
         self._is_added = adds
         names = [each.topic_partition for each in partitions]
-        self._moments = {
-            each.topic_partition: _Moment(each.leader_epoch, each.log.log_end_offset)
+        self._snapshots = {
+            each.topic_partition: _Snapshot(each.leader_epoch, each.log.log_end_offset)
             for each in partitions
         }
         coordinator = self._find_coordinator(self._transactional_id)
@@ -132,14 +132,14 @@ class Admission:
             self._codes = codes or dict.fromkeys(names, ErrorCode.NONE)
             then()
 
-        def refused(code: ErrorCode) -> None:
+        def rejected(code: ErrorCode) -> None:
             if code == ErrorCode.CONCURRENT_TRANSACTIONS and adds and self._has_time():
-                self._ask_again(lambda: self.ask(producer, partitions, then, adds=adds))
+                self._retry(lambda: self.request(producer, partitions, then, adds=adds))
                 return
             self._codes = dict.fromkeys(names, code)
             then()
 
-        reply: Reply[Any] = Reply(ReplyKind.ADMISSION, self._failures, refused, decided)
+        reply: Reply[Any] = Reply(ReplyKind.ADMISSION, self._failures, rejected, decided)
         transactional_id = self._transactional_id
 
         def begin() -> None:
@@ -155,11 +155,11 @@ class Admission:
                 coordinator.verify_partitions(transactional_id, producer, names, reply)
             coordinator.flush(transactional_id)
 
-        # Also called by a timer, where a failure would reach nobody.
+        # A timer calls this too, and would drop an exception. The reply reports it.
         reply.run(begin)
 
     def _has_time(self) -> bool:
-        """Whether to wait (on) for the end of the transaction before."""
+        """Return whether to go on waiting for the end of the previous transaction."""
         now = asyncio.get_running_loop().time()
         if self._wait_until is None:
             self._wait_until = now + _ENDING_S_MAX
@@ -170,14 +170,16 @@ class Admission:
         assert self._wait_until is not None
         return max(self._wait_until - asyncio.get_running_loop().time(), 0.0)
 
-    def _ask_again(self, ask: Callable[[], None]) -> None:
-        """Ask once more. The coordinator waits for the transaction that is ending; rests in between
-        are for a coordinator that does not."""
-        if not self._rest_s:
-            ask()
+    def _retry(self, request: Callable[[], None]) -> None:
+        """Repeat the request, from the second time on after a pause.
+
+        The coordinator itself waits for the transaction that is ending. The pauses are for a
+        coordinator of an earlier version, which does not."""
+        if not self._pause_s:
+            request()
         else:
-            asyncio.get_running_loop().call_later(self._rest_s, ask)
-        self._rest_s = min(self._rest_s + _REST_S_STEP, _REST_S_MAX)
+            asyncio.get_running_loop().call_later(self._pause_s, request)
+        self._pause_s = min(self._pause_s + _PAUSE_S_STEP, _PAUSE_S_MAX)
 
     def check(self, partition: Partition, producer: ProducerIdAndEpoch) -> None:
         """Raise unless a batch of the producer's transaction may be appended now."""
@@ -191,23 +193,23 @@ class Admission:
             raise BrokerError(code, f"{topic_partition} is not part of the producer's transaction")
 
     def _present_code(self, partition: Partition, producer: ProducerIdAndEpoch) -> ErrorCode:
-        """For a partition that was admitted when the coordinator was asked."""
+        """Return the code for a partition that the coordinator has admitted."""
         if producer != self._producer:
             return ErrorCode.INVALID_TXN_STATE
-        moment = self._moments[partition.topic_partition]
-        if partition.leader_epoch != moment.leader_epoch:
+        snapshot = self._snapshots[partition.topic_partition]
+        if partition.leader_epoch != snapshot.leader_epoch:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if self._is_added:
-            # A marker of this transaction has a later epoch, after which the log takes no batch of
-            # this one. Markers of the transaction before may have arrived meanwhile.
+            # A marker of this transaction has a later epoch, after which the log rejects batches of
+            # this epoch. Markers of the previous transaction may have arrived meanwhile.
             return ErrorCode.NONE
-        if partition.log.producer_state.has_marker_since(producer.producer_id, moment.end_offset):
-            # Of this transaction, or the one before it: only the coordinator knows, so the producer
-            # is to try again.
+        if partition.log.producer_state.has_marker_since(producer.producer_id, snapshot.end_offset):
+            # Of this transaction or of the one before: only the coordinator knows, so the producer
+            # has to retry.
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
 
 
 def is_verified(context: Context) -> bool:
-    """Whether batches of the classic protocol need to be admitted."""
+    """Return whether batches of the classic protocol need admission."""
     return context.services.config.transactions.transaction_partition_verification_enable

@@ -1,4 +1,4 @@
-"""Producer ids: handed out one by one from blocks that are reserved durably."""
+"""Producer ids: assigned one by one from blocks that are reserved durably."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from millstream.metadata.catalog import Catalog
 
 
 class ProducerIds:
-    """Ids left in a block when the broker stops are never used; no id is used twice."""
+    """Assigns producer ids, each once. Unused ids of a block are lost when the broker stops."""
 
     __slots__ = ("_block", "_catalog", "_lock")
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._block: Iterator[int] = iter(())
-        #: Held while a block is being reserved, so that one is enough for all who wait.
+        #: Held while a block is reserved, so that concurrent callers share one block.
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
+        """Return an unused id."""
         async with self._lock:
             producer_id = next(self._block, None)
             if producer_id is None:
