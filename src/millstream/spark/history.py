@@ -43,7 +43,7 @@ def split_history(coverage: OffsetCoverage, log: TopicOffsets, topic: str) -> Hi
     """Split the history between archive and log. Pure."""
     check_topic_ids(coverage, log)
     live, lost, beyond = find_unread(coverage, log.spans)
-    inside = [gap for gap in coverage.gaps() if gap.place.topic == topic]
+    inside = [gap for gap in coverage.gaps() if gap.partition.topic == topic]
     return HistorySplit(live, sorted(inside + lost), beyond)
 
 

@@ -75,8 +75,8 @@ def test_a_run_that_failed_says_why_and_what_became_of_each_flow(
     code: int,
 ) -> None:
     def update(self: Pipeline, selection: Any) -> RunProgress:
-        self.progress.hear("Flow 'orders' is RUNNING.")
-        self.progress.hear("Flow 'orders' has FAILED.\nError: no luck.")
+        self.progress.apply_message("Flow 'orders' is RUNNING.")
+        self.progress.apply_message("Flow 'orders' has FAILED.\nError: no luck.")
         raise PipelineError("flow orders: no luck", {error})
 
     monkeypatch.setattr(

@@ -140,11 +140,11 @@ def test_commands_that_look(job: Job, broker: LocalBroker, topic_name: str, tmp_
     assert (lost.exit_code, json.loads(lost.stdout)["missing"]) == (1, 20), lost.output
     assert job("audit", topic_name, "--output", "t", "--identity", "name").exit_code == 2
     for arguments, code, said in (
-        (("--output", topic_name, "--where", "offset <"), 2, "the condition 'offset <' can't be"),
+        (("--output", topic_name, "--where", "offset <"), 2, "the condition 'offset <' cannot be"),
         (("--output", tmp_path / "none", "--dry-run"), 0, ""),
         (("--output", tmp_path / "none"), 3, "none has no Parquet table."),
         (("--output", f"{topic_name}-none"), 3, "does not exist"),
-        (("--output", topic_name, "--identity", "sql:nothing"), 2, "can't be used"),
+        (("--output", topic_name, "--identity", "sql:nothing"), 2, "cannot be used"),
     ):
         outcome = job("audit", topic_name, *arguments)
         assert (outcome.exit_code, said in outcome.stderr) == (code, True), outcome.output

@@ -39,7 +39,7 @@ def test_what_a_dead_run_left_is_no_commit(tmp_path: Path) -> None:
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with (
         CommitLog(tmp_path, "archive").lock(),
-        pytest.raises(JobError, match="another run is at work"),
+        pytest.raises(JobError, match="another run works on"),
         CommitLog(tmp_path, "archive").lock(),
     ):
         pass

@@ -43,7 +43,7 @@ def test_gaps_are_kept_and_named() -> None:
 
 def test_nothing_is_covered_twice() -> None:
     coverage = OffsetCoverage().extended({A: OffsetSpan(0, 10)}, {})
-    with pytest.raises(ValueError, match="orders-0 has offsets up to 10: 9 would be doubled"):
+    with pytest.raises(ValueError, match="orders-0 is covered up to 10: 9 would be covered twice"):
         coverage.extended({A: OffsetSpan(9, 12)}, {})
 
 

@@ -70,7 +70,7 @@ def test_jobs_over_spark_connect(
     servers = broker.bootstrap_servers
     options: Any = {"bootstrap_servers": servers, "spark": remote}
     expected = read_messages(servers, [topic])
-    with pytest.raises(JobError, match="'nothing much' can't be used") as caught:
+    with pytest.raises(JobError, match="'nothing much' cannot be used") as caught:
         replay(
             topic, again, state=tmp_path, settings=ReplayOptions(where="nothing much"), **options
         )

@@ -19,13 +19,13 @@ def topic(end: dict[str, int], latest: dict[str, int]) -> dict[str, Any]:
 
 def test_states_are_heard_by_flow() -> None:
     progress = RunProgress()
-    assert progress.hear("Run is RUNNING.") is None
+    assert progress.apply_message("Run is RUNNING.") is None
     for message in (
         "Flow spark_catalog.default.orders is QUEUED.",
         "Flow spark_catalog.default.orders is RUNNING.",
         "Flow 'spark_catalog.default.late' has FAILED.\nError: no broker.",
     ):
-        progress.hear(message)
+        progress.apply_message(message)
     assert {name: flow.state for name, flow in progress.flows.items()} == {
         "orders": "running",
         "late": "failed",
@@ -38,7 +38,7 @@ def test_what_has_failed_is_completed_only_after_another_attempt() -> None:
     progress = RunProgress()
     states = []
     for message in ("has FAILED.\nError: no.", "has COMPLETED.", "is RUNNING.", "has COMPLETED."):
-        progress.hear(f"Flow 'orders' {message}")
+        progress.apply_message(f"Flow 'orders' {message}")
         states.append(progress.flows["orders"].state)
     assert states == ["failed", "failed", "running", "completed"]
 
@@ -46,18 +46,20 @@ def test_what_has_failed_is_completed_only_after_another_attempt() -> None:
 def test_what_is_not_done_is_stopped_with_the_run() -> None:
     progress = RunProgress()
     for name, state in (("a", "has COMPLETED"), ("b", "is RUNNING"), ("c", "is QUEUED")):
-        progress.hear(f"Flow '{name}' {state}.")
+        progress.apply_message(f"Flow '{name}' {state}.")
     progress.stop()
     assert [flow.state for flow in progress.flows.values()] == ["completed", "stopped", "stopped"]
 
 
 def test_a_flow_that_spark_cannot_resolve_has_failed() -> None:
     progress = RunProgress()
-    progress.hear("""Failed to resolve flow: 'spark_catalog.default.revenue'.
+    progress.apply_message("""Failed to resolve flow: 'spark_catalog.default.revenue'.
 Error: [UNRESOLVED_COLUMN] A column `euros` cannot be resolved. SQLSTATE: 42703; line 2 pos 7;
 'Project ['euros]
 +- 'UnresolvedRelation [orders]""")
-    progress.hear("Failed to resolve flow due to upstream failure: 'to_topic'.\nError: none.")
+    progress.apply_message(
+        "Failed to resolve flow due to upstream failure: 'to_topic'.\nError: none."
+    )
     (failed,) = progress.failed
     assert failed.name == "revenue"
     assert failed.message == (
@@ -90,8 +92,12 @@ Identifier: late [id = 1]
 def test_rows_and_speed_are_of_the_whole_run_and_lag_of_the_last_batch() -> None:
     progress = RunProgress()
     name = "spark_catalog.default.orders"
-    progress.report(report(name, 100, 1000, topic({"0": 60, "1": 40}, {"0": 100, "1": 40, "2": 5})))
-    flow = progress.report(report(name, 300, 1000, topic({"0": 100, "1": 40}, {"0": 110, "1": 40})))
+    progress.apply_report(
+        report(name, 100, 1000, topic({"0": 60, "1": 40}, {"0": 100, "1": 40, "2": 5}))
+    )
+    flow = progress.apply_report(
+        report(name, 300, 1000, topic({"0": 100, "1": 40}, {"0": 110, "1": 40}))
+    )
     assert flow is not None
     assert (flow.name, flow.rows, flow.batches, flow.batch_ms) == ("orders", 400, 2, 1000)
     assert flow.rows_per_s == 200
@@ -101,7 +107,7 @@ def test_rows_and_speed_are_of_the_whole_run_and_lag_of_the_last_batch() -> None
 def test_only_topics_have_a_lag() -> None:
     progress = RunProgress()
     files = {"endOffset": '{"logOffset":3}', "latestOffset": None}
-    flow = progress.report(report("a", 1, 10, files))
+    flow = progress.apply_report(report("a", 1, 10, files))
     assert flow is not None
     assert flow.lag is None
-    assert progress.report(report("", 1, 10)) is None
+    assert progress.apply_report(report("", 1, 10)) is None

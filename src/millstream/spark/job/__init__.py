@@ -1,7 +1,8 @@
-"""Jobs that the owners of topics run on Spark, each a function and a `millstream job` command.
+"""Spark jobs for the owners of topics. Each job is a function and a `millstream job` command.
 
-One module a job, on a shared frame: `run.py` (brokers, session, stopping), `report.py` (what is
-told), `failure.py`. What people call is imported when first asked for; calling a job imports Spark.
+This package owns the jobs and what they share: `run.py` (brokers, session, stopping), `report.py`
+and `job_error.py`. Options and output of the commands belong to `millstream.cli`. Public names are
+imported on first use, and Spark is imported when a job runs.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""A log of commits in a folder: what makes files of a job count, all of a batch or nothing.
+"""A log of commits in a folder. A commit makes the files of a batch part of a table, atomically.
 
     FOLDER/_millstream/00000000000000000007.json   commit 7
-    FOLDER/_millstream/lock                        held by the run at work
+    FOLDER/_millstream/lock                        locked by the present run
 
-A commit is a JSON object; its `job` says by which job it was made. It is written under another
-name, synced, and then linked to its number, which fails if the number is taken: a commit is there
-whole or not at all, and of two runs that prepare the same one, one fails. Spark skips names that
-begin with an underscore, so that the rest of the folder can be read as a table by anything.
+A commit is a JSON object; its `job` names the job that made it. It is written to a temporary file,
+synced, and then linked to its number. Linking fails if the number exists. A commit is therefore
+complete or absent, and of two runs that make the same commit one fails. Spark ignores names that
+start with an underscore, so any tool can read the rest of the folder as a table.
 
-The folder must be on a file system with links and locks that the driver sees: a disk, NFS.
+The driver must see the folder on a file system with links and locks: a disk, or NFS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME: Final = re.compile(r"(\d{20})\.json\Z")
 
 
 class CommitLog:
-    """The commits of one folder, made by a job. Only who holds `lock` may append."""
+    """The commits of one folder and job. Appending requires `lock`."""
 
     def __init__(self, root: Path, job: str) -> None:
         self.root = root
@@ -40,43 +40,44 @@ class CommitLog:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only run at work; it ends with the process, however that ends."""
+        """Lock the folder against other runs. The lock ends with the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise JobError(
-                    Failure.CONFLICT, f"another run is at work on {self.root}: wait for its end."
+                    Failure.CONFLICT, f"another run works on {self.root}: wait for its end."
                 ) from None
-            for left in self._folder.glob("*.tmp"):
-                left.unlink()
+            for leftover in self._folder.glob("*.tmp"):
+                leftover.unlink()
             yield
 
     def numbers(self) -> list[int]:
-        """The commits there are, the oldest first."""
+        """Return the numbers of all commits in ascending order."""
         if not self._folder.is_dir():
             return []
         names = (_NAME.match(name) for name in os.listdir(self._folder))
         return sorted(int(match[1]) for match in names if match)
 
     def read(self, number: int) -> dict[str, Any]:
-        """Raises JobError where the folder is that of something else."""
+        """Return a commit. Raises JobError if the folder belongs to another job."""
         value: dict[str, Any] = json.loads(self._path(number).read_bytes())
         # Commits of earlier versions do not name their job.
         job = value.get("job", self.job)
         if job != self.job:
             raise usage_error(
-                f"{self.root} is a folder of the job {job}, not of {self.job}: use another one."
+                f"{self.root} is a folder of the job {job}, not of {self.job}: use another folder."
             )
         return value
 
     def last(self) -> tuple[int, dict[str, Any]] | None:
+        """Return the number and content of the last commit."""
         numbers = self.numbers()
         return (numbers[-1], self.read(numbers[-1])) if numbers else None
 
     def append(self, number: int, value: dict[str, Any]) -> None:
-        """Make this commit `number`; on stable storage when it returns."""
+        """Append commit `number`. It is on stable storage when this returns."""
         temporary = self._folder / f"{uuid.uuid4().hex}.tmp"
         body = {"job": self.job, "number": number, "time_ms": int(time.time() * 1000), **value}
         with temporary.open("w") as file:
@@ -87,14 +88,15 @@ class CommitLog:
             os.link(temporary, self._path(number))
         except FileExistsError:
             raise JobError(
-                Failure.CONFLICT, f"another run has made commit {number} of {self.root}: run again."
+                Failure.CONFLICT,
+                f"another run made commit {number} of {self.root}: run the job again.",
             ) from None
         finally:
             temporary.unlink()
         sync(self._folder)
 
     def remove_before(self, number: int) -> None:
-        """Forget commits that no reader needs any more."""
+        """Remove the commits before `number`."""
         for each in self.numbers():
             if each < number:
                 self._path(each).unlink()
@@ -104,7 +106,7 @@ class CommitLog:
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """The folder that a path or a `file:` address names. Raises for other kinds of storage."""
+    """Return the folder of a path or `file:` URL. Raises JobError for other kinds of storage."""
     text = os.fspath(path)
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "file":
@@ -118,7 +120,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Have a file's data, or a folder's names, on stable storage."""
+    """Sync the data of a file, or the names in a folder, to stable storage."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

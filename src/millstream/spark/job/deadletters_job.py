@@ -1,10 +1,9 @@
-"""Dead letters at a glance: what failed, by error, source, time and schema, with samples.
+"""The deadletters job: counts dead letters by error, source, time and schema, with samples.
 
 Reads `<topic>.dlq` as workers and pipelines write it (the headers of `client/worker/header.py`);
-letters that others wrote lack some of them and count under an empty name. Messages are grouped by
-what is left of them when numbers and quoted parts are taken out. The schema of a value is told from
-the value: the id that a schema registry's serializer put first, the field names of a JSON object,
-or what else it looks like.
+dead letters of other programs may lack some headers and count under an empty name. Error messages
+are grouped without their numbers and quoted parts. The schema of a value is derived from its bytes:
+the schema id of a schema registry, the field names of a JSON object, or the kind of data.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _GROUPS: Final = 50
 _PATTERN_CHARACTERS_MAX: Final = 160
 _BUCKETS: Final = 48
 _TIME_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss'Z'"
-#: How letters are grouped: the title of each table and its columns.
+#: The title and the columns of each grouping.
 GROUPINGS: Final = {
     "by error": ("error", "message"),
     "by source": ("source", "consumer"),
@@ -50,13 +49,15 @@ def deadletters(
     samples: int = 2,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """The letters of `topic`, or of the dead-letter topic that is named itself; of those that died
-    in `[since_ms, until_ms)`; with up to `samples` letters of each error."""
-    shelf = topic_of(topic)
+    """Report the dead letters of `topic`, which may also be the dead-letter topic itself.
+
+    Only dead letters written in `[since_ms, until_ms)` count. The report shows up to `samples` of
+    each error."""
+    dead_letter_topic = topic_of(topic)
     with Run.of("deadletters", options) as run:
-        ranges = fetch_topic_offsets(run, [shelf]).spans
+        ranges = fetch_topic_offsets(run, [dead_letter_topic]).spans
         if run.dry_run:
-            outcome = f"Up to {count_offsets(ranges)} letters of {shelf} would be read."
+            outcome = f"Up to {count_offsets(ranges)} letters of {dead_letter_topic} would be read."
             return Report("deadletters", outcome, {"offsets": count_offsets(ranges)}, is_dry=True)
         run.progress(Step("reading letters", 0, 3, "steps"))
         found = letters(run, ranges).where(between("died", since_ms, until_ms))
@@ -64,19 +65,20 @@ def deadletters(
             "count(1)", "min(unix_micros(died)) / 1e6", "max(unix_micros(died)) / 1e6"
         ).collect()[0]
         if not count:
-            return Report("deadletters", f"{shelf} has no letters.", {"letters": 0})
+            return Report("deadletters", f"{dead_letter_topic} has no letters.", {"letters": 0})
         run.progress(Step("grouping", 1, 3, "steps"))
         tables = _grouped(found, bucket_seconds(last_s - first_s, _BUCKETS), count)
         run.progress(Step("taking samples", 2, 3, "steps"))
         tables.append(_samples(found, samples))
     errors = len(tables[0].rows)
-    outcome = f"{shelf} has {count} letters of {errors}{'+' * (errors == _GROUPS)} kinds of error."
+    kinds = f"{errors}{'+' * (errors == _GROUPS)}"
+    outcome = f"{dead_letter_topic} has {count} letters of {kinds} kinds of error."
     return Report("deadletters", outcome, {"letters": count}, tuple(tables))
 
 
 def letters(run: Run, ranges: PartitionSpans) -> DataFrame:
-    """One row a letter of these offsets: `partition`, `offset`, `died`, `error`, `message`, `text`
-    (the message as it was), `source`, `consumer`, `schema`, `key`, `value` (as text)."""
+    """Return one row per dead letter: `partition`, `offset`, `died`, `error`, `message`, `text`
+    (the original message), `source`, `consumer`, `schema`, `key`, `value` (as text)."""
     message = f"coalesce({header_text(names.ERROR_MESSAGE)}, '')"
     died = f"timestamp_millis(try_cast({header_text(names.DEAD_TIMESTAMP)} as bigint))"
     return read_ranges(run, ranges).selectExpr(
@@ -95,14 +97,14 @@ def letters(run: Run, ranges: PartitionSpans) -> DataFrame:
 
 
 def _pattern(message: str) -> str:
-    """A message without what differs from letter to letter."""
+    """Return SQL for an error message without its variable parts."""
     unquoted = f"""regexp_replace({message}, '"[^"]*"|\\'[^\\']*\\'', '…')"""
     unnumbered = f"regexp_replace({unquoted}, '[0-9]+', '#')"
     return f"substring({unnumbered}, 1, {_PATTERN_CHARACTERS_MAX})"
 
 
 def schema_sql(column: str) -> str:
-    """What a value's bytes say of their schema, as text."""
+    """Return SQL for the name of a value's schema, derived from its bytes."""
     text = f"try_validate_utf8(cast({column} as string))"
     fields = f"json_object_keys({text})"
     registered = f"hex(substring({column}, 1, 1)) = '00' and octet_length({column}) > 5"
@@ -119,7 +121,7 @@ def schema_sql(column: str) -> str:
 
 
 def _grouped(found: DataFrame, width_s: int, count: int) -> list[Table]:
-    """All groupings in one pass over the letters, the largest groups of each."""
+    """Compute all groupings in one pass. Return the largest groups of each."""
     from pyspark.sql import functions as f
 
     start = f"timestamp_seconds({bucket('died', width_s)})"
@@ -132,10 +134,10 @@ def _grouped(found: DataFrame, width_s: int, count: int) -> list[Table]:
         f.min("died").alias("first"),
         f.max("died").alias("last"),
     )
-    order = "row_number() over (partition by grouping order by letters desc, first) as place"
-    largest = groups.selectExpr("*", order).where(f"place <= {_GROUPS}")
+    order = "row_number() over (partition by grouping order by letters desc, first) as rank"
+    largest = groups.selectExpr("*", order).where(f"rank <= {_GROUPS}")
     shown = [f'date_format({name}, "{_TIME_FORMAT}") as {name}' for name in ("first", "last")]
-    rows = largest.selectExpr("grouping", "place", *columns, "letters", *shown).collect()
+    rows = largest.selectExpr("grouping", "rank", *columns, "letters", *shown).collect()
     return [
         _table(title, each, [row for row in rows if row.grouping == _mask(columns, each)], count)
         for title, each in GROUPINGS.items()
@@ -143,12 +145,12 @@ def _grouped(found: DataFrame, width_s: int, count: int) -> list[Table]:
 
 
 def _mask(columns: Sequence[str], kept: Sequence[str]) -> int:
-    """Spark's number of a grouping set: a bit for each column that is not in it."""
+    """Return Spark's grouping id: a bit for each column that is not in the grouping set."""
     return int("".join("0" if name in kept else "1" for name in columns), 2)
 
 
 def _table(title: str, kept: tuple[str, ...], rows: list[Row], count: int) -> Table:
-    ordered = sorted(rows, key=lambda row: row.time if title == "by time" else row.place)
+    ordered = sorted(rows, key=lambda row: row.time if title == "by time" else row.rank)
     cells = [
         (*(row[name] for name in kept), row.letters, row.letters / count, row["first"], row["last"])
         for row in ordered
@@ -157,13 +159,13 @@ def _table(title: str, kept: tuple[str, ...], rows: list[Row], count: int) -> Ta
 
 
 def _samples(found: DataFrame, samples: int) -> Table:
-    """The newest letters of each error, of the errors that have the most."""
+    """Return the newest dead letters of the most frequent errors."""
     newest = "row_number() over (partition by error, message order by died desc, offset desc)"
     size = "count(1) over (partition by error, message)"
     rows = (
-        found.selectExpr("*", f"{newest} as place", f"{size} as letters")
-        .where(f"place <= {samples}")
-        .orderBy("letters", "error", "message", "place", ascending=[False, True, True, True])
+        found.selectExpr("*", f"{newest} as rank", f"{size} as letters")
+        .where(f"rank <= {samples}")
+        .orderBy("letters", "error", "message", "rank", ascending=[False, True, True, True])
         .limit(_GROUPS * max(1, samples))
         .selectExpr("concat(partition, ':', offset)", "error", "text", "key", "value")
     )

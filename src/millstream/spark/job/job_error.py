@@ -1,4 +1,4 @@
-"""How a job fails: one exception with a kind that the command line turns into an exit code."""
+"""The exception of jobs. Its kind determines the exit code of the command."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from enum import Enum, auto
 
 
 class Failure(Enum):
-    #: The call can't work as it was made.
+    """The kind of a job's failure."""
+
+    #: An argument is wrong.
     USAGE = auto()
-    #: No such topic, partition, archive or table.
+    #: A topic, partition, archive or table does not exist.
     NOT_FOUND = auto()
-    #: The brokers did not answer.
+    #: No broker responded.
     NO_CONNECTION = auto()
-    #: Records that should be there are not, and the job was not told to go on without them.
+    #: Records are missing, and the job may not continue without them.
     DATA_LOSS = auto()
-    #: Another run works on the same state.
+    #: Another run works on the same folder.
     CONFLICT = auto()
     FAILED = auto()
 
 
 class JobError(Exception):
-    """The message is a sentence: what is wrong, where, and what to do."""
+    """A job failed. The message says what is wrong, where, and what to do."""
 
     def __init__(self, kind: Failure, message: str) -> None:
         super().__init__(message)

@@ -1,8 +1,7 @@
-"""Which offsets something has: spans per partition, what is missing between them, what is next.
+"""The offsets that an archive or snapshot covers: spans per partition, gaps, and the next offset.
 
-Pure. A `Coverage` is never changed; `extended` gives a new one. Spans of a partition are in order,
-do not touch and do not overlap, so that one without gaps has a single span however many batches
-it was made of.
+Pure. An `OffsetCoverage` is immutable; `extended` returns a new one. The spans of a partition are
+in order and neither touch nor overlap, so a partition without gaps has one span.
 
 As JSON: `{"orders": {"id": "...", "partitions": {"0": [[0, 120], [150, 180]]}}}`.
 """
@@ -29,13 +28,13 @@ class OffsetSpan(NamedTuple):
 
 
 class OffsetGap(NamedTuple):
-    """Offsets of a partition that are nowhere."""
+    """Missing offsets of a partition."""
 
-    place: TopicPartition
+    partition: TopicPartition
     span: OffsetSpan
 
     def __str__(self) -> str:
-        return f"{self.place} offsets {self.span.start} to {self.span.end - 1}"
+        return f"{self.partition} offsets {self.span.start} to {self.span.end - 1}"
 
 
 PartitionSpans: TypeAlias = Mapping[TopicPartition, OffsetSpan]
@@ -43,39 +42,39 @@ PartitionSpans: TypeAlias = Mapping[TopicPartition, OffsetSpan]
 
 @dataclass(frozen=True, slots=True)
 class OffsetCoverage:
-    """What there is of each partition, and the ids of the topics it came from."""
+    """The covered spans of each partition, and the ids of their topics."""
 
     spans: Mapping[TopicPartition, tuple[OffsetSpan, ...]] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
-    def end(self, place: TopicPartition) -> int | None:
-        """The next offset to come; None where there is nothing yet."""
-        spans = self.spans.get(place)
+    def end(self, partition: TopicPartition) -> int | None:
+        """Return the offset after the last span, or None if nothing is covered."""
+        spans = self.spans.get(partition)
         return spans[-1].end if spans else None
 
     def topics(self) -> list[str]:
-        return sorted({place.topic for place in self.spans})
+        return sorted({partition.topic for partition in self.spans})
 
     def gaps(self) -> Iterator[OffsetGap]:
-        """What is missing between spans."""
-        for place, spans in sorted(self.spans.items()):
+        """Yield the gaps between spans."""
+        for partition, spans in sorted(self.spans.items()):
             for before, after in itertools.pairwise(spans):
-                yield OffsetGap(place, OffsetSpan(before.end, after.start))
+                yield OffsetGap(partition, OffsetSpan(before.end, after.start))
 
     def extended(self, ranges: PartitionSpans, topic_ids: Mapping[str, str]) -> OffsetCoverage:
-        """With these offsets as well, each at or after the end of what its partition has."""
+        """Add spans that start at or after the end of their partition's coverage."""
         spans = dict(self.spans)
-        for place, span in ranges.items():
-            spans[place] = _appended(place, spans.get(place, ()), span)
+        for partition, span in ranges.items():
+            spans[partition] = _appended(partition, spans.get(partition, ()), span)
         return OffsetCoverage(spans, {**self.topic_ids, **topic_ids})
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for place, spans in sorted(self.spans.items()):
+        for partition, spans in sorted(self.spans.items()):
             row = found.setdefault(
-                place.topic, {"id": self.topic_ids.get(place.topic, ""), "partitions": {}}
+                partition.topic, {"id": self.topic_ids.get(partition.topic, ""), "partitions": {}}
             )
-            row["partitions"][str(place.partition)] = [list(span) for span in spans]
+            row["partitions"][str(partition.partition)] = [list(span) for span in spans]
         return found
 
     @classmethod
@@ -89,73 +88,79 @@ class OffsetCoverage:
 
 
 def _appended(
-    place: TopicPartition, spans: tuple[OffsetSpan, ...], span: OffsetSpan
+    partition: TopicPartition, spans: tuple[OffsetSpan, ...], span: OffsetSpan
 ) -> tuple[OffsetSpan, ...]:
     if not spans:
         return (span,)
     last = spans[-1]
     if span.start < last.end:
-        raise ValueError(f"{place} has offsets up to {last.end}: {span.start} would be doubled")
+        raise ValueError(
+            f"{partition} is covered up to {last.end}: {span.start} would be covered twice"
+        )
     if span.start == last.end:
         return (*spans[:-1], OffsetSpan(last.start, span.end))
     return (*spans, span)
 
 
 def offsets_json(ranges: PartitionSpans, *, end: bool) -> dict[str, dict[str, int]]:
-    """Starts or ends as `startingOffsets` and `endingOffsets` take them."""
+    """Return starts or ends in the format of `startingOffsets` and `endingOffsets`."""
     found: dict[str, dict[str, int]] = {}
-    for place, span in sorted(ranges.items()):
+    for partition, span in sorted(ranges.items()):
         offset = span.end if end else span.start
-        found.setdefault(place.topic, {})[str(place.partition)] = offset
+        found.setdefault(partition.topic, {})[str(partition.partition)] = offset
     return found
 
 
 def count_offsets(ranges: PartitionSpans) -> int:
+    """Return the number of offsets in all spans."""
     return sum(span.size for span in ranges.values())
 
 
 def limit_spans(
     ranges: PartitionSpans, records_max: int | None
 ) -> dict[TopicPartition, OffsetSpan]:
-    """At most about `records_max` offsets of these, from each partition in proportion to what it
-    has, and from each that has any at least one."""
+    """Limit spans to about `records_max` offsets, in proportion to the size of each span.
+
+    A span that is not empty keeps at least one offset."""
     wanted = count_offsets(ranges)
     if records_max is None or wanted <= records_max:
         return dict(ranges)
     return {
-        place: OffsetSpan(
+        partition: OffsetSpan(
             span.start,
             span.start + min(span.size, max(1, span.size * records_max // wanted))
             if span.size
             else span.end,
         )
-        for place, span in ranges.items()
+        for partition, span in ranges.items()
     }
 
 
 def find_unread(
     coverage: OffsetCoverage, log: Mapping[TopicPartition, OffsetSpan]
 ) -> tuple[dict[TopicPartition, OffsetSpan], list[OffsetGap], list[OffsetGap]]:
-    """What the log has after what is covered; what it has lost of that; and what is covered
-    although the log does not reach that far, which a log that only grows can't show."""
+    """Compare the coverage with the log. Return three things:
+
+    the spans to read next; the gaps where the log starts after the coverage ends; and the covered
+    offsets beyond the end of the log, which exist only if the log was truncated."""
     ranges: dict[TopicPartition, OffsetSpan] = {}
     lost: list[OffsetGap] = []
     beyond: list[OffsetGap] = []
-    for place, span in sorted(log.items()):
-        end = coverage.end(place)
+    for partition, span in sorted(log.items()):
+        end = coverage.end(partition)
         if end is None:
-            ranges[place] = span
+            ranges[partition] = span
         elif end > span.end:
-            beyond.append(OffsetGap(place, OffsetSpan(span.end, end)))
+            beyond.append(OffsetGap(partition, OffsetSpan(span.end, end)))
         else:
             if end < span.start:
-                lost.append(OffsetGap(place, OffsetSpan(end, span.start)))
-            ranges[place] = OffsetSpan(max(end, span.start), span.end)
+                lost.append(OffsetGap(partition, OffsetSpan(end, span.start)))
+            ranges[partition] = OffsetSpan(max(end, span.start), span.end)
     return ranges, lost, beyond
 
 
 def format_gaps(gaps: Iterable[OffsetGap], most: int = 5) -> str:
-    """Gaps for a sentence."""
+    """Format gaps for an error message."""
     found = [str(gap) for gap in gaps]
     rest = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + rest

@@ -1,14 +1,17 @@
-"""What a job tells: steps while it works, and a report when it is done.
+"""The output of a job: steps while it runs, and a report at its end.
 
-A report is plain data. `as_json` is what scripts get; the command line makes tables of the same
-values. Nothing here prints, and nothing needs Spark.
+A report is plain data. Scripts use `as_json`; the command line shows the same values as tables.
+This module neither prints nor needs Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from millstream.spark.job.offset_coverage import PartitionSpans
 
 #: A cell of a table, or the value of a fact.
 Value: TypeAlias = str | int | float | bool | None
@@ -16,7 +19,7 @@ Value: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far a job is: `done` of `total` units, or of nobody knows how many."""
+    """The progress of a job: `done` of `total` units; `total` is None if it is unknown."""
 
     what: str
     done: int = 0
@@ -24,17 +27,17 @@ class Step:
     unit: str = "records"
 
 
-#: Called with each step, from the thread that runs the job. It must return soon.
+#: Called with each step in the thread of the job. It must return quickly.
 Progress: TypeAlias = Callable[[Step], None]
 
 
 def silent(step: Step) -> None:
-    """The progress of those who did not ask for any."""
+    """Ignore the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings. Names are lower case with spaces; JSON has them with underscores."""
+    """A table. Names are lower case with spaces; JSON replaces the spaces with underscores."""
 
     title: str
     columns: tuple[str, ...]
@@ -45,7 +48,7 @@ class Table:
         return cls(title, tuple(columns), tuple(tuple(row) for row in rows))
 
     def numeric(self) -> tuple[str, ...]:
-        """The columns with nothing but numbers in them."""
+        """Return the columns that contain only numbers."""
         return tuple(
             name
             for at, name in enumerate(self.columns)
@@ -55,10 +58,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a job did, or with `is_dry` would do.
+    """The result of a job, or with `is_dry` of a dry run.
 
-    `outcome` is one sentence. `is_ok` is False where the job did its work and found that something
-    is wrong (an audit that does not add up): the command then exits with 1.
+    `outcome` is one sentence. `is_ok` is False if the job ran and found a problem, such as an audit
+    with missing records. The command then exits with 1.
     """
 
     job: str
@@ -70,7 +73,7 @@ class Report:
     is_dry: bool = False
 
     def as_json(self) -> dict[str, object]:
-        """One object: the facts by name, each table as a list of objects."""
+        """Return one object with the facts by name and each table as a list of objects."""
         found: dict[str, object] = {
             "job": self.job,
             "ok": self.is_ok,
@@ -83,6 +86,15 @@ class Report:
             found[_key(table.title)] = [dict(zip(keys, row, strict=True)) for row in table.rows]
         found["notes"] = list(self.notes)
         return found
+
+
+def spans_table(spans: PartitionSpans, count_column: str) -> Table:
+    """Return a table of the offsets of each partition. `count_column` names their number."""
+    rows = [
+        (*partition, span.size, span.start, span.end) for partition, span in sorted(spans.items())
+    ]
+    columns = ("topic", "partition", count_column, "from offset", "to offset")
+    return Table.of("partitions", columns, rows)
 
 
 def _key(name: str) -> str:

@@ -1,11 +1,11 @@
-"""What every job is given: brokers, a Spark, somebody to tell, and a way to be stopped.
+"""What every job needs: brokers, a Spark session, a progress callback, and a stop event.
 
-Job functions take `**options: Unpack[RunOptions]` and make a `Run` of them:
+Job functions take `**options: Unpack[RunOptions]` and create a `Run` from them:
 
     def archive(topics, path, **options: Unpack[RunOptions]) -> Report:
         run = Run.of("archive", options)
 
-The Spark session is made on first use, so that what needs none (most dry runs) starts none.
+The Spark session is created on first use, because most dry runs need none.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ SERVERS_DEFAULT: Final = "127.0.0.1:9092"
 
 
 class RunOptions(TypedDict, total=False):
-    """What every job function takes, by name."""
+    """The options of every job function."""
 
-    #: Brokers to ask first, `host:port,...`.
+    #: Bootstrap servers, `host:port,...`.
     bootstrap_servers: str
     #: Client properties by their Kafka names (`security.protocol`, ...), for every connection.
     properties: Mapping[str, str]
-    #: The session to work in; else the active one. Without any the job makes its own, and stops it
-    #: in the end.
+    #: The session to use; default: the active one. Without an active session the job creates one
+    #: and stops it at the end.
     spark: SparkSession | None
-    #: For a session of the job's own: Spark's master (`local[*]`), or a Spark Connect server.
+    #: For a session that the job creates: Spark's master (`local[*]`), or a Spark Connect server.
     master: str | None
     remote: str | None
-    #: Only say what would be done.
+    #: Only report what the job would do.
     dry_run: bool
     progress: Progress
-    #: Once set, the job stops at the next point at which nothing is lost.
+    #: Once set, the job stops at the next point where no work is lost.
     stop: threading.Event
 
 
 @dataclass(slots=True)
 class Run:
-    """The options of one run, with their defaults. A context: it stops the session it made."""
+    """The options of one run with defaults. On exit it stops the session that it created."""
 
     job: str
     bootstrap_servers: str = SERVERS_DEFAULT
@@ -73,39 +73,39 @@ class Run:
             owned.stop()
 
     def session(self) -> SparkSession:
-        """The Spark session: the one given, the one this thread works in, or one made now."""
+        """Return the session of the options, else the active one, else a new one."""
         if self.spark is None:
             from pyspark.sql import SparkSession
 
-            self.spark = SparkSession.getActiveSession() or self._make()
+            self.spark = SparkSession.getActiveSession() or self._create_session()
         return self.spark
 
-    def _make(self) -> SparkSession:
+    def _create_session(self) -> SparkSession:
         from millstream.spark.session import require_server, spark_session
 
         if self.remote is not None:
             require_server(self.remote)
         handler = signal.getsignal(signal.SIGINT)
         name = f"millstream {self.job}"
-        made = self._owned = spark_session(name, master=self.master, remote=self.remote)
+        created = self._owned = spark_session(name, master=self.master, remote=self.remote)
         if threading.current_thread() is threading.main_thread():
-            # Spark's own would end the job in the middle of a batch.
+            # Spark's own handler would end the job in the middle of a batch.
             signal.signal(signal.SIGINT, handler)
-        return made
+        return created
 
     def source_options(self) -> dict[str, str]:
-        """The options of `format("millstream")` that say where the brokers are."""
+        """Return the options of `format("millstream")` for the connection to the brokers."""
         given = {f"kafka.{name}": value for name, value in self.properties.items()}
         return given | {"kafka.bootstrap.servers": self.bootstrap_servers}
 
     def reader(self) -> DataFrameReader:
-        """A batch reader of committed records, still without topics and offsets."""
+        """Return a batch reader of committed records, without topics and offsets."""
         options = {"kafka.isolation.level": "read_committed"} | self.source_options()
         return self.session().read.format("millstream").options(**options)
 
 
 def observation(spark: SparkSession) -> Observation:
-    """For `DataFrame.observe`: of the kind that the session, classic or remote, takes."""
+    """Return an Observation for `DataFrame.observe` that fits a classic or remote session."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         from pyspark.sql.connect.observation import Observation as RemoteObservation
 

@@ -1,6 +1,6 @@
-"""What the brokers have of some topics: their ids, the offsets of each partition, the records.
+"""The offsets that brokers have of topics, the ids of the topics, and their records.
 
-Ends are those of committed records, as read-committed readers see them.
+End offsets are last stable offsets, because jobs read only committed records.
 """
 
 from __future__ import annotations
@@ -33,61 +33,69 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """Some topics at one moment."""
+    """The ids and offsets of topics at one moment."""
 
     ids: Mapping[str, str]
     spans: Mapping[TopicPartition, OffsetSpan]
 
     def up_to(self, earlier: TopicOffsets) -> TopicOffsets:
-        """Without what was not there at an earlier moment."""
+        """Return the offsets without records that were appended after `earlier`."""
         spans = {
-            place: OffsetSpan(span.start, max(span.start, min(span.end, earlier.spans[place].end)))
-            for place, span in self.spans.items()
-            if place in earlier.spans
+            partition: OffsetSpan(
+                span.start, max(span.start, min(span.end, earlier.spans[partition].end))
+            )
+            for partition, span in self.spans.items()
+            if partition in earlier.spans
         }
         return TopicOffsets(self.ids, spans)
 
 
 def fetch_topic_offsets(run: Run, topics: Sequence[str]) -> TopicOffsets:
-    """Raises JobError where a topic does not exist or nobody answers."""
+    """Fetch ids and offsets. Raises JobError if a topic does not exist or no broker responds."""
     with open_cluster(run) as cluster:
         found = {name: _topic(cluster, name) for name in topics}
-        places = [TopicPartition(name, each) for name, topic in found.items() for each in topic[1]]
-        starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST), is_committed=True)
-        ends = cluster.list_offsets(dict.fromkeys(places, LATEST), is_committed=True)
-    spans = {each: OffsetSpan(starts[each], max(starts[each], ends[each])) for each in places}
+        partitions = [
+            TopicPartition(name, each) for name, topic in found.items() for each in topic[1]
+        ]
+        starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST), is_committed=True)
+        ends = cluster.list_offsets(dict.fromkeys(partitions, LATEST), is_committed=True)
+    spans = {each: OffsetSpan(starts[each], max(starts[each], ends[each])) for each in partitions}
     return TopicOffsets({name: topic[0] for name, topic in found.items()}, spans)
 
 
 def fetch_offsets_at(
-    run: Run, places: Sequence[TopicPartition], timestamp_ms: int
+    run: Run, partitions: Sequence[TopicPartition], timestamp_ms: int
 ) -> dict[TopicPartition, int | None]:
-    """The first offset of each partition whose record is as late; None where none is."""
+    """Return the first offset at or after the timestamp in each partition, or None."""
     with open_cluster(run) as cluster:
-        found = cluster.list_offsets(dict.fromkeys(places, timestamp_ms), is_committed=True)
-    return {place: None if found[place] < 0 else found[place] for place in places}
+        found = cluster.list_offsets(dict.fromkeys(partitions, timestamp_ms), is_committed=True)
+    return {
+        partition: None if found[partition] < 0 else found[partition] for partition in partitions
+    }
 
 
 def check_topic_ids(coverage: OffsetCoverage, log: TopicOffsets) -> None:
-    """Offsets of a topic that was deleted and created again mean other records."""
+    """Raise JobError if a topic was deleted and created again: its offsets mean other records."""
     for topic, known in coverage.topic_ids.items():
         found = log.ids.get(topic, known)
         if known and found != known:
             raise JobError(
                 Failure.DATA_LOSS,
                 f"topic {topic!r} was deleted and created again since it was read: its id was"
-                f" {known} and is {found}. Use another folder for what it has now.",
+                f" {known} and is {found}. Use another folder for the new topic.",
             )
 
 
 def read_ranges(run: Run, ranges: PartitionSpans) -> DataFrame:
-    """The committed records of these offsets, with headers."""
-    # A reader must have something assigned, also where there is nothing to read.
-    places = sorted(place for place, span in ranges.items() if span.size) or sorted(ranges)
+    """Read the committed records of these spans, with headers."""
+    # A reader needs at least one partition, even if all spans are empty.
+    partitions = sorted(partition for partition, span in ranges.items() if span.size) or sorted(
+        ranges
+    )
     assigned: dict[str, list[int]] = {}
-    for place in places:
-        assigned.setdefault(place.topic, []).append(place.partition)
-    chosen = {place: ranges[place] for place in places}
+    for partition in partitions:
+        assigned.setdefault(partition.topic, []).append(partition.partition)
+    chosen = {partition: ranges[partition] for partition in partitions}
     reader = run.reader().option("assign", json.dumps(assigned)).option("includeHeaders", "true")
     reader = reader.option("startingOffsets", json.dumps(offsets_json(chosen, end=False)))
     return reader.option("endingOffsets", json.dumps(offsets_json(chosen, end=True))).load()
@@ -95,7 +103,7 @@ def read_ranges(run: Run, ranges: PartitionSpans) -> DataFrame:
 
 @contextmanager
 def open_cluster(run: Run) -> Iterator[ClusterClient]:
-    """Connections to the brokers of a run; their silence becomes a JobError."""
+    """Connect to the brokers of a run. Unavailable brokers raise JobError."""
     settings = pop_connection(kafka_properties(run.source_options()))
     try:
         with ClusterClient(settings) as cluster:
@@ -108,7 +116,7 @@ def open_cluster(run: Run) -> Iterator[ClusterClient]:
 
 
 def _topic(cluster: ClusterClient, name: str) -> tuple[str, list[int]]:
-    """A topic's id and partitions."""
+    """Return a topic's id and partitions."""
     try:
         (found,) = cluster.topics([name])
     except BrokerError as error:
@@ -116,6 +124,6 @@ def _topic(cluster: ClusterClient, name: str) -> tuple[str, list[int]]:
             raise
         raise JobError(
             Failure.NOT_FOUND,
-            f"topic {name!r} does not exist: `millstream topic list` shows those that do.",
+            f"topic {name!r} does not exist: `millstream topic list` shows the topics that do.",
         ) from None
     return str(UUID(bytes=bytes(found.topic_id))), sorted(found.leaders)

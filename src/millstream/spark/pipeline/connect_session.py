@@ -1,8 +1,7 @@
-"""The Spark Connect sessions that a pipeline needs.
+"""Creates the Spark Connect sessions of a pipeline.
 
-Declarative pipelines exist only over Spark Connect. Without a server's address, one is started
-inside a Spark of our own, on a port that nobody else has, with a token that nobody else knows, and
-both end together.
+Declarative pipelines require Spark Connect. Without the address of a server, this module starts a
+Spark with a Connect server on a free port, protected by a random token. Both end with the context.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from millstream.spark.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: A session of its own for whoever asks, which ends with the context.
+#: Returns a context with a new session, which ends with the context.
 Sessions: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
 
 _PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
 _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 _TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 _CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
-_OURS: Final = {
+_SERVER_CONFIG: Final = {
     "spark.plugins": _PLUGIN,
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
     "spark.sql.artifact.isolation.enabled": "true",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
     "spark.ui.enabled": "false",
-    # What goes wrong is told once, by the run, and not by each part of Spark that it passes.
+    # The update reports errors once; Spark would log them several times.
     "spark.log.level": "FATAL",
 }
 
@@ -45,15 +44,16 @@ def connect_sessions(
     remote: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[Sessions]:
-    """Sessions of the server at `remote`, or of one on `master` that ends here; `config` is for
-    the latter."""
+    """Yield a factory of sessions of the server at `remote`, or of a new server on `master`.
+
+    `config` applies to the new server."""
     if remote is not None:
         yield lambda: _remote(app, remote)
         return
     os.environ.setdefault(_TOKEN, secrets.token_hex(16))
-    server: Any = spark_session(app, master=master, config=_OURS | dict(config or {}))
+    server: Any = spark_session(app, master=master, config=_SERVER_CONFIG | dict(config or {}))
     try:
-        service = getattr(server._jvm, _SERVICE)  # noqa: SLF001 - the port is known nowhere else
+        service = getattr(server._jvm, _SERVICE)  # noqa: SLF001 - no public way to get the port
         port = getattr(service, "MODULE$").localPort()
         yield lambda: _local(port)
     finally:
@@ -74,7 +74,7 @@ def _local(port: int) -> Iterator[SparkSession]:
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     before = os.environ.get(_CONNECT_MODE)
-    # Functions and columns are made for a classic session otherwise.
+    # Otherwise Spark creates functions and columns for a classic session.
     os.environ[_CONNECT_MODE] = "1"
     session: Any = ConnectSession.builder.remote(f"sc://localhost:{port}").create()
     try:

@@ -1,8 +1,8 @@
-"""How the flows of a run are doing. Pure: Spark's messages and reports in, figures out.
+"""The progress of the flows of an update, from Spark's messages and reports. Pure.
 
-A flow is queued, starting, running, and then completed, failed, skipped, excluded or stopped, as
-Spark names it. Rows, speed, batch time and lag are of streaming flows; lag is how many records of
-its topics a flow has not read.
+A flow is queued, starting, running, and then completed, failed, skipped, excluded or stopped; these
+are Spark's names. Only streaming flows have rows, rate, batch time and lag. Lag is the number of
+unread records of a flow's topics.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from millstream.spark.error_text import parse_error
 
 _FLOW: Final = re.compile(r"^Flow '?([^\s']+)'? (?:is|has) (?:been )?([A-Za-z]+)")
 _UNRESOLVED: Final = re.compile(r"^Failed to resolve flow: '?([^\s']+?)'?\.?\s")
-_DONE: Final = frozenset({"completed", "failed", "skipped", "excluded", "stopped"})
+_FINAL_STATES: Final = frozenset({"completed", "failed", "skipped", "excluded", "stopped"})
 
 
 @dataclass(slots=True)
 class FlowProgress:
+    """The state and the measures of one flow."""
+
     name: str
     state: str = "queued"
     rows: int = 0
@@ -29,7 +31,7 @@ class FlowProgress:
     rows_per_s: float | None = None
     batch_ms: int | None = None
     lag: int | None = None
-    #: Why it failed, if it did, and the class of what was raised, where that is Millstream's own.
+    #: Why the flow failed, and the class of the error if it is one of Millstream.
     message: str = ""
     error: str = ""
 
@@ -39,14 +41,14 @@ class FlowProgress:
 
 @dataclass(slots=True)
 class RunProgress:
-    """All flows, in the order in which they were first heard of."""
+    """All flows, in the order of their first message."""
 
     flows: dict[str, FlowProgress] = field(default_factory=dict)
-    #: Busy milliseconds by flow, from which its speed is told.
+    #: The total batch time of each flow, for its rate.
     _busy_ms: dict[str, int] = field(default_factory=dict)
 
-    def hear(self, message: str) -> FlowProgress | None:
-        """What Spark says about the run; the flow, if it is about one."""
+    def apply_message(self, message: str) -> FlowProgress | None:
+        """Apply a message of Spark. Return the flow that it is about, if any."""
         if unresolved := _UNRESOLVED.match(message):
             name, state = unresolved[1], "failed"
         elif match := _FLOW.match(message):
@@ -55,14 +57,14 @@ class RunProgress:
             return None
         flow = self._flow(name)
         if (flow.state, state) == ("failed", "completed"):
-            # Spark says so of every query that ends; one that is tried again is running first.
+            # Spark reports every ended query as completed. A retried flow is running first.
             return None
         flow.state = state
         flow.error, flow.message = parse_error(message) if state == "failed" else ("", "")
         return flow
 
-    def report(self, progress: Mapping[str, Any]) -> FlowProgress | None:
-        """One micro-batch, as Spark's StreamingQueryProgress has it in JSON."""
+    def apply_report(self, progress: Mapping[str, Any]) -> FlowProgress | None:
+        """Apply the report of one micro-batch: the JSON of Spark's StreamingQueryProgress."""
         name = progress.get("name")
         if not name:
             return None
@@ -81,9 +83,9 @@ class RunProgress:
         return [each for each in self.flows.values() if each.state == "failed"]
 
     def stop(self) -> None:
-        """The run was stopped, and with it what was not done."""
+        """Mark all unfinished flows as stopped."""
         for flow in self.flows.values():
-            if flow.state not in _DONE:
+            if flow.state not in _FINAL_STATES:
                 flow.state = "stopped"
 
     def _flow(self, name: str) -> FlowProgress:
@@ -92,7 +94,7 @@ class RunProgress:
 
 
 def _lag(source: Mapping[str, Any]) -> int | None:
-    """How far a source's end is ahead; None for sources that are not topics."""
+    """Return the unread records of a source, or None if it does not read topics."""
     ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if ends is None or latest is None:
         return None
@@ -104,7 +106,7 @@ def _lag(source: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(value: Any) -> dict[str, dict[str, int]] | None:
-    """Offsets by topic and partition, where `value` is that."""
+    """Return offsets by topic and partition, or None if `value` has another form."""
     found = value
     if isinstance(value, str):
         try:

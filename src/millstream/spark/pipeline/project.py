@@ -1,11 +1,11 @@
-"""A pipeline project on disk: made new, or found and read.
+"""A pipeline project on disk: creating one, and reading its specification.
 
-    spark-pipeline.yml     name, storage, configuration, where the transformations are
+    spark-pipeline.yml     name, storage, configuration, location of the transformations
     transformations/       Python and SQL files that declare tables, views, sinks and flows
     storage/               checkpoints
-    warehouse/, metastore/ tables and their catalog, where Spark runs on this machine
+    warehouse/, metastore/ tables and their catalog, if Spark runs on this machine
 
-The file is Spark's own; here its storage may also be a path beside it.
+The specification has Spark's format; here `storage` may also be a path relative to it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ if TYPE_CHECKING:
     from pyspark.pipelines.cli import PipelineSpec
 
 SPEC_NAMES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
-#: The setting that transformations read the brokers' addresses from.
+#: The setting from which transformations read the bootstrap servers.
 SERVERS_KEY: Final = "millstream.bootstrap.servers"
-#: These exist before there is a session, and Spark refuses them in a pipeline's own settings.
+#: Spark rejects this setting in a pipeline's configuration; it must be set at the start.
 _CATALOG: Final = "spark.sql.catalogImplementation"
 
 
 class ProjectError(Exception):
-    """There is no project, or its file is wrong; a sentence for a person."""
+    """There is no project, or its specification is invalid. The message is for the user."""
 
 
 class ProjectMissingError(ProjectError):
-    """There is no project where one was looked for."""
+    """The folder has no project."""
 
 
 class ProjectExistsError(ProjectError):
-    """There are files already where a project was to be made."""
+    """The folder for a new project is not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
+    """A project: the path of its specification, and its content."""
+
     path: Path
     spec: PipelineSpec
 
@@ -49,8 +51,10 @@ class Project:
         return self.path.parent
 
     def static_config(self) -> dict[str, str]:
-        """For a Spark that is started for the project: tables and what is known of them stay with
-        it, and so does what Spark takes only at its start, such as the memory of executors."""
+        """Return the start settings of a Spark for this project.
+
+        They keep tables and their catalog in the project's folder, and include the project's
+        settings that Spark accepts only at its start, such as the memory of executors."""
         metastore = self.folder / "metastore"
         given = {
             name: value
@@ -69,7 +73,7 @@ class Project:
 
 
 def find(place: Path, configuration: Mapping[str, str] | None = None) -> Project:
-    """The project in a folder or of a file; `configuration` wins over its own."""
+    """Read the project of a folder or file. `configuration` overrides its settings."""
     from pyspark.errors import PySparkException
     from pyspark.pipelines.cli import unpack_pipeline_spec
     from yaml import YAMLError, safe_load
@@ -77,7 +81,7 @@ def find(place: Path, configuration: Mapping[str, str] | None = None) -> Project
     path = _spec_path(place.resolve())
     try:
         found = safe_load(path.read_text(encoding="utf-8"))
-        # Spark asks whether these are there at all, and of the right type.
+        # Spark checks later that these keys exist and have the right type.
         if "storage" in found and ":/" not in found["storage"]:
             found["storage"] = (path.parent / found["storage"]).as_uri()
         if configuration:
@@ -88,10 +92,10 @@ def find(place: Path, configuration: Mapping[str, str] | None = None) -> Project
 
 
 def make(folder: Path, name: str, servers: str) -> list[Path]:
-    """A project that runs, in a folder that is not there yet or is empty; the files written."""
+    """Create an example project in a new or empty folder. Return the files written."""
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ProjectExistsError(f"{folder} is there already and not empty: name a new folder.")
+        raise ProjectExistsError(f"{folder} exists and is not empty: name a new folder.")
     storage = (folder / "storage").as_uri()
     texts = {
         folder / SPEC_NAMES[0]: project_template.spec(name, storage, servers),

@@ -1,4 +1,4 @@
-"""The files of a new project."""
+"""The files of a new project. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 _SPEC: Final = """\
 name: {name}
-# Checkpoints: what was read and written. Delete it to begin anew.
+# Checkpoints of the flows. Delete the folder to start from the beginning.
 storage: {storage}
 database: default
 configuration:
@@ -18,7 +18,7 @@ libraries:
 """
 
 TRANSFORMATIONS: Final = '''\
-"""From the topic `orders` to a table, to the topic `large-orders`, and to dead letters.
+"""Copies the topic `orders` to a table, to the topic `large-orders`, and to dead letters.
 
 A value is JSON: {"order_id": "o1", "customer": "alice", "amount_cents": 1250}
 """
@@ -32,12 +32,12 @@ from millstream.spark.decode import decoded, split
 spark = SparkSession.active()
 SERVERS = spark.conf.get("millstream.bootstrap.servers")
 ORDER = "order_id STRING NOT NULL, customer STRING NOT NULL, amount_cents BIGINT NOT NULL"
-#: Who gave up the records that do not decode: `millstream dlq list --group` tells them apart.
+#: The consumer of the dead letters, for `millstream dlq list --group`.
 GROUP = "orders-pipeline"
 
 
 def decoded_orders() -> DataFrame:
-    """All records of the topic, with a column for each field, and one for what is wrong."""
+    """Return all records of the topic, with a column for each field and one for the error."""
     records = (
         spark.readStream.format("millstream")
         .option("kafka.bootstrap.servers", SERVERS)
@@ -48,7 +48,7 @@ def decoded_orders() -> DataFrame:
     return decoded(records, ORDER)
 
 
-@dp.table(comment="Orders as they came")
+@dp.table(comment="Orders as received")
 def orders() -> DataFrame:
     return split(decoded_orders(), group=GROUP).valid.select(
         "order_id", "customer", "amount_cents", f.col("timestamp").alias("received_at")
@@ -69,7 +69,7 @@ def to_large_orders() -> DataFrame:
     )
 
 
-# Each goes to the topic of its origin with `.dlq` behind it: `millstream dlq list orders`.
+# A dead letter goes to the topic of its record plus `.dlq`: `millstream dlq list orders`.
 dp.create_sink("dead_letters", "millstream", {"kafka.bootstrap.servers": SERVERS})
 
 
@@ -79,7 +79,7 @@ def to_dead_letters() -> DataFrame:
 '''
 
 VIEW: Final = """\
-CREATE MATERIALIZED VIEW revenue COMMENT 'What each customer has ordered' AS
+CREATE MATERIALIZED VIEW revenue COMMENT 'Orders by customer' AS
 SELECT customer, count(*) AS orders, sum(amount_cents) AS amount_cents
 FROM orders
 GROUP BY customer

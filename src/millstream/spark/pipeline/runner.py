@@ -1,7 +1,7 @@
-"""A project's updates, one after the other.
+"""Runs the updates of a project, one after the other.
 
-An update reads what its topics hold when it begins, and ends. Who wants to go on makes the next
-update: Spark remembers in the project's storage what was read and written.
+An update reads the records that its topics hold at its start, and then ends. The next update
+continues from the checkpoints in the project's storage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.spark.pipeline.update import PipelineUpdate, StoppedError, Updat
 
 
 class Pipeline:
-    """`on_change` is called with a flow whenever something new is known of it, from any thread."""
+    """Runs updates of a project. `on_change` is called from any thread with each changed flow."""
 
     def __init__(
         self,
@@ -29,16 +29,16 @@ class Pipeline:
         self._on_change = on_change
         self._stopping = threading.Event()
         self._present: PipelineUpdate | None = None
-        #: Of the last update, also if it was stopped or has failed.
+        #: The progress of the last update, even if it was stopped or failed.
         self.progress = RunProgress()
 
     def validate(self) -> None:
-        """Have Spark resolve the whole graph, and run nothing. Raises PipelineError."""
+        """Resolve the graph without running it. Raises PipelineError."""
         with self._sessions() as spark:
             PipelineUpdate(spark, self._project, self._on_change).validate()
 
     def update(self, selection: UpdateSelection | None = None) -> RunProgress:
-        """Raises PipelineError, or StoppedError after `stop`."""
+        """Run one update. Raises PipelineError, or StoppedError after `stop`."""
         self.progress = RunProgress()
         with self._sessions() as spark:
             present = self._present = PipelineUpdate(spark, self._project, self._on_change)
@@ -52,8 +52,7 @@ class Pipeline:
         return self.progress
 
     def stop(self) -> None:
-        """End the present update soon, and begin no other; may be called from a signal's
-        handler."""
+        """Stop the present update and start no other. May be called from a signal handler."""
         self._stopping.set()
         if (present := self._present) is not None:
             present.stop()

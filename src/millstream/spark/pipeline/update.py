@@ -1,4 +1,4 @@
-"""One update of a project: its declarations sent to Spark, a run, and what Spark tells of it."""
+"""One update of a project: sends its declarations to Spark, runs them, and tracks progress."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from millstream.spark.pipeline.project import Project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The last reports come by another way than the end of the run, and a little later.
+#: How long to wait for the last reports, which arrive after the end of the run.
 _REPORT_S_MAX: Final = 5.0
 _INTERRUPT_S: Final = 0.5
 
 
 class PipelineError(Exception):
-    """A pipeline is wrong, or a run of it failed; a sentence for a person.
+    """A pipeline is invalid, or an update failed. The message is for the user.
 
-    `errors` are the classes of Millstream's own that flows failed with, by name."""
+    `errors` has the class names of Millstream's errors with which flows failed."""
 
     def __init__(self, message: str, errors: Collection[str] = ()) -> None:
         super().__init__(message)
@@ -35,12 +35,12 @@ class PipelineError(Exception):
 
 
 class StoppedError(Exception):
-    """The run was asked to stop before it was done. The next one does the rest."""
+    """The update was stopped before its end. The next update continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateSelection:
-    """Which tables to update: all, unless some are named; and which to begin anew."""
+    """The tables to update (default: all), and the tables to recompute from the start."""
 
     refresh: tuple[str, ...] = ()
     full_refresh: tuple[str, ...] = ()
@@ -48,13 +48,14 @@ class UpdateSelection:
 
     def __post_init__(self) -> None:
         if self.full_refresh_all and (self.refresh or self.full_refresh):
-            raise ValueError("all tables are to begin anew, so none can be named besides.")
+            raise ValueError("a full refresh of all tables excludes naming tables.")
 
 
 class PipelineUpdate:
-    """One run of a project in a session, which is for it alone: a session keeps all graphs that
-    were ever run in it. `on_change` is called with a flow whenever something new is known of it,
-    from any thread."""
+    """One update of a project.
+
+    It needs its own session, because a session keeps every graph that ran in it. `on_change` is
+    called from any thread with each flow that changed."""
 
     def __init__(
         self, spark: SparkSession, project: Project, on_change: Callable[[FlowProgress], None]
@@ -63,55 +64,55 @@ class PipelineUpdate:
         self._project = project
         self._on_change = on_change
         self._stopping = threading.Event()
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._lock = threading.Lock()
         self.progress = RunProgress()
-        #: Queries that have begun and not ended, by id.
+        #: The ids of running queries.
         self._queries: set[str] = set()
         self._idle = threading.Condition(self._lock)
 
     def validate(self) -> None:
-        """Have Spark resolve the whole graph, and run nothing. Raises PipelineError."""
+        """Resolve the graph without running it. Raises PipelineError."""
         self._run(UpdateSelection(), dry=True)
 
     def run(self, selection: UpdateSelection) -> None:
-        """Raises PipelineError, or StoppedError after `stop`."""
+        """Run the update. Raises PipelineError, or StoppedError after `stop`."""
         from pyspark.errors import PySparkException
 
         listener = _listener(self)
         self._spark.streams.addListener(listener)
         try:
             self._run(selection, dry=False)
-            self._check_chosen(selection)
+            self._check_selection(selection)
             with self._idle:
                 self._idle.wait_for(lambda: not self._queries, _REPORT_S_MAX)
         finally:
-            self._over.set()
-            # Where Spark is gone there is nothing to take it from, and the run has failed of that.
+            self._ended.set()
+            # If Spark is gone, the run has already failed with that error.
             with contextlib.suppress(PySparkException):
                 self._spark.streams.removeListener(listener)
 
     def stop(self) -> None:
-        """End the run soon; may be called from a signal's handler."""
+        """Stop the update. May be called from a signal handler."""
         if not self._stopping.is_set():
             self._stopping.set()
             threading.Thread(target=self._interrupt, daemon=True).start()
 
     def _interrupt(self) -> None:
-        """Until it is over: what has not quite begun can't be interrupted."""
+        """Interrupt repeatedly, because Spark cannot interrupt an operation before its start."""
         from pyspark.errors import PySparkException
 
-        # Where Spark is gone the run fails of that.
+        # If Spark is gone, the run fails with that error.
         with contextlib.suppress(PySparkException):
-            while not self._over.is_set():
+            while not self._ended.is_set():
                 self._spark.interruptAll()
-                self._over.wait(_INTERRUPT_S)
+                self._ended.wait(_INTERRUPT_S)
 
     def _run(self, selection: UpdateSelection, *, dry: bool) -> None:
         from pyspark.errors import PySparkException
 
         try:
-            self._hear(self._begun(self._declared(), selection, dry=dry))
+            self._apply_results(self._start_run(self._register(), selection, dry=dry))
         except (PySparkException, PipelineError) as error:
             if self._stopping.is_set():
                 with self._lock:
@@ -121,10 +122,10 @@ class PipelineUpdate:
                 raise
             raise self._failure(error) from error
 
-    def _begun(
+    def _start_run(
         self, graph: str, selection: UpdateSelection, *, dry: bool
     ) -> Iterator[dict[str, Any]]:
-        """A run of the graph; what Spark tells of it."""
+        """Start a run of the graph. Return Spark's messages about it."""
         from pyspark.pipelines.spark_connect_pipeline import start_run
 
         return start_run(
@@ -137,13 +138,13 @@ class PipelineUpdate:
             storage=self._project.spec.storage,
         )
 
-    def _declared(self) -> str:
-        """The graph that the project's files declare, on Spark's side; its id."""
+    def _register(self) -> str:
+        """Register the project's declarations with Spark. Return the id of the graph."""
         from pyspark.pipelines.cli import register_definitions
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 
         path, spec, conf = self._project.path, self._project.spec, self._spark.conf
-        # What Spark was started with is there, and some of it may not even be set again.
+        # Spark already has its start settings, and rejects changes of some of them.
         config = {
             name: value
             for name, value in spec.configuration.items()
@@ -154,25 +155,27 @@ class PipelineUpdate:
         graph = create_dataflow_graph(self._spark, spec.catalog, spec.database, config)
         registry = _registry(self._spark, graph)
         try:
-            # Spark prints which files it reads.
+            # Spark prints the names of the files.
             with contextlib.redirect_stdout(io.StringIO()):
                 register_definitions(path, registry, spec, self._spark, graph)
         except PipelineError:
             raise
         except Exception as error:
-            raise PipelineError(_blame(error, path.parent)) from error
+            raise PipelineError(_locate_error(error, path.parent)) from error
         return graph
 
-    def _hear(self, results: Iterator[dict[str, Any]]) -> None:
+    def _apply_results(self, results: Iterator[dict[str, Any]]) -> None:
         for result in results:
             if "pipeline_event_result" in result:
                 with self._lock:
-                    flow = self.progress.hear(result["pipeline_event_result"].event.message)
+                    flow = self.progress.apply_message(
+                        result["pipeline_event_result"].event.message
+                    )
                 if flow is not None:
                     self._on_change(flow)
 
-    def _check_chosen(self, selection: UpdateSelection) -> None:
-        """Spark takes any name, and then has nothing to do."""
+    def _check_selection(self, selection: UpdateSelection) -> None:
+        """Raise PipelineError if the selection matches no flow. Spark accepts any name."""
         if all(each.state == "excluded" for each in self.progress.flows.values()):
             names = ", ".join(selection.refresh + selection.full_refresh)
             raise PipelineError(f"no flow of the project writes to {names or 'anything'}")
@@ -192,7 +195,7 @@ class PipelineUpdate:
 
     def reported(self, progress: dict[str, Any]) -> None:
         with self._idle:
-            flow = self.progress.report(progress)
+            flow = self.progress.apply_report(progress)
         if flow is not None:
             self._on_change(flow)
 
@@ -213,7 +216,7 @@ def _listener(update: PipelineUpdate) -> Any:
             update.reported(json.loads(event.progress.json))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            """Between batches there is nothing to tell."""
+            """Ignore idle queries."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
             update.ended(str(event.runId))
@@ -228,7 +231,7 @@ def _registry(spark: Any, graph: str) -> Any:
     )
 
     class Registry(SparkConnectGraphElementRegistry):
-        """Takes what files declare to Spark, and says in which file of SQL something is wrong."""
+        """Registers declarations with Spark, and names the SQL file in errors."""
 
         def register_sql(self, sql_text: str, file_path: Path) -> None:
             try:
@@ -239,15 +242,15 @@ def _registry(spark: Any, graph: str) -> Any:
     return Registry(spark, graph)
 
 
-def _blame(error: Exception, folder: Path) -> str:
-    """What went wrong, and in which line of the project's files."""
+def _locate_error(error: Exception, folder: Path) -> str:
+    """Return the error with the line of the project's files that raised it."""
     lines = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_relative_to(folder)
     ]
-    told = f"{type(error).__name__}: {error_sentence(str(error))}"
+    text = f"{type(error).__name__}: {error_sentence(str(error))}"
     if not lines:
-        return told
+        return text
     name = Path(lines[-1].filename).relative_to(folder)
-    return f"{name}, line {lines[-1].lineno}: {told}"
+    return f"{name}, line {lines[-1].lineno}: {text}"

@@ -149,5 +149,5 @@ def test_a_table_is_an_output(spark: SparkSession, fill: Fill, ask: Ask, tmp_pat
 
 
 def test_an_identity_that_is_none_is_refused(ask: Ask) -> None:
-    with pytest.raises(JobError, match="'name' is no identity"):
+    with pytest.raises(JobError, match="'name' is not an identity"):
         ask("whatever", ["elsewhere"], identity="name")

@@ -109,7 +109,7 @@ def _stop_under_a_rate(run: Replay, settings: ReplayOptions) -> None:
             stop.set()
 
     report = run(replace(settings, rate=1.0), progress=follow, stop=stop)
-    assert (report.is_ok, "run again to go on" in report.notes[0]) == (False, True)
+    assert (report.is_ok, "run again to continue" in report.notes[0]) == (False, True)
 
 
 def test_choices(
@@ -148,10 +148,10 @@ def test_choices(
 def test_what_can_not_be_replayed(
     run: Replay, spark: SparkSession, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
-    with pytest.raises(JobError, match="'nothing much' can't be used"):
+    with pytest.raises(JobError, match="'nothing much' cannot be used"):
         run(ReplayOptions(where="nothing much"), dry_run=True)
     with pytest.raises(JobError, match="offsets 0 to 9999 of partition 0: it has 0 to"):
         run(ReplayOptions(ranges={0: (0, 9999)}))
-    with pytest.raises(JobError, match="has nothing of topic") as caught:
+    with pytest.raises(JobError, match="has no records of topic") as caught:
         run(ReplayOptions(archive=tmp_path))
     assert caught.value.kind is Failure.NOT_FOUND

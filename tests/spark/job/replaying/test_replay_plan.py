@@ -55,9 +55,9 @@ def test_the_state_knows_its_replay(tmp_path: Path) -> None:
     assert log.position(CHOICE) is None
     first = ReplayPosition(1, ReplayPlan("id", CHOICE, {0: OffsetSpan(0, 9)}, 4), {})
     with log.lock():
-        log.note(first)
+        log.append(first)
         second = first.after({TopicPartition("orders", 0): OffsetSpan(0, 4)}, 3, chunk_records=2)
-        log.note(second)
+        log.append(second)
     assert log.position(CHOICE) == second
     assert second.plan.chunk(second.done) == {TopicPartition("orders", 0): OffsetSpan(4, 6)}
     later = ReplaySelection("orders", "again", keys=("6b",), where="offset > 3", since_ms=6)

@@ -1,12 +1,11 @@
-"""Archive topics: `archive` copies records from their topics into a table of files, exactly once.
+"""The archive job: `archive` copies records from topics into a table of files, exactly once.
 
-One batch after the other: what the log has beyond the archive's offsets is read, written to a
-staging folder, and committed together with the offsets it brings the archive to. There is no
-checkpoint beside the data: the archive itself says what comes next, so a run that was killed at any
-point, or begun on another machine, goes on where the last commit ended.
+A run reads the records after the archive's offsets in batches. It writes each batch to a staging
+folder and commits it together with the new offsets. There is no checkpoint beside the data: the
+last commit says where to continue. A killed run can therefore continue on any machine.
 
-Steps told to `progress`: `reading`, `written` (staged, not yet decided), `committed` (decided,
-files not yet in place), `in place`.
+Steps reported to `progress`: `reading`, `written` (staged, not committed), `committed` (files not
+yet in their final folders), `in place`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from millstream.spark.job.offset_coverage import (
     format_gaps,
     limit_spans,
 )
-from millstream.spark.job.report import Report, Step, Table
+from millstream.spark.job.report import Report, Step, Table, spans_table
 from millstream.spark.job.run import Run, RunOptions
 from millstream.spark.job.topic_offsets import (
     TopicOffsets,
@@ -49,7 +48,7 @@ TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
 BATCH_RECORDS_MAX: Final = 2_000_000
 FILE_BYTES: Final = 128 * 1024 * 1024
 INTERVAL_S: Final = 60.0
-#: Batches after which a continuous run joins small files.
+#: A continuous run compacts small files after this many batches.
 _COMPACT_EVERY: Final = 60
 
 
@@ -57,16 +56,16 @@ _COMPACT_EVERY: Final = 60
 class ArchiveOptions:
     """How an archive is written."""
 
-    #: Stop once what was there at the beginning is archived; else go on until stopped.
+    #: Stop after the records that existed at the start; otherwise run until stopped.
     available_now: bool = False
-    #: In which a continuous run looks for new records: longer makes fewer, larger files.
+    #: How often a continuous run polls for new records. A longer interval gives larger files.
     interval_s: float = INTERVAL_S
     batch_records_max: int = BATCH_RECORDS_MAX
-    #: What files should have, where there is enough for one folder.
+    #: The target size of files.
     file_bytes: int = FILE_BYTES
-    #: Go on where retention took records before they were archived.
+    #: Continue if retention deleted records before they were archived.
     allow_gaps: bool = False
-    #: From time to time and in the end, join small files of one folder.
+    #: Compact small files during the run and at its end.
     compact: bool = True
 
 
@@ -82,23 +81,23 @@ def archive(
 
     >>> archive(["orders"], "/lake/orders", settings=ArchiveOptions(available_now=True))
 
-    Raises JobError: where retention took records that were not archived yet (unless gaps are
-    allowed), where a topic was deleted and created again, or where another run is at work.
+    Raises JobError if retention deleted records before they were archived (unless gaps are
+    allowed), if a topic was deleted and created again, or if another run works on the folder.
     """
     if not topics:
         raise usage_error("name at least one topic to archive.")
     with Run.of("archive", options) as run:
         store = open_store(path, table_format)
-        work = _Archiving(run, store, sorted(set(topics)), settings or ArchiveOptions())
+        work = _ArchiveRun(run, store, sorted(set(topics)), settings or ArchiveOptions())
         if run.dry_run:
-            return work.foretell()
+            return work.report_dry_run()
         with store.lock():
             store.recover()
-            return work.carry_out()
+            return work.execute()
 
 
 def format_of(root: Path) -> TableFormat | None:
-    """That of the archive in a folder; None where there is none."""
+    """Return the format of the archive in a folder, or None if there is no archive."""
     if (root / "_delta_log").is_dir():
         return "delta"
     if (root / FOLDER / CATALOG).exists():
@@ -107,7 +106,7 @@ def format_of(root: Path) -> TableFormat | None:
 
 
 def open_store(path: str | PathLike[str], table_format: TableFormat = "parquet") -> ArchiveStore:
-    """The archive in a folder. Raises JobError where its format is another or not installed."""
+    """Open the archive in a folder. Raises JobError for another or uninstalled format."""
     root = local_path(path)
     found = format_of(root)
     if found not in (None, table_format):
@@ -121,13 +120,13 @@ def open_store(path: str | PathLike[str], table_format: TableFormat = "parquet")
 
         return IcebergStore(root)
     if table_format != "parquet":
-        raise usage_error(f"{table_format!r} is no format: use parquet, delta or iceberg.")
+        raise usage_error(f"{table_format!r} is not a format: use parquet, delta or iceberg.")
     return ParquetStore(root)
 
 
 @dataclass(slots=True)
-class _Archiving:
-    """One run."""
+class _ArchiveRun:
+    """One run of the archive job."""
 
     run: Run
     store: ArchiveStore
@@ -139,7 +138,7 @@ class _Archiving:
     records: Counter[TopicPartition] = field(default_factory=Counter)
     gaps: list[str] = field(default_factory=list)
 
-    def carry_out(self) -> Report:
+    def execute(self) -> Report:
         compacted = 0
         for coverage, ranges in self._batches():
             self._archive(coverage, ranges)
@@ -147,25 +146,25 @@ class _Archiving:
                 compacted += self._compact()
         return self._report(compacted + self._compact())
 
-    def foretell(self) -> Report:
-        """What a run would do now."""
+    def report_dry_run(self) -> Report:
+        """Report what a run would archive."""
         coverage = self.store.committed().coverage
         ranges, notes = self._unread(coverage, fetch_topic_offsets(self.run, self.topics))
         return Report(
             "archive",
             f"{count_offsets(ranges):,} offsets would be archived into {self.store.root}.",
             {"offsets": count_offsets(ranges)},
-            (_table(ranges),),
+            (spans_table(ranges, "offsets"),),
             tuple(notes),
             is_dry=True,
         )
 
     def _batches(self) -> Iterator[tuple[OffsetCoverage, PartitionSpans]]:
-        """What to archive next, and the offsets that the archive has with it."""
+        """Yield each batch of spans, and the coverage of the archive with that batch."""
         coverage = self.store.committed().coverage
         first = fetch_topic_offsets(self.run, self.topics)
         while not self.run.stop.is_set():
-            # Anew for each batch: retention goes on while others are archived.
+            # Offsets are fetched for each batch, because retention continues meanwhile.
             log = fetch_topic_offsets(self.run, self.topics)
             log = log.up_to(first) if self.settings.available_now else log
             ranges, notes = self._unread(coverage, log)
@@ -188,39 +187,39 @@ class _Archiving:
         if beyond:
             raise JobError(
                 Failure.DATA_LOSS,
-                f"the archive has more than the log: {format_gaps(beyond)} are in {self.store.root}"
-                " only. The log was cut; archive what it has now into another folder.",
+                f"the archive has more than the log: only {self.store.root} has"
+                f" {format_gaps(beyond)}. The log was truncated; archive it into another folder.",
             )
         if lost and not self.settings.allow_gaps:
             raise JobError(
                 Failure.DATA_LOSS,
-                f"retention took records that were not archived: {format_gaps(lost)}."
-                " Allow gaps to go on without them.",
+                f"retention deleted records that were not archived: {format_gaps(lost)}."
+                " Allow gaps to continue without them.",
             )
-        return ranges, [f"Not archived, taken by retention: {gap}." for gap in lost]
+        return ranges, [f"Not archived, deleted by retention: {gap}." for gap in lost]
 
     def _archive(self, coverage: OffsetCoverage, ranges: PartitionSpans) -> None:
         done, count = sum(self.records.values()), count_offsets(ranges)
-        self._tell("reading", done, done + count)
+        self._report_step("reading", done, done + count)
         staged = self.store.staging()
         records = self.store.prepared(with_hours(read_ranges(self.run, ranges)))
         write_parquet(records, staged, self.settings.file_bytes, self.store.partitioned_by)
-        self._tell("written", done, done + count)
+        self._report_step("written", done, done + count)
         added = self.store.commit(staged, coverage)
-        self._tell("committed", done + count, done + count)
+        self._report_step("committed", done + count, done + count)
         self.store.finish(staged)
         self.batches += 1
         self.files += added
-        self.records.update({place: span.size for place, span in ranges.items()})
-        self._tell("in place", done + count, done + count)
+        self.records.update({partition: span.size for partition, span in ranges.items()})
+        self._report_step("in place", done + count, done + count)
 
     def _compact(self) -> int:
-        """Join small files, where that is asked for."""
+        """Compact small files if the settings say so."""
         if not self.settings.compact:
             return 0
         return compact(self.run, self.store, self.settings.file_bytes)
 
-    def _tell(self, what: str, done: int, of: int) -> None:
+    def _report_step(self, what: str, done: int, of: int) -> None:
         self.run.progress(Step(what, done, of, "offsets"))
 
     def _report(self, compacted: int) -> Report:
@@ -245,15 +244,9 @@ class _Archiving:
     def _coverage_table(self) -> Table:
         coverage = self.store.committed().coverage
         rows = [
-            (*place, self.records[place], spans[0].start, spans[-1].end)
-            for place, spans in sorted(coverage.spans.items())
-            if place.topic in self.topics
+            (*partition, self.records[partition], spans[0].start, spans[-1].end)
+            for partition, spans in sorted(coverage.spans.items())
+            if partition.topic in self.topics
         ]
         columns = ("topic", "partition", "new offsets", "first offset", "next offset")
         return Table.of("partitions", columns, rows)
-
-
-def _table(ranges: PartitionSpans) -> Table:
-    rows = [(*place, span.size, span.start, span.end) for place, span in sorted(ranges.items())]
-    columns = ("topic", "partition", "offsets", "from offset", "to offset")
-    return Table.of("partitions", columns, rows)

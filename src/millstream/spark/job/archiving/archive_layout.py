@@ -1,8 +1,8 @@
-"""How a batch of records becomes files: folders by topic, date and hour, few files, in order.
+"""Writes a batch of records as files in folders by topic, date and hour.
 
-Hours are those of the record timestamp in UTC, whatever the session's time zone. Records of one
-folder come together into files of about the target size (Spark splits and joins them by what the
-shuffle saw), each sorted by partition and offset, so that readers of a range skip row groups.
+Hours are those of the record timestamp in UTC, whatever the session's time zone. Spark's adaptive
+shuffle groups the records of one folder into files of about the target size. Each file is sorted by
+partition and offset, so that readers of a range skip row groups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 def with_hours(frame: DataFrame) -> DataFrame:
-    """With the columns `date` and `hour` of the record timestamp."""
+    """Add the columns `date` and `hour` of the record timestamp."""
     from pyspark.sql import functions as F  # noqa: N812
 
     millis = F.unix_millis("timestamp")
@@ -37,7 +37,7 @@ def write_parquet(
     file_bytes: int,
     partitioned_by: Sequence[str] = PARTITIONED_BY,
 ) -> None:
-    """Write records with their hours as Parquet."""
+    """Write records with the columns of `with_hours` as Parquet."""
     from pyspark.sql import functions as F  # noqa: N812
 
     settings = {
@@ -55,7 +55,7 @@ def write_parquet(
 
 @contextmanager
 def session_config(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have these settings of the session for a while."""
+    """Change settings of the session within the context."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

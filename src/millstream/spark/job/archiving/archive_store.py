@@ -20,10 +20,10 @@ from millstream.spark.job.offset_coverage import OffsetCoverage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The job that makes its commits.
+#: The name of the job in commits.
 ARCHIVE: Final = "archive"
 STAGING: Final = "_staging"
-#: The columns of an archive, as Spark writes types; the last two come from the record timestamp.
+#: The columns of an archive with Spark's types. The last two derive from the timestamp.
 SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
     " timestampType int, headers array<struct<key: string, value: binary>>, date date, hour int"
@@ -37,7 +37,7 @@ PARTITIONED_BY: Final = ("topic", "date", "hour")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """A Parquet file, by its path below the root."""
+    """A Parquet file and its path below the root."""
 
     path: str
     rows: int
@@ -46,16 +46,16 @@ class ArchiveFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
-    """An archive as of a commit; 0 is before the first."""
+    """An archive as of a commit. Number 0 is the state before the first commit."""
 
     number: int = 0
     coverage: OffsetCoverage = field(default_factory=OffsetCoverage)
-    #: Of plain Parquet only: tables know theirs themselves.
+    #: The files of plain Parquet. Table formats keep their own list.
     files: tuple[ArchiveFile, ...] = ()
 
 
 class ArchiveStore(Protocol):
-    """One archive in one format. Everything but reading needs the lock."""
+    """One archive in one format. Everything except reading requires the lock."""
 
     root: Path
     #: The columns that name the folders of a batch.
@@ -64,36 +64,36 @@ class ArchiveStore(Protocol):
     def lock(self) -> AbstractContextManager[None]: ...
 
     def recover(self) -> None:
-        """Finish what a run that died had decided, and clear away what it had not."""
+        """Complete the last commit of a run that died, and remove uncommitted files."""
 
     def committed(self) -> ArchiveState:
-        """What readers may rely on."""
+        """Return the last state that readers can read."""
 
     def prepared(self, frame: DataFrame) -> DataFrame:
-        """Records and their hours with the columns that `partitioned_by` names."""
+        """Return records with the columns that `partitioned_by` names."""
 
     def staging(self) -> Path:
-        """A new folder for Spark to write a batch to."""
+        """Return a new folder to which Spark writes a batch."""
 
     def commit(self, staged: Path, coverage: OffsetCoverage) -> Sequence[ArchiveFile]:
-        """Make the batch in `staged`, and with it these offsets, part of the archive."""
+        """Commit the batch in `staged` together with the covered offsets."""
 
     def finish(self, staged: Path) -> None:
-        """What is left to do after the commit; `recover` does it where this was not reached."""
+        """Complete the commit. `recover` does the same if a run dies before this."""
 
     def read(self, spark: SparkSession, state: ArchiveState, topics: Sequence[str]) -> DataFrame:
-        """All records of these topics as of `state`."""
+        """Return all records of these topics as of `state`."""
 
 
 def staged_files(staged: Path) -> list[ArchiveFile]:
-    """What Spark wrote, counted from the files themselves, and on stable storage from now on."""
+    """Return the files that Spark wrote, and sync them to stable storage."""
     from pyarrow.parquet import read_metadata
 
     if not (staged / "_SUCCESS").exists():
         raise JobError(
             Failure.FAILED,
-            f"{staged}: what Spark wrote is not there: the folder must be one that the driver"
-            " and all executors share.",
+            f"{staged}: the files that Spark wrote are missing: the driver and all executors must"
+            " share the folder.",
         )
     found = []
     for path in sorted(staged.rglob("*.parquet")):
@@ -106,13 +106,13 @@ def staged_files(staged: Path) -> list[ArchiveFile]:
 def require_same_rows(
     root: Path, added: Iterable[ArchiveFile], removed: Iterable[ArchiveFile]
 ) -> None:
-    """Raise where files could not take the place of others."""
+    """Raise JobError unless both sets of files have the same number of rows."""
     if sum(each.rows for each in added) != sum(each.rows for each in removed):
         raise JobError(Failure.FAILED, f"{root}: a compaction would change the records.")
 
 
 def read_folders(spark: SparkSession, root: Path, paths: Sequence[str]) -> DataFrame:
-    """The records of files below `root`, whose folders tell topic, date and hour."""
+    """Return the records of files below `root`. Topic, date and hour come from the folders."""
     if not paths:
         return spark.createDataFrame([], SCHEMA)
     reader = spark.read.schema(SCHEMA).option("basePath", str(root))

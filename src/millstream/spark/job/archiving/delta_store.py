@@ -1,9 +1,9 @@
 """An archive as a Delta table, committed by deltalake.
 
-Spark writes the files, in the same folders as plain Parquet; one Delta commit adds those of a batch
-and holds, in its information, the offsets that the archive has with it. Others may commit between
-(optimize, vacuum): the newest commit that has offsets counts. The folder must be read as a Delta
-table: files that were joined stay in it for a week, beside those that have their records now.
+Spark writes the files into the same folders as plain Parquet. One Delta commit adds the files of a
+batch and stores the covered offsets in its metadata. Other programs may commit too (optimize,
+vacuum): the newest commit with offsets counts. The folder must be read as a Delta table, because
+compacted files stay in it for a week beside the files that replace them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from millstream.spark.job.archiving.archive_store import (
 from millstream.spark.job.archiving.table_format import (
     COVERAGE_KEY,
     arrow_schema,
-    missing_package_error,
+    coverage_property,
     no_coverage_error,
+    parse_coverage,
     remove_pending,
+    require_package,
     write_pending,
 )
 from millstream.spark.job.commit_log import CommitLog
@@ -43,13 +45,10 @@ if TYPE_CHECKING:
 
 
 class DeltaStore:
-    """See the module's text. A state's number is the table's version plus one."""
+    """An archive as a Delta table. The number of a state is the table's version plus one."""
 
     def __init__(self, root: Path) -> None:
-        try:
-            import deltalake  # noqa: F401
-        except ImportError:
-            raise missing_package_error("deltalake", "delta") from None
+        require_package("deltalake", "delta")
         self.root = root
         self.partitioned_by: Sequence[str] = PARTITIONED_BY
 
@@ -67,8 +66,7 @@ class DeltaStore:
             return ArchiveState()
         for entry in table.history():
             if COVERAGE_KEY in entry:
-                coverage = OffsetCoverage.from_json(json.loads(entry[COVERAGE_KEY]))
-                return ArchiveState(table.version() + 1, coverage)
+                return ArchiveState(table.version() + 1, parse_coverage(entry[COVERAGE_KEY]))
         if _paths(table):
             raise no_coverage_error(self.root, "Delta")
         return ArchiveState(table.version() + 1)
@@ -89,13 +87,12 @@ class DeltaStore:
             target = self.root / each.path
             target.parent.mkdir(parents=True, exist_ok=True)
             (staged / each.path).rename(target)
-        told = {COVERAGE_KEY: json.dumps(coverage.as_json())}
         table.create_write_transaction(
             [_add_action(self.root, each) for each in added],
             "append",
             table.schema(),
             list(PARTITIONED_BY),
-            commit_properties=CommitProperties(custom_metadata=told),
+            commit_properties=CommitProperties(custom_metadata=coverage_property(coverage)),
         )
         return added
 
@@ -114,19 +111,20 @@ class DeltaStore:
         paths = sorted(each for each in _paths(table) if each.startswith(wanted))
         return read_folders(spark, self.root, paths)
 
-    def join_small(self, file_bytes: int) -> int:
-        """Have deltalake join small files; the number of those that went. What was replaced a week
-        ago, and is not read by anybody any more, goes from the disk."""
+    def compact_files(self, file_bytes: int) -> int:
+        """Compact small files with deltalake. Return the number of replaced files.
+
+        Files that were replaced more than a week ago are deleted from the disk."""
         from deltalake import CommitProperties, WriterProperties
 
         table = self._table()
         if table is None:
             return 0
-        told = {COVERAGE_KEY: json.dumps(self.committed().coverage.as_json())}
+        metadata = coverage_property(self.committed().coverage)
         found = table.optimize.compact(
             target_size=file_bytes,
             writer_properties=WriterProperties(compression="ZSTD"),
-            commit_properties=CommitProperties(custom_metadata=told),
+            commit_properties=CommitProperties(custom_metadata=metadata),
         )
         replaced = int(found["numFilesRemoved"])
         if replaced:
@@ -148,7 +146,7 @@ class DeltaStore:
 
 
 def _paths(table: DeltaTable) -> set[str]:
-    """The files of a table, below its root."""
+    """Return the paths of a table's files below its root."""
     actions: Any = table.get_add_actions(flatten=True)
     return set(actions.column("path").to_pylist())
 

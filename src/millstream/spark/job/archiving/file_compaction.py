@@ -1,9 +1,9 @@
-"""Small files of an archive joined: `compact` rewrites those of folders that have several.
+"""Compacts the small files of an archive.
 
-A folder of an hour that a continuous run archived minute by minute has many small files. Those
-smaller than half of the target become as few as fit it, in one commit that adds the new ones and
-takes the old ones away; offsets stay what they are. Spark rewrites plain Parquet and Iceberg; Delta
-has a way of its own.
+A continuous run that archives every minute writes many small files per hour and folder. Compaction
+replaces the files below half the target size by larger ones. One commit adds the new files and
+removes the old ones; the covered offsets stay the same. Spark rewrites plain Parquet and Iceberg;
+deltalake compacts Delta tables.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FOLDERS_MAX: Final = 64
 
 @runtime_checkable
 class SelfCompactingStore(Protocol):
-    """A store that joins small files without Spark."""
+    """A store that compacts small files without Spark."""
 
-    def join_small(self, file_bytes: int) -> int: ...
+    def compact_files(self, file_bytes: int) -> int: ...
 
 
 class RewritableStore(ArchiveStore, Protocol):
-    """A store some of whose files can be replaced by others."""
+    """A store in which files can be replaced by others."""
 
     def files(self) -> Sequence[ArchiveFile]: ...
 
@@ -47,7 +47,7 @@ class RewritableStore(ArchiveStore, Protocol):
 def small_files(
     files: Iterable[ArchiveFile], file_bytes: int, folder: Callable[[ArchiveFile], str]
 ) -> list[list[ArchiveFile]]:
-    """The files to join, folder by folder."""
+    """Return the files to compact, grouped by folder."""
     folders: defaultdict[str, list[ArchiveFile]] = defaultdict(list)
     for each in files:
         if each.bytes < file_bytes // 2:
@@ -56,9 +56,9 @@ def small_files(
 
 
 def compact(run: Run, store: ArchiveStore, file_bytes: int) -> int:
-    """Join small files; the number of those that went. Needs the lock."""
+    """Compact small files. Return the number of replaced files. Requires the lock."""
     if isinstance(store, SelfCompactingStore):
-        return store.join_small(file_bytes)
+        return store.compact_files(file_bytes)
     return _rewrite(run, cast("RewritableStore", store), file_bytes)
 
 

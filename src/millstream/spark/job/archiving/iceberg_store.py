@@ -4,14 +4,13 @@
     ROOT/data/ID/...parquet          the files of a batch, written by Spark
     ROOT/millstream/archive/...      Iceberg's metadata
 
-The table is partitioned by topic and by the hour of the timestamp; the files hold both, as Iceberg
-wants it. One snapshot adds a batch and holds, in its summary, the offsets that the archive has with
-it; the newest snapshot that has offsets counts.
+The table is partitioned by topic and by the hour of the timestamp. The files contain both columns,
+as Iceberg requires. One snapshot adds a batch and stores the covered offsets in its summary. The
+newest snapshot with offsets counts.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -32,9 +31,11 @@ from millstream.spark.job.archiving.table_format import (
     CATALOG,
     COVERAGE_KEY,
     arrow_schema,
-    missing_package_error,
+    coverage_property,
     no_coverage_error,
+    parse_coverage,
     remove_pending,
+    require_package,
     write_pending,
 )
 from millstream.spark.job.commit_log import FOLDER, CommitLog
@@ -52,13 +53,10 @@ _FILE_SCHEMA: Final = SCHEMA.removesuffix(", date date, hour int")
 
 
 class IcebergStore:
-    """See the module's text. A state's number is the id of a snapshot."""
+    """An archive as an Iceberg table. The number of a state is the id of a snapshot."""
 
     def __init__(self, root: Path) -> None:
-        try:
-            import pyiceberg.catalog.sql  # noqa: F401
-        except ImportError:
-            raise missing_package_error("pyiceberg", "iceberg") from None
+        require_package("pyiceberg.catalog.sql", "iceberg")
         self.root = root
         self.partitioned_by: Sequence[str] = ("folder", "date", "hour")
         self._opened: Catalog | None = None
@@ -68,7 +66,7 @@ class IcebergStore:
 
     def recover(self) -> None:
         table = self._table()
-        remove_pending(self.root, self._named(table) if table is not None else ())
+        remove_pending(self.root, self._files_by_path(table) if table is not None else ())
 
     def committed(self) -> ArchiveState:
         table = self._table()
@@ -77,15 +75,15 @@ class IcebergStore:
             return ArchiveState()
         number = snapshot.snapshot_id
         while snapshot is not None:
-            told = snapshot.summary and snapshot.summary.additional_properties.get(COVERAGE_KEY)
-            if told:
-                return ArchiveState(number, OffsetCoverage.from_json(json.loads(told)))
+            text = snapshot.summary and snapshot.summary.additional_properties.get(COVERAGE_KEY)
+            if text:
+                return ArchiveState(number, parse_coverage(text))
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
         raise no_coverage_error(self.root, "Iceberg")
 
     def prepared(self, frame: DataFrame) -> DataFrame:
-        """With folders of other names than the columns, which stay in the files."""
+        """Add a column for the folders, because Spark removes folder columns from the files."""
         from pyspark.sql import functions as F  # noqa: N812
 
         return frame.withColumn("folder", F.col("topic"))
@@ -100,28 +98,28 @@ class IcebergStore:
         table = self._table() or self._create()
         table.add_files(
             [f"file://{staged / each.path}" for each in added],
-            snapshot_properties={COVERAGE_KEY: json.dumps(coverage.as_json())},
+            snapshot_properties=coverage_property(coverage),
         )
         return added
 
     def finish(self, staged: Path) -> None:
         table = self._table()
         assert table is not None, "nothing was committed"
-        remove_pending(self.root, self._named(table))
+        remove_pending(self.root, self._files_by_path(table))
 
     def read(self, spark: SparkSession, state: ArchiveState, topics: Sequence[str]) -> DataFrame:
         table = self._table()
         if table is None or not state.number:
             return spark.createDataFrame([], SCHEMA)
-        # Names of topics have letters, digits, dots, dashes and underscores only.
+        # Topic names contain only letters, digits, dots, dashes and underscores.
         names = ", ".join(f"'{topic}'" for topic in topics)
         scan = table.scan(f"topic in ({names})", snapshot_id=state.number)
         return _read(spark, [task.file.file_path for task in scan.plan_files()])
 
     def files(self) -> Sequence[ArchiveFile]:
-        """Those that were written here; a table may have others as well."""
+        """Return the files that this store wrote. Other programs may have added more."""
         table = self._table()
-        found = self._named(table) if table is not None else {}
+        found = self._files_by_path(table) if table is not None else {}
         return [
             ArchiveFile(path, each.record_count, each.file_size_in_bytes)
             for path, each in found.items()
@@ -129,28 +127,29 @@ class IcebergStore:
         ]
 
     def folder(self, file: ArchiveFile) -> str:
-        """Which files may be joined: those of the same. Each batch has a folder of its own."""
+        """Return the folder below the batch's own folder. Files of one folder may be compacted."""
         return "/".join(file.path.split("/")[2:-1])
 
     def read_files(self, spark: SparkSession, files: Sequence[ArchiveFile]) -> DataFrame:
-        """The records of these files."""
+        """Return the records of these files."""
         return _read(spark, [f"file://{self.root / each.path}" for each in files])
 
     def replace(self, staged: Path, removed: Sequence[ArchiveFile]) -> Sequence[ArchiveFile]:
-        """Have the records of some files in those of `staged` instead. The old ones stay on disk
-        for as long as there are snapshots that name them."""
+        """Replace files by the files in `staged`.
+
+        The old files stay on disk while a snapshot names them."""
         from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
         added = staged_files(staged)
         require_same_rows(self.root, added, removed)
         table = self._table()
         assert table is not None, "nothing was committed"
-        known = self._named(table)
+        known = self._files_by_path(table)
         paths = iter([f"file://{staged / each.path}" for each in added])
-        told = {COVERAGE_KEY: json.dumps(self.committed().coverage.as_json())}
+        coverage = coverage_property(self.committed().coverage)
         with (
             table.transaction() as transaction,
-            transaction.update_snapshot(snapshot_properties=told).overwrite() as snapshot,
+            transaction.update_snapshot(snapshot_properties=coverage).overwrite() as snapshot,
         ):
             for file in parquet_files_to_data_files(table.io, table.metadata, paths):
                 snapshot.append_data_file(file)
@@ -162,9 +161,9 @@ class IcebergStore:
         from pyiceberg.catalog.sql import SqlCatalog
 
         if self._opened is None:
-            place = self.root / FOLDER / CATALOG
+            path = self.root / FOLDER / CATALOG
             self._opened = SqlCatalog(
-                "millstream", uri=f"sqlite:///{place}", warehouse=f"file://{self.root}"
+                "millstream", uri=f"sqlite:///{path}", warehouse=f"file://{self.root}"
             )
         return self._opened
 
@@ -188,8 +187,8 @@ class IcebergStore:
             spec.add_field("timestamp", HourTransform(), "timestamp_hour")
         return catalog.load_table(TABLE)
 
-    def _named(self, table: Table) -> dict[str, DataFile]:
-        """The files of a table, by their paths below the root."""
+    def _files_by_path(self, table: Table) -> dict[str, DataFile]:
+        """Return the files of a table by their paths below the root."""
         prefix = f"file://{self.root}/"
         files = (task.file for task in table.scan().plan_files())
         return {each.file_path.removeprefix(prefix): each for each in files}

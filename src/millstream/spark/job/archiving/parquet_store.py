@@ -44,13 +44,13 @@ from millstream.spark.job.offset_coverage import OffsetCoverage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_FULL_EVERY: Final = 50
-#: Commits that stay: a reader may have begun to go back from one that is no more the last.
-_COMMITS_KEPT: Final = 2 * _FULL_EVERY
+_FILE_LIST_EVERY: Final = 50
+#: Commits that are kept for readers that started from an older commit.
+_COMMITS_KEPT: Final = 2 * _FILE_LIST_EVERY
 
 
 class ParquetStore:
-    """See the module's text."""
+    """An archive as plain Parquet files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -63,7 +63,7 @@ class ParquetStore:
     def recover(self) -> None:
         last = self._log.last()
         if last is not None:
-            self._put_in_place(last[1])
+            self._move_to_final_folders(last[1])
         shutil.rmtree(self.root / STAGING, ignore_errors=True)
 
     def committed(self) -> ArchiveState:
@@ -84,7 +84,7 @@ class ParquetStore:
         return added
 
     def replace(self, staged: Path, removed: Sequence[ArchiveFile]) -> Sequence[ArchiveFile]:
-        """Have the records of some files in those of `staged` instead."""
+        """Replace files by the files in `staged`."""
         added = staged_files(staged)
         require_same_rows(self.root, added, removed)
         paths = tuple(each.path for each in removed)
@@ -94,7 +94,7 @@ class ParquetStore:
     def finish(self, staged: Path) -> None:
         last = self._log.last()
         assert last is not None, "nothing was committed"
-        self._put_in_place(last[1])
+        self._move_to_final_folders(last[1])
         shutil.rmtree(staged, ignore_errors=True)
 
     def read(self, spark: SparkSession, state: ArchiveState, topics: Sequence[str]) -> DataFrame:
@@ -102,15 +102,15 @@ class ParquetStore:
         return self.read_files(spark, [e for e in state.files if e.path.startswith(prefixes)])
 
     def files(self) -> Sequence[ArchiveFile]:
-        """All there are."""
+        """Return all committed files."""
         return self.committed().files
 
     def folder(self, file: ArchiveFile) -> str:
-        """Which files may be joined: those of the same."""
+        """Return the folder of a file. Files of one folder may be compacted."""
         return file.path.rpartition("/")[0]
 
     def read_files(self, spark: SparkSession, files: Sequence[ArchiveFile]) -> DataFrame:
-        """The records of these files."""
+        """Return the records of these files."""
         return read_folders(spark, self.root, [each.path for each in files])
 
     def _append(
@@ -128,8 +128,8 @@ class ParquetStore:
             "removed": list(removed),
             "coverage": coverage.as_json(),
         }
-        if number % _FULL_EVERY == 0:
-            entry["files"] = [asdict(each) for each in _applied(before.files, entry)]
+        if number % _FILE_LIST_EVERY == 0:
+            entry["files"] = [asdict(each) for each in _apply_entry(before.files, entry)]
         self._log.append(number, entry)
         if "files" in entry:
             self._log.remove_before(number - _COMMITS_KEPT)
@@ -146,15 +146,17 @@ class ParquetStore:
         for entry in reversed(entries):
             known = entry.get("files")
             files = (
-                _applied(files, entry) if known is None else tuple(ArchiveFile(**e) for e in known)
+                _apply_entry(files, entry)
+                if known is None
+                else tuple(ArchiveFile(**e) for e in known)
             )
         return ArchiveState(numbers[-1], OffsetCoverage.from_json(entries[0]["coverage"]), files)
 
     def _is_in_place(self, entry: dict[str, Any]) -> bool:
         return all((self.root / each["path"]).exists() for each in entry["added"])
 
-    def _put_in_place(self, entry: dict[str, Any]) -> None:
-        """New files first: readers count a commit from then on, and no more read the old ones."""
+    def _move_to_final_folders(self, entry: dict[str, Any]) -> None:
+        """Move added files before removing old ones: readers then use the commit."""
         staged = self.root / entry["staging"]
         folders = set()
         for each in entry["added"]:
@@ -169,7 +171,7 @@ class ParquetStore:
             (self.root / path).unlink(missing_ok=True)
 
 
-def _applied(files: Iterable[ArchiveFile], entry: dict[str, Any]) -> tuple[ArchiveFile, ...]:
+def _apply_entry(files: Iterable[ArchiveFile], entry: dict[str, Any]) -> tuple[ArchiveFile, ...]:
     removed = set(entry["removed"])
     kept = tuple(each for each in files if each.path not in removed)
     return kept + tuple(ArchiveFile(**each) for each in entry["added"])

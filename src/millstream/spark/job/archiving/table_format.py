@@ -1,15 +1,16 @@
-"""What the stores of the table formats share: their schema, and files that were never committed.
+"""What the Delta and Iceberg stores share: the schema, coverage in commits, and pending files.
 
-A table format decides by its own commit, and files that it does not name do not count. Before
-they get where readers of the folder would see them, they are noted:
+The commit of a table format decides which files belong to the table. Before files are moved to
+their final folders, their paths are written to a list:
 
-    ROOT/_millstream/pending.json    paths below the root that the next commit is to name
+    ROOT/_millstream/pending.json    paths below the root that the next commit will name
 
-A run that finds the note removes those that the table does not name.
+The next run removes the listed files that the table does not name.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -19,34 +20,52 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.job.commit_log import FOLDER, sync
 from millstream.spark.job.job_error import Failure, JobError
+from millstream.spark.job.offset_coverage import OffsetCoverage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: In a table's commit: all offsets that the archive has with it.
+#: The key in a table's commit for the offsets that the archive covers with it.
 COVERAGE_KEY: Final = "millstream.coverage"
-#: In the folder of commits: the catalog of an Iceberg table.
+#: The catalog of an Iceberg table, in the folder of commits.
 CATALOG: Final = "catalog.db"
 _PENDING: Final = "pending.json"
 
 
-def missing_package_error(package: str, extra: str) -> JobError:
-    return JobError(
-        Failure.FAILED,
-        f'this format needs {package}, which is not installed: pip install "millstream[{extra}]".',
-    )
+def require_package(module: str, extra: str) -> None:
+    """Raise JobError unless the library of a table format is installed."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise JobError(
+            Failure.FAILED,
+            f"this format needs {package}, which is not installed:"
+            f' pip install "millstream[{extra}]".',
+        ) from None
+
+
+def coverage_property(coverage: OffsetCoverage) -> dict[str, str]:
+    """Return the property that stores the coverage in a table's commit."""
+    return {COVERAGE_KEY: json.dumps(coverage.as_json())}
+
+
+def parse_coverage(text: str) -> OffsetCoverage:
+    """Return the coverage of a commit's property."""
+    return OffsetCoverage.from_json(json.loads(text))
 
 
 def no_coverage_error(root: Path, kind: str) -> JobError:
+    """Return the error for a table with files whose commits name no offsets."""
     return JobError(
         Failure.FAILED,
-        f"{root}: the {kind} table has files, but none of the commits that are left tells their"
+        f"{root}: the {kind} table has files, but none of its remaining commits names their"
         " offsets. Archive into another folder.",
     )
 
 
 def arrow_schema(*, with_hours: bool) -> pa.Schema:
-    """The columns of an archive for those who take Arrow's word."""
+    """Return the columns of an archive as an Arrow schema."""
     import pyarrow as pa
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -66,7 +85,7 @@ def arrow_schema(*, with_hours: bool) -> pa.Schema:
 
 
 def write_pending(root: Path, paths: Collection[str]) -> None:
-    """Remember files that are about to be put where readers look."""
+    """List files that are about to be moved to their final folders."""
     target = root / FOLDER / _PENDING
     temporary = target.with_suffix(".tmp")
     with temporary.open("w") as file:
@@ -78,7 +97,7 @@ def write_pending(root: Path, paths: Collection[str]) -> None:
 
 
 def remove_pending(root: Path, named: Collection[str]) -> None:
-    """Remove what was noted and is not among the paths that the table names."""
+    """Remove the listed files that are not in `named`, the files of the table, and the list."""
     note = root / FOLDER / _PENDING
     if not note.exists():
         return

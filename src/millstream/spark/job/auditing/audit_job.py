@@ -1,20 +1,20 @@
-"""Input against output: whether what went into a pipeline came out of it, each record once.
+"""The audit job: checks that each input record of a pipeline is in its output, once.
 
     report = audit("orders", ["bills", "orders.dlq"], identity="header:order-id")
     assert report.is_ok, report.outcome
 
-Both sides are reduced to one row per identity with how often it is on each side, in one shuffle:
-nothing but counts and a few examples leaves Spark. Records with the same identity are told apart by
-nothing, so they count as a multiset: three in and two out is one missing.
+One shuffle reduces both sides to one row per identity, with its count on each side. Only counts and
+a few examples leave Spark. Records with the same identity are indistinguishable and compared as a
+multiset: three in the input and two in the output means one is missing.
 
-    missing      in the input more often than in the output
-    duplicate    in the output more often than in the input, where it is at all
-    unexpected   in the output, nowhere in the input
-    reordered    behind a record of the same key that was after it in the same input partition
-    late         written more than `late_s` after it came in
+    missing      more often in the input than in the output
+    duplicate    in the input, and more often in the output
+    unexpected   in the output, but not in the input
+    reordered    after a record of the same key that followed it in the same input partition
+    late         written more than `late_s` after its input record
 
-Order and lateness are looked at where they can be: of records that are once on both sides, of keys
-that are not NULL, where the output has positions and times.
+Order and lateness are checked for records that occur once on both sides and have a key, if the
+output has positions and times.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
 
 _EXAMPLES: Final = 20
 _BUCKETS: Final = 48
-#: What a pipeline must have none of.
-WRONG: Final = ("missing", "duplicate", "unexpected", "reordered", "late")
+#: The kinds of errors.
+ERRORS: Final = ("missing", "duplicate", "unexpected", "reordered", "late")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is compared, and how.
+    """What the audit compares, and how.
 
     An identity is `content` (key and value), `header:NAME`, or `sql:EXPRESSION` over the columns.
     """
 
     identity: str = "content"
-    #: Of the output, where it differs.
+    #: The identity of output records, if it differs.
     output_identity: str | None = None
-    #: Which input records the pipeline is to pass on, as SQL. The rest is left out.
+    #: An SQL condition for the input records that the pipeline passes on. Others are ignored.
     where: str | None = None
     #: The pipeline removes duplicates: each identity of the input is expected once.
     distinct: bool = False
     late_s: float | None = None
-    #: Only input of `[since_ms, until_ms)`; output is always taken whole.
+    #: Only input records in `[since_ms, until_ms)`. The output is always read completely.
     since_ms: int | None = None
     until_ms: int | None = None
-    #: Of output that is a table: its columns for these, as SQL.
+    #: SQL expressions over the columns of an output that is a table.
     key: str = "key"
     time: str | None = None
     order: str | None = None
@@ -74,14 +74,16 @@ def audit(
     question: Question | None = None,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Compare topics with topics and tables; an output with a slash in it, or with `parquet:`
-    before it, is a table. The report is not ok where anything is wrong."""
+    """Compare input topics with output topics and tables.
+
+    An output with a slash or the prefix `parquet:` is a table. The report is not ok if the audit
+    finds an error."""
     question = question or Question()
     topics = [source] if isinstance(source, str) else list(source)
     with Run.of("audit", options) as run:
         sides = [input_side(topics, question), *(output_side(each, question) for each in outputs)]
         if run.dry_run:
-            return _foretold(run, sides, question)
+            return _report_dry_run(run, sides, question)
         run.progress(Step("comparing", 0, 2, "steps"))
         compared = compare(run, sides, question).persist()
         try:
@@ -90,7 +92,7 @@ def audit(
             compared.unpersist()
 
 
-def _foretold(run: Run, sides: Sequence[AuditSide], question: Question) -> Report:
+def _report_dry_run(run: Run, sides: Sequence[AuditSide], question: Question) -> Report:
     rows = []
     for side in sides:
         ranges = fetch_spans(run, side)
@@ -103,37 +105,37 @@ def _foretold(run: Run, sides: Sequence[AuditSide], question: Question) -> Repor
 
 
 def compare(run: Run, sides: Sequence[AuditSide], question: Question) -> DataFrame:
-    """One row per identity: how often it is on each side, and what is wrong with it."""
+    """Return one row per identity with its counts on both sides and its errors."""
     from pyspark.sql import functions as f
 
     frames = [comparable_rows(run, side) for side in sides]
     both = frames[0]
     for frame in frames[1:]:
         both = both.unionByName(frame)
-    taken = "least(count_if(is_input), 1)" if question.distinct else "count_if(is_input)"
+    input_count = "least(count_if(is_input), 1)" if question.distinct else "count_if(is_input)"
     first = {
         f"{name}_{end}": f"min({name}) filter (where {'' if is_input else 'not '}is_input)"
-        for name in ("lane", "position", "time")
+        for name in ("partition", "position", "time")
         for end, is_input in (("in", True), ("out", False))
     }
     counted = both.groupBy("identity").agg(
-        f.expr(f"{taken} as ins"),
+        f.expr(f"{input_count} as ins"),
         f.expr("count_if(is_input) as read"),
         f.expr("count_if(not is_input) as outs"),
         f.expr("min(key) as key"),
         *(f.expr(f"{text} as {name}") for name, text in first.items()),
     )
-    return _judged(counted, question)
+    return _with_errors(counted, question)
 
 
-def _judged(counted: DataFrame, question: Question) -> DataFrame:
+def _with_errors(counted: DataFrame, question: Question) -> DataFrame:
     late = "cast(0 as bigint)"
     if question.late_s is not None:
         lag = "unix_micros(time_out) - unix_micros(time_in)"
         micros = int(question.late_s * 1_000_000)
         late = f"cast(coalesce({lag} > {micros}, false) as bigint)"
     ahead = (
-        "max(position_in) over (partition by lane_out, lane_in, key, is_single "
+        "max(position_in) over (partition by partition_out, partition_in, key, is_single "
         "order by position_out rows between unbounded preceding and 1 preceding)"
     )
     single = "ins = 1 and read = 1 and outs = 1 and key is not null and position_out is not null"
@@ -161,18 +163,18 @@ def _report(
         "coalesce(sum(outs), 0) as output_records",
         "coalesce(sum(case when identity is not null then least(ins, outs) end), 0) as matched",
         "coalesce(sum(case when identity is null then read + outs end), 0) as without_identity",
-        *(f"coalesce(sum({name}), 0) as {name}" for name in WRONG),
+        *(f"coalesce(sum({name}), 0) as {name}" for name in ERRORS),
         "min(unix_micros(coalesce(time_in, time_out))) / 1e6 as first_s",
         "max(unix_micros(coalesce(time_in, time_out))) / 1e6 as last_s",
     ).collect()[0]
-    run.progress(Step("listing what is wrong", 1, 2, "steps"))
+    run.progress(Step("listing errors", 1, 2, "steps"))
     facts = {
         name.replace("_", " "): int(sums[name])
         for name in ("input_records", "expected", "output_records", "matched", "without_identity")
-    } | {name: int(sums[name]) for name in WRONG}
+    } | {name: int(sums[name]) for name in ERRORS}
     if question.late_s is None:
         del facts["late"]
-    wrong = {name: facts[name] for name in WRONG if facts.get(name)}
+    wrong = {name: facts[name] for name in ERRORS if facts.get(name)}
     report = Report("audit", _outcome(sides, facts, wrong), facts, is_ok=not wrong)
     if not wrong:
         return report
@@ -193,23 +195,23 @@ def _listed(sides: Sequence[AuditSide]) -> str:
 
 
 def _tables(compared: DataFrame, width_s: int) -> tuple[Table, ...]:
-    wrong = compared.where(" or ".join(f"{name} > 0" for name in WRONG))
+    wrong = compared.where(" or ".join(f"{name} > 0" for name in ERRORS))
     by_key = _grouped(wrong, "key").orderBy("wrong", ascending=False).limit(_EXAMPLES)
     moment = bucket("coalesce(time_in, time_out)", width_s)
     timed = wrong.selectExpr("*", f"{moment} as bucket")
     by_time = _grouped(timed, "bucket").orderBy("wrong", ascending=False).limit(_BUCKETS)
     times = by_time.orderBy("bucket").selectExpr(
-        "date_format(timestamp_seconds(bucket), \"yyyy-MM-dd'T'HH:mm:ss'Z'\") as time", *WRONG
+        "date_format(timestamp_seconds(bucket), \"yyyy-MM-dd'T'HH:mm:ss'Z'\") as time", *ERRORS
     )
     examples = wrong.selectExpr(
         "identity",
         "key",
-        "concat(lane_in, '@', position_in) as input",
-        "concat(lane_out, '@', position_out) as output",
-        *WRONG,
+        "concat(partition_in, '@', position_in) as input",
+        "concat(partition_out, '@', position_out) as output",
+        *ERRORS,
     ).limit(_EXAMPLES)
     return (
-        _table("by key", by_key.select("key", *WRONG)),
+        _table("by key", by_key.select("key", *ERRORS)),
         _table("by time", times),
         _table("examples", examples),
     )
@@ -218,11 +220,11 @@ def _tables(compared: DataFrame, width_s: int) -> tuple[Table, ...]:
 def _grouped(wrong: DataFrame, column: str) -> DataFrame:
     from pyspark.sql import functions as f
 
-    sums = [f.sum(name).alias(name) for name in WRONG]
-    return wrong.groupBy(column).agg(*sums).selectExpr("*", f"{' + '.join(WRONG)} as wrong")
+    sums = [f.sum(name).alias(name) for name in ERRORS]
+    return wrong.groupBy(column).agg(*sums).selectExpr("*", f"{' + '.join(ERRORS)} as wrong")
 
 
 def _table(title: str, frame: DataFrame) -> Table:
-    """A few rows; those who call limit them."""
+    """Return the rows of a frame, which the caller limits."""
     rows: list[tuple[Any, ...]] = [tuple(row) for row in frame.collect()]
     return Table.of(title, frame.columns, rows)

@@ -1,7 +1,7 @@
-"""One side of an audit: which records it has, and how they are reduced to comparable rows.
+"""One side of an audit: its records, reduced to rows that can be compared.
 
-Rows of both sides: `identity` string, `key` string, `time` timestamp, `lane` string (what has an
-order of its own: a partition), `position` bigint (the place in it), `is_input` boolean.
+Columns of the rows: `identity` string, `key` string, `time` timestamp, `partition` string (records
+are ordered within it), `position` bigint (the offset in it), `is_input` boolean.
 """
 
 from __future__ import annotations
@@ -31,26 +31,28 @@ _KEY_CHARACTERS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class AuditSide:
-    """The two conditions and the five expressions are SQL over the columns of the topic or table.
-    `when` is of our own making, the others are as they were given."""
+    """A topic or table, and SQL over its columns.
+
+    The job writes `when`; the other conditions and expressions come from the user."""
 
     name: str
     kind: Kind
-    #: Topics, with commas between them, or the folder of a table.
-    place: str
+    #: Topics separated by commas, or the folder of a table.
+    location: str
     is_input: bool
     identity: str
     when: str = "true"
     where: str | None = None
     key: str = "key"
     time: str | None = "timestamp"
-    lane: str = "concat(topic, '-', partition)"
+    partition: str = "concat(topic, '-', partition)"
     position: str | None = "offset"
 
 
 def input_side(topics: Sequence[str], question: Question) -> AuditSide:
+    """Return the input side. Raises JobError if there is no topic."""
     if not topics:
-        raise usage_error("name the topic that is the input.")
+        raise usage_error("name the input topic.")
     return AuditSide(
         _named(topics),
         "topic",
@@ -63,6 +65,7 @@ def input_side(topics: Sequence[str], question: Question) -> AuditSide:
 
 
 def output_side(output: str, question: Question) -> AuditSide:
+    """Return the side of one output, a topic or a table."""
     identity = identity_sql(question.output_identity or question.identity)
     if not (output.startswith(_TABLE) or "/" in output):
         return AuditSide(output, "topic", output, False, identity)
@@ -75,13 +78,13 @@ def output_side(output: str, question: Question) -> AuditSide:
         identity,
         key=question.key,
         time=question.time,
-        lane=literal(path),
+        partition=literal(path),
         position=question.order,
     )
 
 
 def identity_sql(identity: str) -> str:
-    """Raises JobError for what is no identity."""
+    """Return the SQL of an identity. Raises JobError if it is not an identity."""
     kind, colon, rest = identity.partition(":")
     if identity == "content":
         return content_id()
@@ -90,20 +93,24 @@ def identity_sql(identity: str) -> str:
     if kind == "sql" and colon and rest.strip():
         return f"cast(({rest}) as string)"
     raise usage_error(
-        f"{identity!r} is no identity: use content, header:NAME or sql:EXPRESSION, for example "
+        f"{identity!r} is not an identity: use content, header:NAME or sql:EXPRESSION, for example "
         "sql:get_json_object(string(value), '$.id')."
     )
 
 
 def fetch_spans(run: Run, side: AuditSide) -> PartitionSpans | None:
-    """The offsets of topics now; None of a table. Raises JobError where there is no such topic."""
-    return fetch_topic_offsets(run, side.place.split(",")).spans if side.kind == "topic" else None
+    """Return the present offsets of topics, or None for a table.
+
+    Raises JobError if a topic does not exist."""
+    return (
+        fetch_topic_offsets(run, side.location.split(",")).spans if side.kind == "topic" else None
+    )
 
 
 def comparable_rows(run: Run, side: AuditSide) -> DataFrame:
-    """The rows of one side. Raises JobError where it is not there, or where its SQL is wrong."""
+    """Return the rows of a side. Raises JobError if it does not exist or its SQL is wrong."""
     ranges = fetch_spans(run, side)
-    frame = _table(run, side.place) if ranges is None else read_ranges(run, ranges)
+    frame = _table(run, side.location) if ranges is None else read_ranges(run, ranges)
     frame = frame.where(side.when)
     where = side.where
     if where is not None:
@@ -116,14 +123,14 @@ def _rows(frame: DataFrame, side: AuditSide) -> DataFrame:
         f"{side.identity} as identity",
         f"{_key(frame, side)} as key",
         f"cast({side.time or 'null'} as timestamp) as time",
-        f"{side.lane} as lane",
+        f"{side.partition} as partition",
         f"cast({side.position or 'null'} as bigint) as position",
         f"{str(side.is_input).lower()} as is_input",
     )
 
 
 def _table(run: Run, folder: str) -> DataFrame:
-    """A folder of Parquet, or an archive, which knows itself which of its files count."""
+    """Read a folder of Parquet, or the committed files of an archive."""
     kind = format_of(Path(folder))
     if kind is not None:
         store = open_store(folder, kind)
@@ -133,7 +140,7 @@ def _table(run: Run, folder: str) -> DataFrame:
 
 
 def _key(frame: DataFrame, side: AuditSide) -> str:
-    """The key as text; tables may have it as any type, or have none."""
+    """Return SQL for the key as text. The key of a table may have any type or be missing."""
     if side.key == "key" and "key" not in frame.columns:
         return "cast(null as string)"
     if dict(frame.selectExpr(f"{side.key} as key").dtypes)["key"] == "binary":

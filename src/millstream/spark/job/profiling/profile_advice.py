@@ -1,8 +1,8 @@
-"""What to do about a topic, from its figures. Pure.
+"""Derives advice from the measures of a topic. Pure.
 
-A partition is reckoned at 10 MB/s: below what one broker's disk and one consumer take, so that
-either can be behind and catch up. A key can't be spread by more partitions: all its records go to
-one, and only salting helps.
+The advice assumes 10 MB/s per partition. This is less than one broker's disk and one consumer can
+handle, so that both can catch up. More partitions do not spread a single key, because all its
+records go to one partition; only salting does.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from millstream.spark.job.profiling.profile_measure import (
 )
 
 PARTITION_BYTES_S: Final = 10_000_000
-#: A partition is hot with this many times its part, a key with this many partitions' parts.
+#: A partition is hot with this many fair shares, a key with this many partitions' fair shares.
 HOT_PARTITION_PARTS: Final = 2.0
 HOT_KEY_PARTS: Final = 1.0
 _KEY_SHARE_MIN: Final = 0.05
-#: Not worth saying below these.
+#: Thresholds of advice.
 _PACKED_RATIO_MAX: Final = 0.8
 _NULL_KEYS_SHARE_MIN: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class TopicProfile:
-    """The figures of a topic."""
+    """The measures of a topic."""
 
     topic: str
     partitions: int
@@ -44,7 +44,7 @@ class TopicProfile:
 
     @property
     def span_s(self) -> float:
-        """From the first record to the last, and at least one second."""
+        """Return the time from the first record to the last, at least one second."""
         if not self.times:
             return 1.0
         first, last = min(t.first_s for t in self.times), max(t.last_s for t in self.times)
@@ -72,11 +72,11 @@ class TopicProfile:
         return records / self.load.records if self.load.records else 0.0
 
     def parts(self, records: int) -> float:
-        """How many partitions' fair parts so many records are."""
+        """Return records as a multiple of one partition's fair share."""
         return self.share(records) * self.partitions
 
     def is_hot_key(self, key: KeyLoad) -> bool:
-        """Whether it fills a partition of its own, be it by its share or by its rate."""
+        """Return whether a key alone fills a partition, by its share or by its rate."""
         bytes_share = key.bytes / self.load.bytes if self.load.bytes else 0.0
         is_large = self.partitions > 1 and self.share(key.records) >= _KEY_SHARE_MIN
         fills_one = is_large and self.parts(key.records) > HOT_KEY_PARTS
@@ -84,12 +84,12 @@ class TopicProfile:
 
 
 def partitions_needed(peak_bytes_s: float) -> int:
-    """So many that none has more than 10 MB/s at the peak, if they are even."""
+    """Return the number of partitions for at most 10 MB/s each at the peak."""
     return max(1, math.ceil(peak_bytes_s / PARTITION_BYTES_S))
 
 
 def salt_count(profile: TopicProfile, key: KeyLoad) -> int:
-    """Over how many partitions a hot key should be salted: as many as it would fill."""
+    """Return the number of partitions that a hot key fills, over which to salt it."""
     bytes_share = key.bytes / profile.load.bytes if profile.load.bytes else 0.0
     by_rate = math.ceil(bytes_share * profile.peak_bytes_s / PARTITION_BYTES_S)
     by_share = math.ceil(profile.parts(key.records))
@@ -97,7 +97,7 @@ def salt_count(profile: TopicProfile, key: KeyLoad) -> int:
 
 
 def advice(profile: TopicProfile) -> list[str]:
-    """Sentences, the most important first; empty where all is well."""
+    """Return sentences, the most important first; empty if there is no advice."""
     return [
         *_on_partitions(profile),
         *_on_keys(profile),
@@ -121,7 +121,7 @@ def _on_partitions(profile: TopicProfile) -> list[str]:
     ]
     if hot:
         listed = ", ".join(map(str, hot[:10]))
-        found.append(f"Partitions with more than twice their part of the records: {listed}.")
+        found.append(f"Partitions with more than twice their fair share of the records: {listed}.")
     empty = profile.partitions - len(profile.load.partitions)
     if empty:
         found.append(f"{empty} of {profile.partitions} partitions have no records in this time.")
@@ -134,13 +134,13 @@ def _on_keys(profile: TopicProfile) -> list[str]:
         if profile.is_hot_key(key):
             share = profile.share(key.records)
             found.append(
-                f"Key {key.name!r} has {share:.0%} of the records, more than a partition's part: "
-                f"salt it over {salt_count(profile, key)} partitions "
+                f"Key {key.name!r} has {share:.0%} of the records, more than a partition's fair"
+                f" share: salt it over {salt_count(profile, key)} partitions "
                 "(millstream.client.hot_keys.salting)."
             )
     if profile.keys.distinct and profile.keys.distinct < profile.partitions:
         found.append(
-            f"{profile.keys.distinct} keys can't fill {profile.partitions} partitions evenly."
+            f"{profile.keys.distinct} keys cannot fill {profile.partitions} partitions evenly."
         )
     share = profile.share(profile.load.null_keys)
     if _NULL_KEYS_SHARE_MIN <= share < 1.0:

@@ -1,8 +1,8 @@
-"""What is in a topic: rates, sizes, keys, partitions, and what to do about them.
+"""The profile job: measures rates, sizes, keys and partitions of a topic, and gives advice.
 
     report = profile("orders", html="orders.html")
 
-The report's notes are the advice. `html` writes a page of its own with plots.
+The report's notes contain the advice. `html` also writes a page with plots.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def profile(
     html: str | None = None,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Profile the records of a topic that are there now, or those of `[since_ms, until_ms)`.
+    """Profile the present records of a topic, or those in `[since_ms, until_ms)`.
 
-    Raises JobError where there is no such topic."""
+    Raises JobError if the topic does not exist."""
     with Run.of("profile", options) as run:
         topics = fetch_topic_offsets(run, [topic])
         if run.dry_run:
@@ -55,7 +55,7 @@ def profile(
 
 
 def profile_frame(run: Run, topic: str, frame: DataFrame, partitions: int) -> TopicProfile:
-    """The figures of records that are in a DataFrame with the source's columns."""
+    """Measure the records of a DataFrame with the source's columns."""
     done = 0
 
     def step(function: Callable[[], _T]) -> _T:
@@ -78,7 +78,7 @@ def profile_frame(run: Run, topic: str, frame: DataFrame, partitions: int) -> To
 
 
 def _frame(run: Run, topics: TopicOffsets) -> DataFrame:
-    """The topic between the offsets of now, so that every pass reads the same records."""
+    """Read the topic between fixed offsets, so that every pass reads the same records."""
     (name,) = topics.ids
     return (
         run.reader()

@@ -1,8 +1,8 @@
-"""What a topic is like, counted by Spark: the figures of `profile`, none of its opinions.
+"""The measures of the profile job, computed by Spark.
 
-Each function is one pass over the topic's records between fixed offsets, so that all of them count
-the same records. What reaches the driver is bounded: a row per partition, per time bucket, and for
-the largest keys.
+Each function is one pass over the topic's records between fixed offsets, so that all passes count
+the same records. The driver receives a bounded number of rows: one per partition, per time bucket,
+and per large key.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from millstream.spark.job.sql_expression import bucket, content_id, readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
-#: The keys that are told by name, and those that the curve of shares is drawn of.
+#: The number of keys that are listed, and of keys in the plot of shares.
 KEYS_NAMED: Final = 20
 KEYS_RANKED: Final = 1000
 QUANTILES: Final = (0.5, 0.9, 0.99)
-#: About what producers put into a batch: codecs see this much at a time.
+#: About the size of a producer's batch, which is compressed at once.
 _BLOCK_BYTES: Final = 64 * 1024
 _SAMPLE_RUN: Final = 2000
 _SAMPLE_RECORDS: Final = 200_000
@@ -37,7 +37,7 @@ _BYTES: Final = "coalesce(octet_length(key), 0) + coalesce(octet_length(value), 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTime:
-    """Order in time of one partition: `behind` records are older than one before them."""
+    """The timestamps of one partition. `behind` records are older than a record before them."""
 
     partition: int
     records: int
@@ -49,7 +49,7 @@ class PartitionTime:
 
 @dataclass(frozen=True, slots=True)
 class LoadShare:
-    """`at` is a partition, or the start of a time bucket in seconds since 1970."""
+    """The load of a partition, or of a time bucket that starts at `at` seconds since 1970."""
 
     at: int
     records: int
@@ -58,7 +58,7 @@ class LoadShare:
 
 @dataclass(frozen=True, slots=True)
 class TopicLoad:
-    """Sizes are of key and value together; `sizes` are those at `QUANTILES`."""
+    """The load of a topic. Sizes include key and value; `sizes` has one per quantile."""
 
     records: int
     bytes: int
@@ -72,7 +72,7 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class KeyLoad:
-    """One key, as text for people."""
+    """The load of one key. The name is its text, or hex."""
 
     name: str
     records: int
@@ -82,7 +82,7 @@ class KeyLoad:
 
 @dataclass(frozen=True, slots=True)
 class KeyDistribution:
-    """`ranked` are the records of the largest keys, the largest first."""
+    """How records are spread over keys. `ranked` has the counts of the largest keys."""
 
     distinct: int
     named: tuple[KeyLoad, ...]
@@ -91,7 +91,7 @@ class KeyDistribution:
 
 @dataclass(frozen=True, slots=True)
 class CompressionSample:
-    """What codecs make of a sample."""
+    """The size of a sample under each codec."""
 
     plain_bytes: int
     packed_bytes: dict[str, int]
@@ -101,7 +101,7 @@ class CompressionSample:
 
 
 def times(frame: DataFrame) -> list[PartitionTime]:
-    """When the records of each partition are from, and how many are out of order."""
+    """Measure the timestamps of each partition, and how many records are out of order."""
     before = (
         "max(timestamp) over (partition by partition order by offset "
         "rows between unbounded preceding and 1 preceding) as before"
@@ -126,7 +126,7 @@ def times(frame: DataFrame) -> list[PartitionTime]:
 
 
 def load(frame: DataFrame, bucket_s: int) -> TopicLoad:
-    """How much there is: in all, by partition and by time."""
+    """Measure the load in total, by partition and by time."""
     from pyspark.sql import functions as f
 
     listed = ", ".join(map(str, QUANTILES))
@@ -154,6 +154,11 @@ def load(frame: DataFrame, bucket_s: int) -> TopicLoad:
         )
         .collect()
     )
+    return _load_of(rows)
+
+
+def _load_of(rows: list[Row]) -> TopicLoad:
+    """Build the load from the rows of three grouping sets."""
     total = next(row for row in rows if row.grouping == 3)
     by_partition = sorted((row for row in rows if row.grouping == 1), key=lambda r: r.partition)
     by_time = sorted((row for row in rows if row.grouping == 2), key=lambda r: r.bucket)
@@ -170,7 +175,7 @@ def load(frame: DataFrame, bucket_s: int) -> TopicLoad:
 
 
 def keys(frame: DataFrame) -> KeyDistribution:
-    """How the records are spread over keys; those without one are left out."""
+    """Measure how records are spread over keys, without records that have no key."""
     counted = (
         frame.where("key is not null")
         .groupBy("key")
@@ -196,14 +201,14 @@ def keys(frame: DataFrame) -> KeyDistribution:
 
 
 def duplicates(frame: DataFrame) -> int:
-    """Records whose key and value are those of another one before them."""
+    """Count the records that repeat the key and value of another record."""
     counted = frame.groupBy(*_expressions(f"{content_id()} as id")).count()
     (row,) = counted.selectExpr("coalesce(sum(count - 1), 0) as extra").collect()
     return int(row.extra)
 
 
 def packed(frame: DataFrame, records: int) -> CompressionSample:
-    """What each codec makes of runs of neighbouring records, spread over the whole topic."""
+    """Compress samples of adjacent records from the whole topic with each codec."""
     stride = _SAMPLE_RUN * max(1, records // _SAMPLE_RECORDS)
     sample = frame.where(f"offset % {stride} < {_SAMPLE_RUN}").select("key", "value")
     schema = "codec string, plain bigint, packed bigint"
@@ -218,7 +223,7 @@ def packed(frame: DataFrame, records: int) -> CompressionSample:
 
 
 def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs on executors: blocks of a batch's size, through every codec."""
+    """Compress blocks of a batch's size with every codec. Runs on executors."""
     import pyarrow as pa
 
     plain = 0

@@ -1,7 +1,4 @@
-"""A topic's profile as one HTML page: tables, and plots as SVG inside it. No other files.
-
-Takes figures, returns text; writes nothing.
-"""
+"""Renders a topic's profile as one self-contained HTML page with tables and SVG plots. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ svg { max-width: 100%; height: auto; }
 
 
 def page(profile: TopicProfile, advice: Sequence[str]) -> str:
-    """The whole page."""
+    """Return the HTML page."""
     title = f"Profile of {profile.topic}"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
@@ -100,7 +97,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _plot(draw: Callable[[Axes], None]) -> str:
-    """An SVG element. The figure is made without pyplot, which would keep it."""
+    """Return an SVG element. pyplot is not used, because it keeps figures in memory."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

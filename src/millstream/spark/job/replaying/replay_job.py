@@ -1,16 +1,16 @@
-"""Replay: `replay` sends records of a topic, or of its archive, to a topic again, each once.
+"""The replay job: `replay` sends records of a topic or its archive to a topic again, each once.
 
-What is sent is fixed when the replay begins (see `replay_plan.py`) and goes chunk by chunk: a chunk
-is read, filtered and written by the exactly-once sink under the replay's id and the chunk's number,
-then noted. A run that died in between comes back with the same chunk under the same number, and the
-sink sends it only if it had not. Records of a partition keep their order.
+The records to send are fixed when the replay starts (see `replay_plan.py`). They are sent in
+chunks. The exactly-once sink writes each chunk with the replay's id and the chunk's number; then
+the position is committed. If a run dies in between, the next run repeats the chunk with the same
+number, and the sink skips it if it was written. Records of a partition keep their order.
 
-Each record gets two headers; of a record that was a replay itself they take the place of the old:
+Each record gets two headers, which replace those of an earlier replay:
 
-    millstream-replay-source   TOPIC/PARTITION/OFFSET it was read from
+    millstream-replay-source   TOPIC/PARTITION/OFFSET of the original record
     millstream-replay-id       the id of the replay
 
-Steps told to `progress`: `sending`, `sent` (visible, not yet noted), `noted`.
+Steps reported to `progress`: `sending`, `sent` (visible, position not yet committed), `noted`.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ _HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Which records are sent, and how fast."""
+    """The records to send, and the rate."""
 
-    #: Read from this archive, not from the log.
+    #: Read from this archive instead of the log.
     archive: str | PathLike[str] | None = None
     table_format: TableFormat = "parquet"
-    #: Only these partitions, from an offset up to before another.
+    #: Only these partitions, each with the offsets `[start, end)`.
     ranges: Mapping[int, tuple[int, int]] | None = None
-    #: Only records with a timestamp from then on, and before then.
+    #: Only records with a timestamp in `[since_ms, until_ms)`.
     since_ms: int | None = None
     until_ms: int | None = None
-    #: Those times were told from now on back: a replay that goes on keeps those of its first run.
+    #: The times are relative to now. A resumed replay keeps the times of its first run.
     relative_times: bool = False
     keys: Sequence[bytes] = ()
-    #: A condition in SQL on the columns of the source.
+    #: An SQL condition on the columns of the source.
     where: str | None = None
-    #: The most records a second, over some seconds: they are sent in chunks.
+    #: The maximum rate in records per second, averaged over a chunk.
     rate: float | None = None
     chunk_records_max: int = CHUNK_RECORDS_MAX
-    #: Send to the partition of the same number, not where the key belongs.
+    #: Send to the partition with the same number instead of the key's partition.
     same_partitions: bool = False
-    #: Have the time of sending as timestamp, not the record's own.
+    #: Use the time of sending as timestamp instead of the record's timestamp.
     new_timestamps: bool = False
 
-    def choice(self, topic: str, to: str) -> ReplaySelection:
+    def selection(self, topic: str, to: str) -> ReplaySelection:
         return ReplaySelection(
             topic=topic,
             to=to,
@@ -99,25 +99,26 @@ def replay(
     settings: ReplayOptions | None = None,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Send records of `topic` to the topic `to`. `state` is a folder that keeps how far it is: call
-    again with the same to go on after an interruption.
+    """Send records of `topic` to the topic `to`.
+
+    The folder `state` stores the position. Call again with the same folder to resume a replay.
 
     >>> replay("orders", "orders-again", state="/var/replays/7",
     ...        settings=ReplayOptions(where="cast(value as string) like '%refund%'", rate=500))
 
-    Raises JobError: where the topic or the archive does not have the records, where the state is
-    that of another replay, or where another run is at work.
+    Raises JobError if the topic or the archive lacks the records, if the folder belongs to another
+    replay, or if another run works on it.
     """
     with Run.of("replay", options) as run:
-        work = _Replay(run, ReplayLog(local_path(state)), settings or ReplayOptions(), topic, to)
+        work = _ReplayRun(run, ReplayLog(local_path(state)), settings or ReplayOptions(), topic, to)
         if run.dry_run:
-            return work.foretell()
+            return work.report_dry_run()
         with work.log.lock():
-            return work.carry_out()
+            return work.execute()
 
 
-class _Replay:
-    """One run."""
+class _ReplayRun:
+    """One run of the replay job."""
 
     def __init__(
         self, run: Run, log: ReplayLog, settings: ReplayOptions, topic: str, to: str
@@ -125,72 +126,72 @@ class _Replay:
         self.run = run
         self.log = log
         self.settings = settings
-        self.choice = settings.choice(topic, to)
+        self.selection = settings.selection(topic, to)
         self.chunk_records = chunk_size(settings.rate, settings.chunk_records_max)
         self.began = time.monotonic()
         self.sent = 0
 
-    def foretell(self) -> Report:
-        """What would be sent."""
+    def report_dry_run(self) -> Report:
+        """Report what a run would send."""
         position = self._position()
         ranges = position.plan.left(position.done)
         rows = []
         if count_offsets(ranges):
             counted = self._chosen(ranges).groupBy("partition").count().orderBy("partition")
-            rows = [(self.choice.topic, row[0], row[1]) for row in counted.collect()]
+            rows = [(self.selection.topic, row[0], row[1]) for row in counted.collect()]
         count = sum(row[2] for row in rows)
         return Report(
             "replay",
-            f"{count:,} records of {self.choice.topic} would be sent to {self.choice.to}.",
+            f"{count:,} records of {self.selection.topic} would be sent to {self.selection.to}.",
             {"records": count, "offsets": count_offsets(ranges)},
             (Table.of("partitions", ("topic", "partition", "records"), rows),),
             is_dry=True,
         )
 
-    def carry_out(self) -> Report:
+    def execute(self) -> Report:
         position = self._position()
         if not position.number:
             position = ReplayPosition(1, position.plan, position.done)
-            self.log.note(position)
+            self.log.append(position)
         resumed = position.sent
         whole = count_offsets(position.plan.left({}))
         wait_s = 0.0
         while (chunk := position.plan.chunk(position.done)) and not self.run.stop.wait(wait_s):
             began = time.monotonic()
             left = count_offsets(position.plan.left(position.done))
-            self._tell("sending", whole - left, whole)
+            self._report_step("sending", whole - left, whole)
             count = self._send(position, chunk)
             self.sent += count
-            self._tell("sent", whole - left, whole)
+            self._report_step("sent", whole - left, whole)
             position = position.after(chunk, count, self.chunk_records)
-            self.log.note(position)
-            self._tell("noted", whole - left + count_offsets(chunk), whole)
+            self.log.append(position)
+            self._report_step("noted", whole - left + count_offsets(chunk), whole)
             wait_s = pause_s(self.settings.rate, count, time.monotonic() - began)
         return self._report(position, resumed)
 
     def _position(self) -> ReplayPosition:
-        fetch_topic_offsets(self.run, [self.choice.to])
+        fetch_topic_offsets(self.run, [self.selection.to])
         times = ("since_ms", "until_ms") if self.settings.relative_times else ()
-        known = self.log.position(self.choice, may_differ=times)
+        known = self.log.position(self.selection, may_differ=times)
         if known is not None:
-            self.choice = known.plan.choice
+            self.selection = known.plan.selection
             return known
-        plan = ReplayPlan(uuid.uuid4().hex, self.choice, self._ranges(), self.chunk_records)
+        plan = ReplayPlan(uuid.uuid4().hex, self.selection, self._ranges(), self.chunk_records)
         return ReplayPosition(0, plan, {})
 
     def _ranges(self) -> dict[int, OffsetSpan]:
-        """The offsets to take records from, as of now."""
-        found = self._archived() if self.choice.archive is not None else self._logged()
+        """Return the present offsets to replay."""
+        found = self._archived() if self.selection.archive is not None else self._logged()
         asked = self.settings.ranges
         if asked is None:
             return found
         return {each: _within(found, each, OffsetSpan(*span)) for each, span in asked.items()}
 
     def _logged(self) -> dict[int, OffsetSpan]:
-        spans = fetch_topic_offsets(self.run, [self.choice.topic]).spans
+        spans = fetch_topic_offsets(self.run, [self.selection.topic]).spans
         starts = {place: span.start for place, span in spans.items()}
-        if self.choice.since_ms is not None:
-            later = fetch_offsets_at(self.run, list(spans), self.choice.since_ms)
+        if self.selection.since_ms is not None:
+            later = fetch_offsets_at(self.run, list(spans), self.selection.since_ms)
             for place, span in spans.items():
                 first = later[place]
                 starts[place] = span.end if first is None else min(first, span.end)
@@ -203,18 +204,18 @@ class _Replay:
         found = {
             place.partition: OffsetSpan(spans[0].start, spans[-1].end)
             for place, spans in coverage.spans.items()
-            if place.topic == self.choice.topic
+            if place.topic == self.selection.topic
         }
         if not found:
             raise JobError(
                 Failure.NOT_FOUND,
-                f"{self.choice.archive} has nothing of topic {self.choice.topic!r}.",
+                f"{self.selection.archive} has no records of topic {self.selection.topic!r}.",
             )
         return found
 
     def _store(self) -> ArchiveStore:
-        assert self.choice.archive is not None, "the log was asked for"
-        return open_store(self.choice.archive, cast("TableFormat", self.choice.table_format))
+        assert self.selection.archive is not None, "the replay reads the log"
+        return open_store(self.selection.archive, cast("TableFormat", self.selection.table_format))
 
     def _send(self, position: ReplayPosition, chunk: PartitionSpans) -> int:
         from pyspark.sql import functions as F  # noqa: N812
@@ -222,18 +223,18 @@ class _Replay:
         seen = observation(self.run.session())
         rows = self._chosen(chunk).observe(seen, F.count(F.lit(1)).alias("records"))
         plan = position.plan
-        writer = marked(rows, plan).write.format("millstream").mode("append")
-        writer = writer.options(**self.run.source_options()).option("topic", self.choice.to)
+        writer = mark_replayed(rows, plan).write.format("millstream").mode("append")
+        writer = writer.options(**self.run.source_options()).option("topic", self.selection.to)
         writer = writer.option("txnAppId", f"replay-{plan.id}")
         writer.option("txnVersion", str(position.number)).save()
         return int(seen.get["records"])
 
     def _chosen(self, ranges: PartitionSpans) -> DataFrame:
-        """The records of these offsets that the choice is about."""
+        """Return the records of these spans that the selection includes."""
         frame = self._records(ranges)
-        for condition in conditions(self.choice):
+        for condition in conditions(self.selection):
             frame = frame.where(condition)
-        where = self.choice.where
+        where = self.selection.where
         if where is None:
             return frame
         return analyse_sql(lambda: frame.where(where), f"the condition {where!r}")
@@ -241,10 +242,10 @@ class _Replay:
     def _records(self, ranges: PartitionSpans) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        if self.choice.archive is None:
+        if self.selection.archive is None:
             return read_ranges(self.run, ranges)
         store = self._store()
-        frame = store.read(self.run.session(), store.committed(), [self.choice.topic])
+        frame = store.read(self.run.session(), store.committed(), [self.selection.topic])
         offset = F.col("offset")
         spans = [
             (F.col("partition") == place.partition) & (offset >= span.start) & (offset < span.end)
@@ -257,7 +258,7 @@ class _Replay:
         left = position.plan.left(position.done)
         rows = [(*place, span.start, span.end) for place, span in left.items()]
         notes = (
-            [f"{count_offsets(left):,} offsets are left: run again to go on."]
+            [f"{count_offsets(left):,} offsets are left: run again to continue."]
             if count_offsets(left)
             else []
         )
@@ -265,7 +266,7 @@ class _Replay:
             notes.append(f"{resumed:,} records had been sent by earlier runs.")
         return Report(
             "replay",
-            f"{self.sent:,} records of {self.choice.topic} were sent to {self.choice.to}.",
+            f"{self.sent:,} records of {self.selection.topic} were sent to {self.selection.to}.",
             {
                 "records": self.sent,
                 "records of all runs": position.sent,
@@ -277,26 +278,26 @@ class _Replay:
             is_ok=not count_offsets(left),
         )
 
-    def _tell(self, what: str, done: int, of: int) -> None:
+    def _report_step(self, what: str, done: int, of: int) -> None:
         self.run.progress(Step(what, done, of, "offsets"))
 
 
-def conditions(choice: ReplaySelection) -> list[Column]:
-    """Times and keys as conditions on records."""
+def conditions(selection: ReplaySelection) -> list[Column]:
+    """Return the times and keys of a selection as conditions on records."""
     from pyspark.sql import functions as F  # noqa: N812
 
     found = []
-    if choice.since_ms is not None:
-        found.append(F.col("timestamp") >= F.timestamp_millis(F.lit(choice.since_ms)))
-    if choice.until_ms is not None:
-        found.append(F.col("timestamp") < F.timestamp_millis(F.lit(choice.until_ms)))
-    if choice.keys:
-        found.append(F.col("key").isin([bytes.fromhex(key) for key in choice.keys]))
+    if selection.since_ms is not None:
+        found.append(F.col("timestamp") >= F.timestamp_millis(F.lit(selection.since_ms)))
+    if selection.until_ms is not None:
+        found.append(F.col("timestamp") < F.timestamp_millis(F.lit(selection.until_ms)))
+    if selection.keys:
+        found.append(F.col("key").isin([bytes.fromhex(key) for key in selection.keys]))
     return found
 
 
-def marked(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
-    """The columns for the sink, with the headers that tell what each record was."""
+def mark_replayed(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
+    """Return the columns for the sink, with the headers that name each original record."""
     from pyspark.sql import functions as F  # noqa: N812
 
     place = F.concat_ws("/", F.col("topic"), F.col("partition"), F.col("offset"))
@@ -304,9 +305,9 @@ def marked(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
     own = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
     kept = F.filter(own, lambda each: ~each["key"].isin(SOURCE_HEADER, ID_HEADER))
     columns = [F.col("key"), F.col("value"), F.concat(kept, added).alias("headers")]
-    if plan.choice.same_partitions:
+    if plan.selection.same_partitions:
         columns.append(F.col("partition"))
-    if not plan.choice.new_timestamps:
+    if not plan.selection.new_timestamps:
         columns.append(F.col("timestamp"))
     return frame.select(*columns)
 

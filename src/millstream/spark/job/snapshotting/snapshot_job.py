@@ -1,16 +1,15 @@
-"""Snapshot a topic: `snapshot` keeps a table of the latest value of each key, as a compacted topic
-means it.
+"""The snapshot job: `snapshot` keeps a table of the latest value of each key of a topic.
 
-Within a partition the later offset wins. Where records of one key are in several partitions, as
-after partitions were added, the latest of each is kept and the later timestamp wins, then the
-higher partition. A record without a value removes its key. It is remembered for a day of record
-time (as brokers keep such records for readers), so that an older record of another partition does
-not bring the key back. Records without a key are counted and left out.
+Within a partition the later offset wins. A key can have records in several partitions if partitions
+were added. Then the latest record of each partition is kept, and the later timestamp wins, then the
+higher partition. A tombstone removes its key. It is kept for a day of record time, as brokers keep
+tombstones, so that an older record of another partition does not restore the key. Records without a
+key are counted and skipped.
 
-Each run reads only what is new, and makes a new version of the table of the last one and of that;
-the version and the offsets it was made of are one commit (see `snapshot_table.py`).
+Each run reads only new records and merges them with the last version of the table into a new
+version. One commit stores the version together with its offsets (see `snapshot_table.py`).
 
-Steps told to `progress`: `reading`, `written` (not yet decided), `committed`, `in place`.
+Steps reported to `progress`: `reading`, `written` (not yet committed), `committed`, `in place`.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from millstream.spark.job.offset_coverage import (
     find_unread,
     format_gaps,
 )
-from millstream.spark.job.report import Report, Step, Table
+from millstream.spark.job.report import Report, Step, spans_table
 from millstream.spark.job.run import Run, RunOptions, observation
 from millstream.spark.job.snapshotting.snapshot_table import (
     SCHEMA,
     SnapshotState,
     SnapshotTable,
-    rows_of,
+    count_live_rows,
 )
 from millstream.spark.job.topic_offsets import (
     TopicOffsets,
@@ -59,25 +58,25 @@ def snapshot(
     allow_gaps: bool = False,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Bring the table in the folder `path` up to what the topic has now.
+    """Update the table in the folder `path` with the new records of the topic.
 
     >>> snapshot("customers", "/lake/customers")
     >>> read_snapshot(spark, "/lake/customers")
 
-    Raises JobError: where the log has lost records that were not read yet (unless gaps are
-    allowed), where the folder is that of another topic, or where another run is at work.
+    Raises JobError if retention deleted unread records (unless gaps are allowed), if the folder
+    belongs to another topic, or if another run works on it.
     """
     with Run.of("snapshot", options) as run:
-        work = _Snapshot(run, SnapshotTable(local_path(path)), topic, allow_gaps)
+        work = _SnapshotRun(run, SnapshotTable(local_path(path)), topic, allow_gaps)
         if run.dry_run:
-            return work.foretell()
+            return work.report_dry_run()
         with work.table.lock():
             work.table.recover()
-            return work.carry_out()
+            return work.execute()
 
 
 def read_snapshot(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
-    """The table: a row a key, with its partition, offset, timestamp and headers."""
+    """Return the table: one row per key, with its partition, offset, timestamp and headers."""
     table = SnapshotTable(local_path(path))
     state = table.state()
     if not state.number:
@@ -85,8 +84,8 @@ def read_snapshot(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
     return table.read(spark, state).where("live").select(*_COLUMNS)
 
 
-class _Snapshot:
-    """One run."""
+class _SnapshotRun:
+    """One run of the snapshot job."""
 
     def __init__(self, run: Run, table: SnapshotTable, topic: str, allow_gaps: bool) -> None:
         self.run = run
@@ -94,38 +93,38 @@ class _Snapshot:
         self.topic = topic
         self._allow_gaps = allow_gaps
 
-    def foretell(self) -> Report:
-        """What a run would do now."""
+    def report_dry_run(self) -> Report:
+        """Report what a run would read."""
         ranges, _, notes = self._unread(self.table.state())
         return Report(
             "snapshot",
             f"{count_offsets(ranges):,} offsets would be read into {self.table.root}.",
             {"offsets": count_offsets(ranges)},
-            (_table(ranges),),
+            (spans_table(ranges, "new offsets"),),
             notes,
             is_dry=True,
         )
 
-    def carry_out(self) -> Report:
+    def execute(self) -> Report:
         began = time.monotonic()
         state = self.table.state()
         ranges, log, notes = self._unread(state)
         if state.number and not count_offsets(ranges):
             return self._report(state.rows, ranges, {}, began, notes)
-        self._tell("reading", 0, ranges)
+        self._report_step("reading", 0, ranges)
         version = self.table.new_version(state.number + 1)
         counts = self._write(state, ranges, str(version))
         newest_ms = max(state.newest_ms, counts.get("newest", 0))
-        self._tell("written", count_offsets(ranges), ranges)
+        self._report_step("written", count_offsets(ranges), ranges)
         coverage = state.coverage.extended(ranges, log.ids)
-        rows = rows_of(version)
+        rows = count_live_rows(version)
         number = state.number + 1
         self.table.commit(
             SnapshotState(number, version.name, self.topic, rows, newest_ms, coverage)
         )
-        self._tell("committed", count_offsets(ranges), ranges)
+        self._report_step("committed", count_offsets(ranges), ranges)
         self.table.finish()
-        self._tell("in place", count_offsets(ranges), ranges)
+        self._report_step("in place", count_offsets(ranges), ranges)
         return self._report(rows, ranges, counts, began, notes)
 
     def _unread(
@@ -139,13 +138,13 @@ class _Snapshot:
         if beyond or (lost and not self._allow_gaps):
             raise JobError(
                 Failure.DATA_LOSS,
-                f"the log does not have what follows the snapshot: {format_gaps(beyond + lost)}."
-                " Begin a new one, or allow gaps where retention took records.",
+                f"the log lacks the offsets after the snapshot: {format_gaps(beyond + lost)}."
+                " Start a new snapshot, or allow gaps if retention deleted records.",
             )
-        return ranges, log, tuple(f"Not read, taken by retention: {gap}." for gap in lost)
+        return ranges, log, tuple(f"Not read, deleted by retention: {gap}." for gap in lost)
 
     def _write(self, state: SnapshotState, ranges: PartitionSpans, folder: str) -> dict[str, int]:
-        """Write the next version; what was counted on the way."""
+        """Write the next version. Return the counts of its records."""
         from pyspark.sql import functions as F  # noqa: N812
 
         spark = self.run.session()
@@ -159,7 +158,7 @@ class _Snapshot:
             F.max(F.unix_millis("timestamp")).alias("newest"),
         )
         keyed = records.where("key is not null")
-        rows = merged(self.table.read(spark, state), keyed, state.newest_ms)
+        rows = merge_records(self.table.read(spark, state), keyed, state.newest_ms)
         with session_config(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
             rows.write.partitionBy("live").option("compression", "zstd").parquet(folder)
         return {name: int(value or 0) for name, value in seen.get.items()}
@@ -180,15 +179,17 @@ class _Snapshot:
             "seconds": round(time.monotonic() - began, 2),
         }
         outcome = f"{self.table.root} has {rows:,} keys of topic {self.topic}."
-        return Report("snapshot", outcome, facts, (_table(ranges),), notes)
+        return Report("snapshot", outcome, facts, (spans_table(ranges, "new offsets"),), notes)
 
-    def _tell(self, what: str, done: int, ranges: PartitionSpans) -> None:
+    def _report_step(self, what: str, done: int, ranges: PartitionSpans) -> None:
         self.run.progress(Step(what, done, count_offsets(ranges), "offsets"))
 
 
-def merged(before: DataFrame, records: DataFrame, newest_ms: int) -> DataFrame:
-    """The rows of the next version: the latest of each key and partition, and whether it is the
-    table's row of the key. `newest_ms` is the latest timestamp of the version before."""
+def merge_records(before: DataFrame, records: DataFrame, newest_ms: int) -> DataFrame:
+    """Return the rows of the next version: the latest record of each key and partition.
+
+    The column `live` marks the row of each key in the table. `newest_ms` is the latest timestamp of
+    the last version."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -209,9 +210,3 @@ def _records(run: Run, spark: SparkSession, ranges: PartitionSpans) -> DataFrame
     if not count_offsets(ranges):
         return spark.createDataFrame([], SCHEMA)
     return read_ranges(run, ranges)
-
-
-def _table(ranges: PartitionSpans) -> Table:
-    rows = [(*place, span.size, span.start, span.end) for place, span in sorted(ranges.items())]
-    columns = ("topic", "partition", "new offsets", "from offset", "to offset")
-    return Table.of("partitions", columns, rows)

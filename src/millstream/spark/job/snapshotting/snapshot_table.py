@@ -1,13 +1,13 @@
-"""The table of a snapshot: versions of it in a folder, of which a commit makes one the current.
+"""The table of a snapshot: versions in a folder. A commit makes one version the current one.
 
     ROOT/v12-3f2a.../live=true/part-....parquet    the rows of the table
-    ROOT/v12-3f2a.../live=false/part-....parquet   what the next run needs besides
-    ROOT/current -> v12-3f2a...                    for readers who know nothing of commits
+    ROOT/v12-3f2a.../live=false/part-....parquet   other rows that the next run needs
+    ROOT/current -> v12-3f2a...                    a link for readers that do not read commits
     ROOT/_millstream/12.json                       its name, topic, rows, newest_ms, coverage
 
-A version is written whole and synced, then the commit decides, then the link is swapped by one
-rename. The version before stays for those who are reading it; older ones go. A run that finds the
-link behind swaps it; versions that no commit names never counted and are removed.
+A version is written and synced, then committed, and then a rename replaces the link. The previous
+version stays for its readers; older versions are removed. The next run repairs an outdated link
+and removes versions that no commit names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CURRENT: Final = "current"
-#: Versions that stay: the current one, and the one that readers may have begun to read.
+#: The current version, and the previous one for its readers.
 _VERSIONS_KEPT: Final = 2
 SCHEMA: Final = (
     "key binary, value binary, partition int, offset bigint, timestamp timestamp,"
@@ -38,19 +38,19 @@ SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SnapshotState:
-    """The table as of a commit; 0 is before the first."""
+    """The table as of a commit. Number 0 is the state before the first commit."""
 
     number: int = 0
     version: str = ""
     topic: str = ""
     rows: int = 0
-    #: The latest timestamp of all records that were read.
+    #: The latest timestamp of all records read so far.
     newest_ms: int = 0
     coverage: OffsetCoverage = field(default_factory=OffsetCoverage)
 
 
 class SnapshotTable:
-    """See the module's text. Everything but `state` and `read` needs the lock."""
+    """The versions of one snapshot. Everything except `state` and `read` requires the lock."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -65,22 +65,22 @@ class SnapshotTable:
             return SnapshotState()
         number, entry = last
         coverage = OffsetCoverage.from_json(entry["coverage"])
-        told = {name: entry[name] for name in ("version", "topic", "rows", "newest_ms")}
-        return SnapshotState(number, coverage=coverage, **told)
+        fields = {name: entry[name] for name in ("version", "topic", "rows", "newest_ms")}
+        return SnapshotState(number, coverage=coverage, **fields)
 
     def recover(self) -> None:
-        """Finish what a run that died had decided, and clear away what it had not."""
+        """Complete the last commit of a run that died, and remove uncommitted versions."""
         state = self.state()
         if state.number:
             self._point_to(state.version)
-        self._clear()
+        self._remove_old_versions()
 
     def new_version(self, number: int) -> Path:
-        """Where the version of commit `number` is to be written."""
+        """Return the folder for the version of commit `number`."""
         return self.root / f"v{number}-{uuid.uuid4().hex}"
 
     def commit(self, state: SnapshotState) -> None:
-        """Make a version that was written, and is on stable storage, the table."""
+        """Commit a version that is on stable storage."""
         sync(self.root)
         entry = {
             "version": state.version,
@@ -92,11 +92,11 @@ class SnapshotTable:
         self._log.append(state.number, entry)
 
     def finish(self) -> None:
-        """Have readers of the link see the commit, and let old versions go."""
+        """Point the link to the committed version, and remove old versions."""
         self.recover()
 
     def read(self, spark: SparkSession, state: SnapshotState) -> DataFrame:
-        """All rows, also those that are not of the table but needed by the next run."""
+        """Return all rows, including those outside the table that the next run needs."""
         if not state.number:
             return spark.createDataFrame([], SCHEMA)
         return spark.read.schema(SCHEMA).parquet(str(self.root / state.version))
@@ -110,7 +110,7 @@ class SnapshotTable:
         temporary.replace(link)
         sync(self.root)
 
-    def _clear(self) -> None:
+    def _remove_old_versions(self) -> None:
         numbers = self._log.numbers()[-_VERSIONS_KEPT:]
         kept = {self._log.read(number)["version"] for number in numbers}
         for path in self.root.glob("v[0-9]*-*"):
@@ -122,8 +122,8 @@ class SnapshotTable:
             self._log.remove_before(numbers[0])
 
 
-def rows_of(version: Path) -> int:
-    """The rows that the table has in a version, which is on stable storage from now on."""
+def count_live_rows(version: Path) -> int:
+    """Count the rows of the table in a version, and sync its files to stable storage."""
     files = staged_files(version)
     for folder in {version, *((version / each.path).parent for each in files)}:
         sync(folder)
