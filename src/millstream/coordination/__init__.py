@@ -1,1 +1,5 @@
-"""What every coordinator needs: journal, shards and timers; of groups it knows nothing."""
+"""The parts that every coordinator needs: journal, shards, loading and timers.
+
+The package leaves the state machines of groups and transactional ids to `groups` and
+`transactions`.
+"""

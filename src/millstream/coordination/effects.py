@@ -1,18 +1,17 @@
-"""What a group or a transactional id asks of the world around it: replies, records and timers.
+"""The output of a group or a transactional id: replies, records and timers.
 
-Either is a pure state machine. It is given the time and an event, changes its state, and returns
-`Effects`; whoever gave it the event carries them out:
+Both are pure state machines. A state machine takes the time and an event, changes its state, and
+returns `Effects`. Its shard carries them out:
 
-- `records` are appended, together and in this order, to its partition of `__consumer_offsets` or
-  `__transaction_state`. Replaying them gives the state again. If they can't be appended, the whole
-  partition is loaded anew, so a state machine never needs to undo anything. With a `producer`, they
-  are part of its transaction, and count once that is committed.
-- `replies` are pairs of a `Reply`, which came with the event of the request that waits, and its
-  result. They are delivered once those records, and all that were appended before them, are
-  committed.
-- `timers` are (key, due) pairs. Setting a key anew replaces its timer; None cancels it. A timer
-  that falls due comes back as the event `expire(now_ms, key)`. Keys are the state machine's own; by
-  convention (what, member id), with "" where no member is meant.
+- `records` are appended, together and in this order, to the partition of `__consumer_offsets` or
+  `__transaction_state`. Replaying them restores the state. If the append fails, the whole partition
+  is reloaded, so a state machine never undoes a change. With a `producer`, the records are part of
+  its transaction and take effect once it commits.
+- `replies` are pairs of a `Reply`, which came with the request, and its result. They are delivered
+  once these records and all records before them are committed.
+- `timers` are (key, due) pairs. Setting a key again replaces its timer; None cancels it. An expired
+  timer comes back as the event `expire(now_ms, key)`. The state machine chooses the keys: by
+  convention (purpose, member id), with "" if the timer is not for a member.
 
 Times are milliseconds of the wall clock.
 """
@@ -27,12 +26,12 @@ from millstream.model.reply import Reply
 T = TypeVar("T")
 
 TimerKey: TypeAlias = tuple[str, str]
-#: Key and value as they lie in the log; None is a tombstone.
+#: Encoded key and value; a value of None is a tombstone.
 LogRecord: TypeAlias = tuple[bytes, bytes | None]
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A transactional producer as its batches name it."""
+    """The identity of a transactional producer in its batches."""
 
     producer_id: int
     epoch: int
@@ -40,7 +39,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """See the module's text."""
+    """The replies, records and timers that one event causes."""
 
     replies: list[tuple[Reply[Any], Any]] = field(default_factory=list)
     records: list[LogRecord] = field(default_factory=list)
@@ -60,7 +59,7 @@ class Effects:
         self.timers.append((key, None))
 
     def include(self, other: Effects) -> None:
-        """Add what another step of the same event asks for, after what is here."""
+        """Append the effects of another step of the same event."""
         self.replies += other.replies
         self.records += other.records
         self.timers += other.timers

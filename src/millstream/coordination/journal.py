@@ -1,15 +1,14 @@
-"""Writing a shard's records to its partition, and replying once they are committed.
+"""The journal of a shard: appends its records, and delivers replies once they are committed.
 
-What many events of one turn of the loop ask to be written goes out together at its end, in as few
-batches as fit. The records of one event are never in two batches unless they don't fit in one, and
-those of a transaction share a batch with no others.
+The records of all events in one iteration of the event loop are appended together at its end, in as
+few batches as possible. The records of one event share a batch if they fit into one. The records of
+a transaction share a batch with no others.
 
-No reply is delivered before everything that was written up to then is committed, replies without
-records included: nobody is told of a state that a failure could take back.
+A reply is delivered once every record appended before it is committed, even if its own event has no
+records. So no client learns of a state that a failure could revert.
 
-When records can't be appended, for whatever reason, the state in memory is ahead of the log. The
-journal then fails all open replies and reports it; whoever owns it loads the state from the log
-again.
+If an append fails, the state in memory is ahead of the log. The journal then fails all pending
+replies and calls `on_failure`; the shards reload the state from the log.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from millstream.replication.partition import Partition
 _logger = logging.getLogger(__name__)
 
 _Replies = list[tuple[Reply[Any], Any]]
-#: What one event asks to be written, and in whose transaction.
+#: The records of one event, and the producer whose transaction they are part of.
 _Event = tuple[ProducerIdAndEpoch | None, list[LogRecord]]
 
-#: Around key and value: lengths, deltas and the number of headers, at most.
+#: An upper bound for the lengths, deltas and header count around key and value.
 _RECORD_OVERHEAD_BYTES: Final = 32
-#: A batch is not made larger than this, however large a message may be.
+#: The size limit of a batch, even if the topic allows larger messages.
 _BATCH_BYTES_MAX: Final = 512 * 1024
 _NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
-#: What a client of the coordinator is told when its partition can't be written.
+#: The error codes that clients get if an append to the coordinator's partition fails.
 _CLIENT_CODES: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
@@ -67,14 +66,15 @@ class TransactionEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """`commit_timeout_ms` is for in-sync replicas that do not follow."""
+    """The settings of a journal."""
 
+    #: How long replies wait for in-sync replicas that do not fetch.
     commit_timeout_ms: int = 5000
     codec: CompressionType = CompressionType.NONE
 
 
 class Journal:
-    """See the module's text. Event loop only."""
+    """The journal of one shard. Event loop only."""
 
     __slots__ = (
         "_clock",
@@ -99,22 +99,22 @@ class Journal:
         self._clock = clock
         self._options = options
         self._on_failure = on_failure
-        #: What this turn of the loop has to write, event by event, and to deliver then.
+        #: The pending events of this loop iteration, and the replies to deliver after them.
         self._records: list[_Event] = []
         self._replies: _Replies = []
-        #: Where the last record ends that results may be made of. An earlier leader's may not be
-        #: committed yet.
+        #: The end of the last record that results may depend on. At the start it covers records of
+        #: an earlier leader, which may not be committed yet.
         self._end_offset = partition.log.log_end_offset
         self._waits: dict[_Wait, None] = {}
         self._is_closed = False
 
     @property
     def is_committed(self) -> bool:
-        """Whether all that was asked for is written and committed."""
+        """Whether all records are appended and committed."""
         return not self._records and self._partition.high_watermark >= self._end_offset
 
     def carry_out(self, effects: Effects) -> None:
-        """Write the effects' records and deliver its replies; timers are not its concern."""
+        """Append the records and deliver the replies. The shard sets the timers."""
         if effects.records:
             if not self._records:
                 asyncio.get_running_loop().call_soon(self.flush)
@@ -126,7 +126,7 @@ class Journal:
             self._send(effects.replies)
 
     def close(self, code: ErrorCode) -> None:
-        """Write nothing more and fail all open replies."""
+        """Append nothing more, and fail all pending replies with `code`."""
         self._is_closed = True
         replies, self._replies, self._records = self._replies, [], []
         for reply, _ in replies:
@@ -152,7 +152,7 @@ class Journal:
         self._end_offset = max(self._end_offset, appended.last_offset + 1)
 
     def flush(self) -> None:
-        """Write now what would be written at the end of this turn of the loop."""
+        """Append the pending records now instead of at the end of this loop iteration."""
         if self._is_closed or not self._records:
             return
         records, self._records = self._records, []
@@ -168,7 +168,7 @@ class Journal:
     def _append_failed(self, error: Exception, replies: _Replies) -> None:
         partition = self._partition
         _logger.error(
-            "records of %s can't be written, their state is loaded anew: %s",
+            "appending records to %s failed, so its state is reloaded from the log: %s",
             partition.topic_partition,
             error,
         )
@@ -183,11 +183,11 @@ class Journal:
     def _batches(
         self, events: list[_Event]
     ) -> Iterator[tuple[ProducerIdAndEpoch | None, list[LogRecord]]]:
-        """All records, in stretches that fit in a batch each."""
+        """Group all records into batches by producer and size."""
         most = self._partition.log.config.max_message_bytes
         most = min(most, _BATCH_BYTES_MAX) - HEADER_BYTES
         for producer, group in groupby(events, key=itemgetter(0)):
-            for batch in _stretches((records for _, records in group), most):
+            for batch in _split((records for _, records in group), most):
                 yield producer, batch
 
     def _append(self, producer: ProducerIdAndEpoch | None, records: list[LogRecord]) -> None:
@@ -217,7 +217,7 @@ class Journal:
 
 
 class _Wait:
-    """Replies that wait for the high watermark to reach an offset."""
+    """Replies that wait until the high watermark reaches an offset."""
 
     __slots__ = ("_end_offset", "_others", "_partition", "_replies", "_timer")
 
@@ -257,8 +257,8 @@ class _Wait:
         return replies
 
 
-def _stretches(events: Iterable[list[LogRecord]], most: int) -> Iterator[list[LogRecord]]:
-    """The events' records in stretches of at most `most` bytes, where a record fits in that."""
+def _split(events: Iterable[list[LogRecord]], most: int) -> Iterator[list[LogRecord]]:
+    """Split the records into lists of at most `most` bytes; a larger record gets its own list."""
     batch: list[LogRecord] = []
     size = 0
     for event in events:

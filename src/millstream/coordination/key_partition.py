@@ -1,16 +1,16 @@
-"""Which partition of its topic a group or a transactional id lives in: the same as in Kafka."""
+"""The partition that holds a group or a transactional id. Kafka uses the same function."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Final
 
-#: Only ids of ordinary length are remembered.
+#: Hashes of longer keys are not cached.
 _CACHED_CHARACTERS_MAX: Final = 128
 
 
 def partition_of(key: str, partition_count: int) -> int:
-    """The key's hash code as Java defines it, without its sign, modulo the count."""
+    """Return the absolute value of the key's Java hash code, modulo the partition count."""
     if len(key) <= _CACHED_CHARACTERS_MAX:
         return _cached_hash(key) % partition_count
     return _hash(key) % partition_count
@@ -23,7 +23,7 @@ def _hash(text: str) -> int:
         code = (31 * code + unit) & 0xFFFFFFFF
     if code < 1 << 31:
         return code
-    # The absolute value of a negative 32-bit number; the smallest has none and counts as 0.
+    # The smallest 32-bit number has no absolute value; it becomes 0, as in Kafka.
     return (1 << 32) - code if code != 1 << 31 else 0
 
 

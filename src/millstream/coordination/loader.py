@@ -1,7 +1,7 @@
-"""Replaying a partition into its shard, in slices that leave the loop free.
+"""Replays the log of a partition into its shard, in slices that keep the event loop responsive.
 
-Reads up to the log's end as it is at the start, all of which is committed by then. Nobody appends
-meanwhile.
+Reads up to the log end offset at the start. All of these records are committed, and nothing is
+appended while the shard is LOADING.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from millstream.records.control import read_marker
 from millstream.records.record import decode_records
 from millstream.replication.partition import Partition
 
-#: Bytes that the records of one batch may have once decompressed.
+#: The limit for the decompressed records of one batch.
 _DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
-#: Records replayed between two turns of the loop: about a millisecond.
+#: Records replayed before the event loop runs other tasks: about a millisecond.
 _RECORDS_PER_TURN: Final = 200
 
 
 async def load(shard: CoordinatorShard, partition: Partition, read_bytes: int) -> int:
-    """Replay everything; how many records. Stops early if the shard is closed meanwhile.
+    """Replay the whole log and return the number of records. Stops early if the shard is closed.
 
-    Raises BrokerError where the log can't be read."""
+    Raises BrokerError if the log cannot be read."""
     replay = shard.replay()
     log = partition.log
     offset, end_offset = log.log_start_offset, log.log_end_offset
@@ -48,7 +48,7 @@ async def load(shard: CoordinatorShard, partition: Partition, read_bytes: int) -
                     replay.apply(each, producer_id)
                 await asyncio.sleep(0)
             count += len(records)
-        # Compaction may have moved the log's start.
+        # Compaction may have raised the log start offset.
         offset = max(offset, log.log_start_offset)
     replay.finish()
     return count

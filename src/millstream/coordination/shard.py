@@ -1,11 +1,11 @@
 """One partition of a coordinator's topic, while this broker leads it.
 
-    LOADING   its records are being replayed; nobody is served
-    ACTIVE    what lives in it is served and changed
-    CLOSED    leadership went elsewhere, or the records could not be written: this shard is history
+    LOADING   the records are being replayed; requests are rejected
+    ACTIVE    requests are served
+    CLOSED    another broker leads, or an append failed; a new shard replaces this one
 
-Owns the journal that makes changes last. What lives in a shard is its subclass's; timers are the
-coordinator's, as one heap serves all shards.
+Owns the journal. The subclass owns the state, and `shards` owns the timers: one heap serves all
+shards.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from millstream.coordination.journal import Journal
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.record import Record
 
-#: Partition of the topic, who lives there (a group, a transactional id), and its own key.
+#: The partition of the topic, the owner (a group or a transactional id), and the owner's key.
 ShardTimer: TypeAlias = tuple[int, str, TimerKey]
-#: Sets a timer, or cancels it where the time is None.
+#: Sets a timer, or cancels it if the time is None.
 SetTimer: TypeAlias = Callable[[ShardTimer, int | None], None]
 
 
@@ -44,12 +44,12 @@ class LedPartition:
 
 
 class ShardReplay(ABC):
-    """Takes the records of a partition in their order, and makes a shard's state of them."""
+    """Applies the records of a partition, in log order, to the state of a shard."""
 
     @abstractmethod
     def apply(self, stored: Record, producer_id: int) -> None:
-        """One record; with a producer id if it is part of a transaction, else -1. Damage is
-        logged, not raised."""
+        """Apply one record. `producer_id` is NO_PRODUCER_ID if the record is in no transaction.
+        A damaged record is logged and skipped."""
 
     @abstractmethod
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None: ...
@@ -59,7 +59,7 @@ class ShardReplay(ABC):
 
 
 class CoordinatorShard(ABC):
-    """See the module's text."""
+    """The shard of one partition."""
 
     __slots__ = ("_set_timer", "index", "journal", "leader_epoch", "state")
 
@@ -72,18 +72,19 @@ class CoordinatorShard(ABC):
 
     @abstractmethod
     def replay(self) -> ShardReplay:
-        """For the records of a shard that is LOADING."""
+        """Return the replay that loads this shard."""
 
     def open(self, now_ms: int) -> None:
-        """All records were replayed: serve."""
+        """Serve requests: all records were replayed."""
         self.state = ShardState.ACTIVE
 
     def close(self, code: ErrorCode) -> None:
-        """Serve no more; everybody who waits is told `code`."""
+        """Stop serving, and fail all pending replies with `code`."""
         self.state = ShardState.CLOSED
         self.journal.close(code)
 
     def check_serving(self) -> None:
+        """Raise COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR unless the shard is ACTIVE."""
         if self.state is ShardState.LOADING:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if self.state is ShardState.CLOSED:
@@ -94,6 +95,7 @@ class CoordinatorShard(ABC):
         return self.journal.is_committed
 
     def carry_out(self, owner: str, effects: Effects) -> None:
+        """Set the owner's timers, append its records and deliver its replies."""
         for key, due_ms in effects.timers:
             self._set_timer((self.index, owner, key), due_ms)
         self.journal.carry_out(effects)

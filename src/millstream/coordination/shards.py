@@ -1,15 +1,14 @@
-"""All shards of one coordinator on this broker: which there are, when they are loaded, and how time
-passes in them.
+"""All shards of one coordinator on this broker: opening, loading, closing, and timers.
 
-Follows the cluster's metadata: a partition of the coordinator's topic that this broker comes to
-lead is loaded, and one that it no longer leads, or may no longer, is closed. Shards are loaded one
-after the other by one task, in slices; an empty one is ready at once. One heap of timers and one
-timer of the loop serve all that live in them.
+When this broker becomes leader of a partition of the coordinator's topic, the shard is loaded; when
+it loses the leadership, the shard is closed. One task loads the shards one after the other, in
+slices; an empty shard is ready at once. One timer heap and one timer of the event loop serve all
+shards.
 
-A partition is loaded once all that it holds is committed. Before that this broker can't know what
-of it the coordinator before had told its clients, nor whether it will last.
+A partition is loaded once all its records are committed. Before that this broker cannot know which
+records the previous coordinator's responses depend on, or whether the records survive.
 
-What a shard holds, and what else goes on in the background, is the subclass's.
+The subclass owns the contents of a shard and further background tasks.
 """
 
 from __future__ import annotations
@@ -37,30 +36,30 @@ from millstream.replication.replicas import Replicas
 
 _logger = logging.getLogger(__name__)
 
-#: Timers carried out between two turns of the loop.
+#: Timers handled before the event loop runs other callbacks.
 _TIMERS_PER_TURN: Final = 100
-#: Rest before a partition whose log can't be read is tried again.
+#: Delay before a partition whose log cannot be read is loaded again.
 _LOAD_RETRY_S: Final = 5.0
-#: A partition that can't be written twice in this time rests before it is loaded once more.
+#: If appends to a partition fail twice within this time, the second reload is delayed.
 _RELOADS_APART_S: Final = 5.0
-_RELOAD_REST_S: Final = 1.0
-#: Timers that are called later than this were held up by the process itself. Requests are read for
-#: `_STALL_REST_MS` before they are carried out.
+_RELOAD_DELAY_S: Final = 1.0
+#: If the event loop calls the timers later than this, the process was stalled. Requests are then
+#: read for `_STALL_DELAY_MS` before any timer expires.
 _STALL_MS: Final = 250
-_STALL_REST_MS: Final = 100
-#: Rest before a timer that raised is carried out again.
+_STALL_DELAY_MS: Final = 100
+#: Delay before a timer whose handler raised is retried.
 _TIMER_RETRY_MS: Final = 5000
 
 S = TypeVar("S", bound=CoordinatorShard)
 
 
 class CoordinatorShards(ABC, Generic[S]):
-    """See the module's text. Event loop only."""
+    """The shards of one coordinator. Event loop only."""
 
     __slots__ = (
         "_clock",
         "_failed_at",
-        "_has_rested",
+        "_is_delayed",
         "_is_stopped",
         "_loads",
         "_partition_count",
@@ -76,7 +75,7 @@ class CoordinatorShards(ABC, Generic[S]):
 
     #: The topic whose partitions are the shards.
     topic: ClassVar[str]
-    #: What lives in them, as the names of tasks say it.
+    #: The kind of coordinator, as it appears in the names of tasks.
     kind: ClassVar[str]
 
     def __init__(self, replicas: Replicas, clock: Clock, supervisor: Supervisor) -> None:
@@ -88,14 +87,14 @@ class CoordinatorShards(ABC, Generic[S]):
         self._timers: TimerHeap[ShardTimer] = TimerHeap()
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0
-        #: Whether the timers that are due have been put off because the process stood still.
-        self._has_rested = False
-        #: Makes times of the wall clock that do not jump out of a monotonic one.
+        #: Whether the timers that are due were already delayed after a stall.
+        self._is_delayed = False
+        #: Added to the monotonic clock: wall-clock times that do not jump.
         self._started_ms = clock.wall_ms() - int(clock.monotonic() * 1000)
-        #: Shards to load, and the tasks that work in the background.
+        #: Shards to load, and the background tasks.
         self._loads: asyncio.Queue[S] = asyncio.Queue()
         self._tasks: list[SupervisedTask] = []
-        #: When a partition could last not be written or read, by the monotonic clock.
+        #: Monotonic time of the last failed append or read, by partition.
         self._failed_at: dict[int, float] = {}
         self._is_stopped = False
 
@@ -110,7 +109,7 @@ class CoordinatorShards(ABC, Generic[S]):
 
     @abstractmethod
     def _background(self) -> dict[str, Work]:
-        """What else goes on while the broker runs, by the name of its task."""
+        """Return further background tasks by name."""
 
     @property
     @abstractmethod
@@ -119,18 +118,18 @@ class CoordinatorShards(ABC, Generic[S]):
     @property
     @abstractmethod
     def _load_bytes(self) -> int:
-        """Read at a time when a partition is loaded."""
+        """Bytes per read while a partition is loaded."""
 
-    # Its life
+    # Lifetime
 
     def start(self, image: ClusterImage) -> None:
-        """Begin to load what this broker leads. Metadata that comes later goes to `apply_delta`."""
+        """Start the background tasks, and load the partitions that this broker leads."""
         work = {f"{self.kind}-loader": self._load_all, **self._background()}
         self._tasks = [self._supervisor.start(name, each) for name, each in work.items()]
         self.match_leadership(image)
 
     async def stop(self) -> None:
-        """Fail all open replies, and end the background work."""
+        """Fail all pending replies, and stop the background tasks."""
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
@@ -142,14 +141,14 @@ class CoordinatorShards(ABC, Generic[S]):
             self._wake.cancel()
 
     def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """The metadata changed. Called after the replicas have followed it."""
+        """Apply a metadata change, after the replicas have applied it."""
         touched = [*delta.created, *delta.deleted, *(new for _, new in delta.changed)]
         if any(topic.name == self.topic for topic in touched):
             self.match_leadership(image)
 
     def match_leadership(self, image: ClusterImage) -> None:
-        """Have a shard for each partition led here, loaded in the epoch that it is led in. Called
-        after the replicas were told what to lead."""
+        """Open and close shards so that there is one for each led partition and leader epoch.
+        Called after the replicas have applied the image."""
         if self._is_stopped:
             return
         topic = image.topic(self.topic)
@@ -168,7 +167,7 @@ class CoordinatorShards(ABC, Generic[S]):
                 about = f"partition {index} of {self.topic} opens"
                 failures.run(CallbackKind.SHARD, about, self._open, index, partition)
 
-    def _open(self, index: int, partition: Partition, rest_s: float = 0.0) -> None:
+    def _open(self, index: int, partition: Partition, delay_s: float = 0.0) -> None:
         journal = Journal(
             partition,
             self._clock,
@@ -178,9 +177,9 @@ class CoordinatorShards(ABC, Generic[S]):
         shard = self._make(LedPartition(index, partition.leader_epoch, journal))
         self._shards[index] = shard
         end_offset = partition.log.log_end_offset
-        if rest_s:
+        if delay_s:
             loop = asyncio.get_running_loop()
-            loop.call_later(rest_s, self._load_when_committed, shard, partition, end_offset)
+            loop.call_later(delay_s, self._load_when_committed, shard, partition, end_offset)
         else:
             self._load_when_committed(shard, partition, end_offset)
 
@@ -188,7 +187,7 @@ class CoordinatorShards(ABC, Generic[S]):
         if self._shards.get(shard.index) is not shard:
             return
         if partition.high_watermark < end_offset:
-            # Also called back when too few replicas are left, or none follows this one any more.
+            # The callback also runs if the ISR is too small or this broker loses leadership.
             partition.when_acknowledged(
                 end_offset,
                 lambda: self._load_when_committed(shard, partition, end_offset),
@@ -206,7 +205,7 @@ class CoordinatorShards(ABC, Generic[S]):
             self._loads.put_nowait(shard)
 
     def _reopen(self, shard: S, partition: Partition) -> None:
-        """Memory is ahead of the log, or the log can't be read: what the log says holds."""
+        """Reload a shard whose state is ahead of the log, or whose log could not be read."""
         index = shard.index
         if self._shards.get(index) is not shard:
             return
@@ -215,7 +214,7 @@ class CoordinatorShards(ABC, Generic[S]):
             now = self._clock.monotonic()
             is_repeated = now - self._failed_at.get(index, -inf) < _RELOADS_APART_S
             self._failed_at[index] = now
-            self._open(index, partition, _RELOAD_REST_S if is_repeated else 0.0)
+            self._open(index, partition, _RELOAD_DELAY_S if is_repeated else 0.0)
 
     def _close(self, index: int, code: ErrorCode) -> None:
         shard = self._shards.pop(index)
@@ -231,7 +230,7 @@ class CoordinatorShards(ABC, Generic[S]):
             try:
                 await self._load(shard)
             except Exception:  # logged; others must not wait for it
-                _logger.exception("partition %d of %s can't be loaded", shard.index, self.topic)
+                _logger.exception("loading partition %d of %s failed", shard.index, self.topic)
                 loop = asyncio.get_running_loop()
                 loop.call_later(_LOAD_RETRY_S, self._retry, shard)
 
@@ -274,32 +273,32 @@ class CoordinatorShards(ABC, Generic[S]):
         if self._wake is not None:
             self._wake.cancel()
         self._wake_ms = due_ms
-        # One more, as `now_ms` is rounded down and must have reached it by then.
+        # One millisecond more, because `now_ms` is rounded down.
         delay_s = max(due_ms + 1 - self.now_ms, 0) / 1000
         self._wake = asyncio.get_running_loop().call_later(delay_s, self._woken)
 
     def _woken(self) -> None:
         self._wake = None
         now_ms = self.now_ms
-        if now_ms - self._wake_ms > _STALL_MS and not self._has_rested:
-            # The process stood still, and heartbeats that came meanwhile were not read: the event
-            # loop calls timers first. Nobody loses a session for that.
-            self._has_rested = True
-            self._wake_at(now_ms + _STALL_REST_MS)
+        if now_ms - self._wake_ms > _STALL_MS and not self._is_delayed:
+            # The process was stalled. Heartbeats may have arrived that are not read yet, because
+            # the event loop calls timers first. No session may expire for that.
+            self._is_delayed = True
+            self._wake_at(now_ms + _STALL_DELAY_MS)
             return
-        self._has_rested = False
+        self._is_delayed = False
         self._carry_out_timers()
 
     def _carry_out_timers(self) -> None:
         self._wake = None
         now_ms = self.now_ms
         for _ in range(_TIMERS_PER_TURN):
-            # One at a time: each may cancel or move those after it.
+            # One at a time: a timer may cancel or move later ones.
             timer = self._timers.pop_due(now_ms)
             if timer is None:
                 break
             self._carry_out(timer)
-        # More may have been set meanwhile; the earliest of all is what matters.
+        # Handlers may have set more timers, so look up the earliest again.
         next_ms = self._timers.next_ms()
         if next_ms is not None:
             self._wake_at(next_ms)
@@ -314,24 +313,24 @@ class CoordinatorShards(ABC, Generic[S]):
         except Exception as error:  # noqa: BLE001  # reported; other timers go on
             about = f"{key} of {owner!r} in partition {index} of {self.topic}"
             self._replicas.failures.note(CallbackKind.TIMER, error, about)
-            # Without it a member that is gone, or an open transaction, would stay for ever.
+            # Without a retry a dead member, or an open transaction, would never expire.
             if shard.state is ShardState.ACTIVE and timer not in self._timers:
                 self._timers.set(timer, self.now_ms + _TIMER_RETRY_MS)
 
     # Finding shards
 
     def of(self, key: str) -> S:
-        """The shard that serves a key; NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        """Return the shard of a key; raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         return self.at(self.index_of(key))
 
     def index_of(self, key: str) -> int:
-        """The partition that a key lives in; NOT_COORDINATOR while there is no topic."""
+        """Return the partition of a key; raise NOT_COORDINATOR if the topic does not exist."""
         if not self._partition_count:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         return partition_of(key, self._partition_count)
 
     def at(self, index: int) -> S:
-        """The shard of one partition; raises as `of` does."""
+        """Return the shard of a partition; raises as `of` does."""
         shard = self._shards.get(index)
         if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
@@ -339,7 +338,7 @@ class CoordinatorShards(ABC, Generic[S]):
         return shard
 
     def all(self) -> Iterator[S]:
-        """Every shard here. COORDINATOR_LOAD_IN_PROGRESS while one of them is not loaded."""
+        """Yield all shards; raise COORDINATOR_LOAD_IN_PROGRESS if one is not loaded."""
         for shard in self._shards.values():
             shard.check_serving()
         yield from list(self._shards.values())

@@ -1,8 +1,8 @@
-"""Timers by key, many of them and moved often, without a task or a loop timer for each.
+"""A heap of many timers by key, without an event loop timer for each.
 
-A heap holds an entry per key. Moving a timer to later, as each heartbeat does, only notes the new
-time: the entry is put back when it comes up. Cancelled timers leave their entries behind, and the
-heap is rebuilt once most entries are such. Knows nothing of clocks: the owner says what time it is.
+The heap holds an entry per key. Moving a timer to a later time, as each heartbeat does, only stores
+the new time; the entry is pushed again when it reaches the top. Cancelled timers leave stale
+entries, and the heap is rebuilt once most entries are stale. The owner passes the time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final, Generic, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
 
-#: Entries below which a heap is not worth rebuilding.
+#: Smaller heaps are not rebuilt.
 _REBUILD_MIN: Final = 1024
 
 
 class TimerHeap(Generic[_K]):
-    """See the module's text. Event loop only."""
+    """Timers by key. Event loop only."""
 
     __slots__ = ("_due", "_heap", "_queued", "_serial")
 
     def __init__(self) -> None:
         self._due: dict[_K, int] = {}
-        #: When the earliest entry of each key comes up; keys may have later ones as well.
+        #: The time of the earliest entry of each key; a key may have later entries too.
         self._queued: dict[_K, int] = {}
-        #: (time, serial, key); the serial keeps keys from being compared.
+        #: (time, serial, key). The serial breaks ties, because keys are not comparable.
         self._heap: list[tuple[int, int, _K]] = []
         self._serial = 0
 
@@ -52,14 +52,13 @@ class TimerHeap(Generic[_K]):
         self._rebuild_if_stale()
 
     def next_ms(self) -> int | None:
-        """When to call `pop_due` next, which may find nothing then; None if there are none."""
+        """Return when to call `pop_due` next; None without timers. The call may return None."""
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> _K | None:
-        """Return the key whose time came first, which is then no longer set; None if none is due.
+        """Remove and return the key of the earliest timer that is due; None if none is.
 
-        There is no call for several keys: what the owner does for one key may cancel or move the
-        next, and a key that was popped can't be called back."""
+        Only one key is popped at a time, because handling it may cancel or move the next one."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             queued_ms, _, key = heappop(heap)

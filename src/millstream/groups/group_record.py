@@ -1,25 +1,24 @@
 """The records of `__consumer_offsets`, in the formats of Kafka 4.3.
 
-A key is an int16 that says which kind of record it is, and the key's fields. A value is an int16
-version and the value's fields in that version; a null value is a tombstone, which takes back what
-the record before it with the same key said.
+A key is an int16, the kind of record, and the fields of that kind. A value is an int16 version and
+the fields of that version. A null value is a tombstone: it deletes the record with the same key.
 
     kind  key                        value                       versions  written
        1  group, topic, partition    committed offset            0-4       4; 1 with an expiry
        2  group                      classic group               0-4       3
        3  group                      consumer group's epoch      0         0
        4  group                      its topics' partitions      0         0 (Kafka: not since 4.1)
-       5  group, member              what the member asks for    0         0
-       6  group                      epoch of the target         0         0
-       7  group, member              what the member shall have  0         0
-       8  group, member              what the member has         0         0
+       5  group, member              member metadata             0         0
+       6  group                      target assignment's epoch   0         0
+       7  group, member              member's target assignment  0         0
+       8  group, member              member's current assignment 0         0
       16  group, regular expression  topics that match           0         0
 
-Kind 0 is an offset as Kafka 0.8 wrote it: the same bytes as kind 1, and read as such. All other
-kinds are an `UnknownKey`: groups of types that this broker does not serve, or of a later time.
+Kind 0 is an offset in the format of Kafka 0.8: it has the layout of kind 1. All other kinds decode
+to an `UnknownKey`: they belong to group types that this broker does not serve, or to later ones.
 
-Fields have Kafka's names in snake case, but every key says `group_id`, and timeouts their unit.
-Knows bytes only: what the records mean is up to the groups.
+Fields have Kafka's names in snake case, except that every key has a `group_id`, and timeouts end in
+their unit. This module handles bytes only; the groups interpret the records.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ from millstream.wire.schema import (
     versioned,
 )
 
-#: Stands for "no expiry of its own" in a committed offset.
+#: The expiry of a committed offset for which the broker's retention applies.
 NO_EXPIRY: Final = -1
 
 _INT16: Final = Struct(">h")
 
 
 class UnknownKey(NamedTuple):
-    """The key of a record of a kind that is not ours."""
+    """The key of a record of an unknown kind."""
 
     kind: int
 
@@ -150,7 +149,7 @@ class ConsumerGroupMemberMetadataKey(Versioned):
 class ConsumerGroupMemberMetadataValue(Versioned):
     @struct
     class Classic:
-        """What a member that speaks the classic protocol said when it joined."""
+        """The JoinGroup data of a member that speaks the classic protocol."""
 
         @struct
         class Protocol:
@@ -210,7 +209,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Versioned):
     class TopicPartitions:
         topic_id: bytes = uuid()
         partitions: list[int] = int32_array()
-        #: In which epoch each of the partitions was assigned; nothing in older records.
+        #: The epoch in which each partition was assigned; None in older records.
         assignment_epochs: list[int] | None = tagged_int32_array(tag=0)
 
     member_epoch: int = int32()
@@ -229,7 +228,7 @@ class ConsumerGroupRegularExpressionKey(Versioned):
 @versioned(versions=(0, 0), flexible_from=0)
 class ConsumerGroupRegularExpressionValue(Versioned):
     topics: list[str] = string_array()
-    #: The version of the cluster's metadata against which the expression was resolved.
+    #: The metadata version for which the expression was resolved.
     version: int = int64()
     timestamp: int = int64()
 
@@ -268,14 +267,14 @@ _VALUE_OF_KEY: Final[dict[type[Key], type[Value]]] = {
     ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
 }
-#: Of keys, the schema's version is the kind.
+#: The schema version of a key is its kind.
 _KEY_OF_KIND: Final = {kind: shape for shape in _VALUE_OF_KEY for kind in set(shape.versions)}
 
 
 def decode_key(encoded: Buffer) -> Key | UnknownKey:
-    """Read a record's key; raise DamagedRecordError if it is of a known kind and not whole."""
+    """Decode a record's key; raise DamagedRecordError if a key of a known kind is damaged."""
     if len(encoded) < _INT16.size:
-        raise DamagedRecordError(f"a key of {len(encoded)} bytes is too short to say its kind")
+        raise DamagedRecordError(f"a key of {len(encoded)} bytes is too short to hold a kind")
     (kind,) = _INT16.unpack_from(encoded)
     shape = _KEY_OF_KIND.get(kind)
     if shape is None:
@@ -287,9 +286,9 @@ def decode_key(encoded: Buffer) -> Key | UnknownKey:
 
 
 def decode_value(key: Key, encoded: Buffer | None) -> Value | None:
-    """Read the value of the record with this key, None for a tombstone.
+    """Decode the value of the record with this key; None for a tombstone.
 
-    It is of the class that goes with the key's. Raises DamagedRecordError.
+    The key's class determines the value's class. Raises DamagedRecordError.
     """
     if encoded is None:
         return None
@@ -300,9 +299,9 @@ def decode_value(key: Key, encoded: Buffer | None) -> Value | None:
 
 
 def encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
-    """Return key and value as they go into the log; a value of None makes a tombstone.
+    """Encode key and value; a value of None makes a tombstone.
 
-    Raises EncodeError if a field holds something that its format cannot carry.
+    Raises EncodeError if a field's value does not fit its format.
     """
     shape = type(key)
     encoded_key = encode_prefixed(key, shape.versions[1])
@@ -316,7 +315,7 @@ def encode(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
 def _written_version(value: Value) -> int:
     match value:
         case OffsetCommitValue(expire_timestamp=expiry):
-            # Only version 1 can say when one offset expires.
+            # Only version 1 has an expiry per offset.
             return 4 if expiry == NO_EXPIRY else 1
         case GroupMetadataValue():
             return 3

@@ -1,8 +1,7 @@
-"""Replaying the records of a partition of `__consumer_offsets` into its shard.
+"""Replays the records of a partition of `__consumer_offsets` into its shard.
 
-Records of kinds that we don't know are passed over, and so are damaged ones, with a line in the
-log. Offsets that are part of a transaction are held back until its marker comes, as they were when
-they were written.
+Records of unknown kinds are skipped. Damaged records are skipped and logged. Offsets of a
+transaction stay pending until the replay reaches the transaction's marker.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ _logger = logging.getLogger(__name__)
 
 
 class GroupReplay(ShardReplay):
-    """Records in, groups out. A group's records of both kinds are kept apart until the end, as
-    they may come in any order where one kind follows the other."""
+    """Builds groups from records. Classic and consumer groups are kept apart until the end: when a
+    group changed its kind, compaction may leave records of both in any order."""
 
     __slots__ = ("_classic", "_consumer", "_shard")
 
@@ -41,7 +40,7 @@ class GroupReplay(ShardReplay):
             self._apply(stored, producer_id)
         except (DamagedRecordError, BrokerError) as error:
             _logger.error(
-                "the record at offset %d of the group partition %d is passed over: %s",
+                "skipped the record at offset %d of partition %d of __consumer_offsets: %s",
                 stored.offset,
                 self._shard.index,
                 error,
@@ -52,7 +51,7 @@ class GroupReplay(ShardReplay):
 
     def _apply(self, stored: Record, producer_id: int) -> None:
         if stored.key is None:
-            raise BrokerError(ErrorCode.INVALID_RECORD, "it has no key")
+            raise BrokerError(ErrorCode.INVALID_RECORD, "the record has no key")
         key = record.decode_key(stored.key)
         if isinstance(key, record.UnknownKey):
             return

@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`, while this broker leads it.
 
-Owns the groups and their offsets. Its states, and how changes are made to last, are those of every
-coordinator's shard (`coordination.shard`).
+Owns the groups and their offsets. `coordination.shard` describes the states of a shard and how its
+changes are persisted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeart
 
 
 class GroupShard(CoordinatorShard):
-    """See the module's text."""
+    """The groups and offsets of one partition."""
 
     __slots__ = ("_open_transactions", "groups", "offsets", "random", "settings")
 
@@ -38,9 +38,9 @@ class GroupShard(CoordinatorShard):
         self.settings = settings
         self.random = random
         self.groups: dict[str, Group] = {}
-        #: Of groups that have any. Each of them is among `groups`.
+        #: The offsets of groups that have any. Each of these groups is in `groups`.
         self.offsets: dict[str, GroupOffsets] = {}
-        #: Groups with offsets in the transaction of each producer id.
+        #: By producer id: the groups with pending offsets in the producer's transaction.
         self._open_transactions: dict[int, set[str]] = {}
 
     def replay(self) -> ShardReplay:
@@ -63,14 +63,14 @@ class GroupShard(CoordinatorShard):
                 group.configure(settings)
 
     def group_offsets(self, group_id: str) -> GroupOffsets:
-        """Of a group that is about to commit."""
+        """Return the offsets of a group, created if necessary."""
         found = self.offsets.get(group_id)
         if found is None:
             found = self.offsets[group_id] = GroupOffsets(group_id)
         return found
 
     def erase(self, group: Group) -> list[LogRecord]:
-        """Forget a group without members, with its offsets."""
+        """Delete a group without members and its offsets; return the tombstones."""
         group_id = group.group_id
         offsets = self.offsets.pop(group_id, None)
         tombstones = offsets.delete_all() if offsets is not None else []
@@ -143,7 +143,7 @@ class GroupShard(CoordinatorShard):
     # Transactions
 
     def add_to_transaction(self, producer_id: int, group_id: str) -> None:
-        """Offsets of a group became part of a producer's transaction."""
+        """Note that a producer's transaction has pending offsets of the group."""
         self._open_transactions.setdefault(producer_id, set()).add(group_id)
 
     def end_transaction(self, end: TransactionEnd, reply: Reply[None]) -> None:
@@ -160,7 +160,7 @@ class GroupShard(CoordinatorShard):
         self.journal.carry_out(Effects(replies=[(reply, None)]))
 
     def complete_pending_offsets(self, producer_id: int, *, is_commit: bool) -> Iterable[str]:
-        """Keep or drop what is pending in a transaction; in which groups."""
+        """Commit or drop the pending offsets of a transaction; return the groups that had any."""
         group_ids = self._open_transactions.pop(producer_id, ())
         for group_id in group_ids:
             offsets = self.offsets.get(group_id)
@@ -171,6 +171,7 @@ class GroupShard(CoordinatorShard):
     # Time and topics
 
     def expire_timer(self, now_ms: int, group_id: str, key: TimerKey, topics: TopicView) -> None:
+        """Handle a group's timer that is due."""
         group = self.groups.get(group_id)
         if group is None:
             return
@@ -178,7 +179,9 @@ class GroupShard(CoordinatorShard):
         self.drop_or_downgrade(now_ms, group, topics)
 
     def expire_offsets(self, now_ms: int, retention_ms: int, group_id: str) -> int:
-        """Drop what one group no longer needs, and the group if nothing is left; how many."""
+        """Delete the expired offsets of a group, and the group if it is empty then.
+
+        Return the number of expired offsets."""
         group = self.groups.get(group_id)
         if group is None:
             return 0
@@ -197,13 +200,13 @@ class GroupShard(CoordinatorShard):
         return count
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted, and with it every offset in it."""
+        """Delete all offsets of a topic that was deleted."""
         for group_id, offsets in list(self.offsets.items()):
             tombstones = offsets.delete_topic(topic)
             if tombstones:
                 self.carry_out(group_id, Effects(records=tombstones))
 
-    # Its life
+    # Lifetime
 
     def open(self, now_ms: int) -> None:
         super().open(now_ms)

@@ -1,7 +1,7 @@
-"""All group shards of this broker: partitions of `__consumer_offsets` that it leads.
+"""All group shards of this broker: the partitions of `__consumer_offsets` that it leads.
 
-Besides what every coordinator's shards do (`coordination.shards`), offsets of deleted topics go as
-the metadata says so, and one task drops expired offsets.
+Adds to `coordination.shards`: offsets of deleted topics are deleted, and a background task deletes
+expired offsets.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from millstream.replication.replicas import Replicas
 
 _logger = logging.getLogger(__name__)
 
-#: Groups looked at for expiry between two turns of the loop.
+#: Groups checked for expired offsets before the event loop runs other tasks.
 _GROUPS_PER_TURN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCoordinatorOptions:
-    """What the broker's settings say about groups."""
+    """The broker's settings for groups and their coordinator."""
 
     session_timeout_ms_min: int = 6000
     session_timeout_ms_max: int = 1_800_000
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_check_interval_ms: int = 600_000
-    #: Read at a time when a partition is loaded.
+    #: Bytes per read while a partition is loaded.
     load_bytes: int = 1024 * 1024
     groups: GroupSettings = field(default_factory=GroupSettings)
     journal: JournalOptions = field(default_factory=JournalOptions)
 
 
 class GroupShards(CoordinatorShards[GroupShard]):
-    """See the module's text. Event loop only."""
+    """The group shards of this broker. Event loop only."""
 
     __slots__ = ("_random", "options", "topics")
 
@@ -67,9 +67,9 @@ class GroupShards(CoordinatorShards[GroupShard]):
     ) -> None:
         super().__init__(replicas, clock, supervisor)
         self._random = random
-        #: Replaced by `configure`; groups whose own settings did not change keep what they have.
+        #: Replaced by `configure` and `set_consumer`.
         self.options = options
-        #: The topics as the last image has them.
+        #: The topics of the last image.
         self.topics: TopicView = ImageTopicView(EMPTY_IMAGE)
 
     @property
@@ -92,12 +92,12 @@ class GroupShards(CoordinatorShards[GroupShard]):
         for topic in delta.deleted:
             for shard in self._shards.values():
                 if shard.state is ShardState.ACTIVE:
-                    about = f"partition {shard.index} forgets {topic.name}"
+                    about = f"partition {shard.index} deletes offsets of {topic.name}"
                     failures.run(CallbackKind.SHARD, about, shard.forget_topic, topic.name)
         super().apply_delta(image, delta)
 
     def configure(self, changes: Mapping[str, ConsumerGroupSettings | None]) -> None:
-        """These groups have other settings of their own now; None: none any more."""
+        """Change the settings of single groups; None removes a group's own settings."""
         own = self.options.groups.own.mutate()
         for group_id, settings in changes.items():
             if settings is None:
@@ -110,7 +110,7 @@ class GroupShards(CoordinatorShards[GroupShard]):
             shard.configure(groups, changes)
 
     def set_consumer(self, settings: ConsumerGroupSettings) -> None:
-        """Run consumer groups that set nothing for themselves with these settings from now on."""
+        """Change the settings of consumer groups that have none of their own."""
         groups = replace(self.options.groups, consumer=settings)
         self.options = replace(self.options, groups=groups)
         for shard in self._shards.values():
@@ -123,7 +123,7 @@ class GroupShards(CoordinatorShards[GroupShard]):
         shard.expire_timer(self.now_ms, owner, key, self.topics)
 
     def all_groups(self) -> Iterator[Group]:
-        """Every group here. COORDINATOR_LOAD_IN_PROGRESS while that can't be told."""
+        """Yield all groups; raise COORDINATOR_LOAD_IN_PROGRESS if a shard is not loaded."""
         for shard in self.all():
             yield from shard.groups.values()
 
@@ -138,15 +138,15 @@ class GroupShards(CoordinatorShards[GroupShard]):
             await self.expire_offsets()
 
     async def expire_offsets(self) -> int:
-        """Drop offsets past their retention, and empty groups that have none left; how many."""
-        count = looked_at = 0
+        """Delete expired offsets and empty groups without offsets; return the number of offsets."""
+        count = checked = 0
         for shard in list(self._shards.values()):
             for group_id in list(shard.groups):
                 if shard.state is not ShardState.ACTIVE:
                     break
                 count += self._expire_offsets_of(shard, group_id)
-                looked_at += 1
-                if looked_at % _GROUPS_PER_TURN == 0:
+                checked += 1
+                if checked % _GROUPS_PER_TURN == 0:
                     await asyncio.sleep(0)
         if count:
             _logger.info("%d committed offsets expired", count)
@@ -161,10 +161,10 @@ class GroupShards(CoordinatorShards[GroupShard]):
             return 0
 
     def serving(self) -> list[GroupShard]:
-        """Those whose groups are served now."""
+        """Return the shards that are ACTIVE."""
         return [shard for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
 
     def is_serving(self, index: int) -> bool:
-        """Whether the groups of one partition of the offsets topic are served here now."""
+        """Whether the shard of this partition is ACTIVE."""
         shard = self._shards.get(index)
         return shard is not None and shard.state is ShardState.ACTIVE

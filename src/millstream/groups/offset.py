@@ -1,7 +1,7 @@
 """The committed offsets of one group: commit, fetch, delete, expire. Pure.
 
-Who may commit is the group's to say, and which topics exist the caller's. Every change comes with
-the records that make it last; replaying them (`restore`) gives the same offsets again.
+The group decides who may commit, and the caller which topics exist. Every change returns the
+records that persist it; replaying them (`restore`) restores the offsets.
 
 An offset that is committed inside a transaction is pending until the transaction ends
 (`complete_transaction`). If several transactions commit an offset for one partition, the last
@@ -21,16 +21,16 @@ from millstream.model.topic import NO_TOPIC_ID, TopicId
 
 
 class GroupOffsets:
-    """See the module's text."""
+    """The committed and pending offsets of one group."""
 
     __slots__ = ("_pending", "_serial", "_topics", "group_id")
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        #: By topic and partition. No topic is without partitions.
+        #: By topic and partition. Every topic has at least one partition.
         self._topics: dict[str, dict[int, CommittedOffset]] = {}
-        #: By producer id, then topic and partition, with numbers that tell their order. No
-        #: producer is without offsets.
+        #: By producer id, then topic and partition: the serial number of the commit, and the
+        #: offset. Every producer has at least one offset.
         self._pending: dict[int, dict[tuple[str, int], tuple[int, CommittedOffset]]] = {}
         self._serial = 0
 
@@ -55,7 +55,8 @@ class GroupOffsets:
     def get(
         self, topic: str, partition: int, topic_id: TopicId | None = None
     ) -> CommittedOffset | None:
-        """The committed offset; None also if it was of an earlier topic than `topic_id`."""
+        """Return the committed offset; None if there is none, or if it belongs to a deleted topic
+        of the same name with another id than `topic_id`."""
         partitions = self._topics.get(topic)
         committed = partitions.get(partition) if partitions is not None else None
         if (
@@ -67,7 +68,8 @@ class GroupOffsets:
         return committed
 
     def commit(self, topic: str, partition: int, committed: CommittedOffset) -> LogRecord:
-        self._overtake(topic, partition)
+        """Commit an offset; return its record."""
+        self._drop_pending(topic, partition)
         self._put(topic, partition, committed)
         return self._record(topic, partition, committed)
 
@@ -89,16 +91,17 @@ class GroupOffsets:
     def commit_pending(
         self, producer_id: int, topic: str, partition: int, committed: CommittedOffset
     ) -> LogRecord:
-        """Commit an offset with the transaction of a producer. The record is part of it."""
+        """Commit an offset as part of a producer's transaction; return its record."""
         self._pend(producer_id, topic, partition, committed)
         return self._record(topic, partition, committed)
 
     def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """The producer's transaction ended. Its marker says so in the log: there is no record."""
+        """Commit or drop the offsets of a producer's transaction. The marker in the log persists
+        this, so there is no record."""
         pending = self._pending.pop(producer_id, {})
         if is_commit:
             for (topic, partition), (serial, committed) in pending.items():
-                self._overtake(topic, partition, serial)
+                self._drop_pending(topic, partition, serial)
                 self._put(topic, partition, committed)
 
     @property
@@ -106,7 +109,7 @@ class GroupOffsets:
         return bool(self._pending)
 
     def is_unstable(self, topic: str, partition: int) -> bool:
-        """Whether an open transaction may change the offset yet."""
+        """Whether a transaction that is still open may change the offset."""
         place = (topic, partition)
         return any(place in pending for pending in self._pending.values())
 
@@ -117,8 +120,8 @@ class GroupOffsets:
         pending = self._pending.setdefault(producer_id, {})
         pending[topic, partition] = (self._serial, committed)
 
-    def _overtake(self, topic: str, partition: int, serial: int | None = None) -> bool:
-        """Drop what is pending, or was so before `serial`; whether there was anything."""
+    def _drop_pending(self, topic: str, partition: int, serial: int | None = None) -> bool:
+        """Drop pending offsets, or only those before `serial`; return whether there were any."""
         place = (topic, partition)
         has_dropped = False
         for producer_id, pending in list(self._pending.items()):
@@ -129,10 +132,10 @@ class GroupOffsets:
                     del self._pending[producer_id]
         return has_dropped
 
-    # Forgetting
+    # Deletion and expiry
 
     def delete(self, topic: str, partition: int) -> list[LogRecord]:
-        """Forget one offset; nothing happens if there is none."""
+        """Delete one offset; return its tombstone, or nothing if there is no offset."""
         if not self._drop(topic, partition):
             return []
         return [record.encode(self._key(topic, partition), None)]
@@ -150,16 +153,16 @@ class GroupOffsets:
         return [tombstone for topic in topics for tombstone in self.delete_topic(topic)]
 
     def _known_partitions(self, topic: str) -> list[int]:
-        """With offsets that are committed or pending."""
+        """Return the partitions with committed or pending offsets."""
         found = set(self._topics.get(topic, ()))
         for places in self._pending.values():
             found.update(partition for name, partition in places if name == topic)
         return sorted(found)
 
     def expire(self, now_ms: int, retention_ms: int, group: Group) -> list[LogRecord]:
-        """Forget what nobody uses any more: offsets of topics that no member subscribes to, once
-        they are older than the retention. An empty group subscribes to nothing, and its offsets
-        age from when it became empty."""
+        """Delete offsets of unsubscribed topics that are older than the retention; return the
+        tombstones. In an empty group no topic is subscribed, and the offsets age from the time at
+        which the group became empty."""
         tombstones: list[LogRecord] = []
         for topic in [topic for topic in self._topics if not group.is_subscribed(topic)]:
             for partition, committed in list(self._topics[topic].items()):
@@ -179,7 +182,7 @@ class GroupOffsets:
         value: record.OffsetCommitValue | None,
         producer_id: int = -1,
     ) -> None:
-        """Take over one record of the log, from a producer's transaction if it has one."""
+        """Apply a record of the log, pending if it is part of a producer's transaction."""
         if value is None:
             self._drop(key.topic, key.partition)
             return
@@ -194,7 +197,7 @@ class GroupOffsets:
         if producer_id >= 0:
             self._pend(producer_id, key.topic, key.partition, committed)
         else:
-            self._overtake(key.topic, key.partition)
+            self._drop_pending(key.topic, key.partition)
             self._put(key.topic, key.partition, committed)
 
     def _put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
@@ -204,7 +207,7 @@ class GroupOffsets:
         partitions[partition] = committed
 
     def _drop(self, topic: str, partition: int) -> bool:
-        was_pending = self._overtake(topic, partition)
+        was_pending = self._drop_pending(topic, partition)
         partitions = self._topics.get(topic)
         if partitions is None or partitions.pop(partition, None) is None:
             return was_pending

@@ -1,4 +1,4 @@
-"""Where groups live: the topic whose partitions hold them (see `coordination.placement`)."""
+"""The name of the topic that stores groups and offsets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Waiting, for a limited time, until transactions have ended.
+"""Waits, for a limited time, until transactions have ended.
 
-A producer of transaction version 2 begins its next transaction as soon as the one before is
-decided, while the markers are still on their way. Its requests wait for that here, rather than
-being rejected and sent again.
+A producer of transaction version 2 begins its next transaction as soon as the end of the previous
+one is decided, while markers are still being sent. Its requests wait here instead of being rejected
+and retried.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from millstream.model.reply import Reply
 
-#: How long the others of a group wait once one of their transactions has ended.
+#: How long the remaining actions wait once the first transaction has ended.
 _AFTER_FIRST_S: Final = 0.001
 
 
 class EndingTransactions(Protocol):
-    """Knows which transactions are ending: the transaction coordinator."""
+    """The transactions that are ending. The transaction coordinator implements it."""
 
     def is_ending(self, transactional_id: str) -> bool: ...
 
@@ -34,11 +34,10 @@ class _Waiting(NamedTuple):
 
 
 class EndWait:
-    """A group of actions that have one deadline. Each waits for one transaction to end.
+    """Actions with a common deadline, each of which waits for one transaction to end.
 
-    The actions of a group share a response. So the deadline moves up once the first transaction
-    has ended: the response must not wait long for a transaction that takes its time.
-    Event loop only.
+    The actions share a response. So the deadline moves closer once the first transaction has ended:
+    the response must not wait long for a slow transaction. Event loop only.
     """
 
     __slots__ = ("_deadline", "_endings", "_timer", "_waiting")
@@ -48,12 +47,13 @@ class EndWait:
         self._waiting: dict[Callable[[], None], _Waiting] = {}
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + wait_s
-        self._timer = loop.call_at(self._deadline, self._give_up)
+        self._timer = loop.call_at(self._deadline, self._expire)
 
     def add(self, transactional_id: str, reply: Reply[Any], act: Callable[[], None]) -> None:
-        """Call `act` once: when the transaction has ended or the time is up, perhaps at once.
+        """Call `act` once: when the transaction has ended or the deadline has passed. The call is
+        immediate if the transaction is not ending.
 
-        A failure of `act` goes to `reply`."""
+        If `act` raises, `reply` fails."""
         if not self._endings.is_ending(transactional_id):
             self._move_deadline()
             reply.run(act)
@@ -73,9 +73,9 @@ class EndWait:
         if deadline < self._deadline:
             self._deadline = deadline
             self._timer.cancel()
-            self._timer = loop.call_at(deadline, self._give_up)
+            self._timer = loop.call_at(deadline, self._expire)
 
-    def _give_up(self) -> None:
+    def _expire(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for reply, act, cancel in waiting.values():
             cancel()

@@ -1,7 +1,7 @@
-"""Sending a transaction's markers to its partitions until each has one.
+"""Sends a transaction's markers until every partition has one.
 
-Owns the retries of one round: from the committed decision to the last partition. How a marker
-reaches a partition is the `MarkerSender`'s, so that it may be on this broker or on another.
+Owns the retries of one round: from the committed decision to the last partition. A `MarkerSender`
+delivers a marker to a partition on this broker or another.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from millstream.transactions.state import Marker
 
 _logger = logging.getLogger(__name__)
 
-#: Rest before a marker that could not be written is sent again: short at first, as most failures
-#: end when the metadata have reached everybody, and longer for a partition that has no leader.
+#: Delay before a marker is retried. It is short at first, because most failures end once brokers
+#: have the new metadata, and longer for a partition without a leader.
 _RETRY_S: Final = 0.05
 _RETRY_S_MAX: Final = 1.0
 _DOUBLINGS_MAX: Final = 10
 
-#: After these nothing is left to mark: the partition is gone for good, or it has seen a later epoch
-#: of the producer, which exists only once this transaction was ended there.
-_SETTLED: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
+#: With these codes the partition needs no marker: it was deleted, or it has seen a later epoch of
+#: the producer, which implies that this transaction has ended there.
+_NO_MARKER_NEEDED: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class MarkerSender(Protocol):
-    """Writes a marker into a partition, wherever its leader is."""
+    """Appends a marker to a partition, on whichever broker leads it."""
 
     def send(
         self, marker: Marker, coordinator_epoch: int, partition: TopicPartition, reply: Reply[None]
     ) -> None:
-        """The reply gets None once the marker is committed. It fails with
-        UNKNOWN_TOPIC_OR_PARTITION only if the partition exists no more, and with
-        TRANSACTION_COORDINATOR_FENCED if a later coordinator was seen."""
+        """Send a marker; the reply gets None once it is committed.
+
+        The reply fails with UNKNOWN_TOPIC_OR_PARTITION only if the partition was deleted, and with
+        TRANSACTION_COORDINATOR_FENCED if the partition has seen a later coordinator."""
         ...
 
 
 class MarkerRound:
-    """One round. `on_marked` is told each partition that is done, as long as it is not closed."""
+    """The markers of one transaction. Calls `on_marked` for each partition, until it is closed."""
 
     __slots__ = (
         "_coordinator_epoch",
@@ -70,11 +71,11 @@ class MarkerRound:
         self._is_closed = False
 
     def close(self) -> None:
-        """The shard is closed: whoever leads it now sends the markers again."""
+        """Stop sending: the shard is closed, and its new leader sends the markers."""
         self._is_closed = True
 
     def send(self, partition: TopicPartition, failures: int = 0) -> None:
-        """Send until it is there; `failures`: how often that was tried in vain."""
+        """Send the marker, and retry until it succeeds. `failures` counts failed attempts."""
         if self._is_closed:
             return
         reply: Reply[None] = Reply(
@@ -92,15 +93,15 @@ class MarkerRound:
             self._on_marked(partition)
 
     def _failed(self, partition: TopicPartition, code: ErrorCode, failures: int) -> None:
-        if code in _SETTLED:
+        if code in _NO_MARKER_NEEDED:
             _logger.info(
                 "%s needs no marker of %s: %s", partition, self._marker.producer, code.name
             )
             self._done(partition)
         elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            # The later coordinator has the same decision in its log, and sends it.
-            _logger.warning("a later coordinator than this one sends the markers of %s", partition)
+            # The later coordinator has the same decision in its log, and sends the markers.
+            _logger.warning("a later coordinator sends the markers of %s", partition)
             self.close()
         else:
-            rest_s = min(_RETRY_S * 2 ** min(failures, _DOUBLINGS_MAX), _RETRY_S_MAX)
-            asyncio.get_running_loop().call_later(rest_s, self.send, partition, failures + 1)
+            delay_s = min(_RETRY_S * 2 ** min(failures, _DOUBLINGS_MAX), _RETRY_S_MAX)
+            asyncio.get_running_loop().call_later(delay_s, self.send, partition, failures + 1)

@@ -1,41 +1,41 @@
-"""The state machine of one transactional id. Pure: events and time in, `TransactionEffects` out.
+"""The state machine of one transactional id. Pure: takes events and times, returns effects.
 
-    EMPTY            a producer was given this id; no transaction
+    EMPTY            a producer has this id; there is no transaction
     ONGOING          partitions were added to a transaction
-    PREPARE_COMMIT   it was decided that the transaction commits; markers are on their way
-    PREPARE_ABORT    likewise that it aborts
-    COMPLETE_COMMIT  every partition has its marker
-    COMPLETE_ABORT   likewise
-    DEAD             forgotten: a tombstone was written (never the state of a record)
-    PREPARE_EPOCH_FENCE  has a number and a name in Kafka, and is never seen: fencing a producer
-                     and deciding to abort its transaction is one step here
+    PREPARE_COMMIT   the decision to commit was made; markers are being sent
+    PREPARE_ABORT    the decision to abort was made; markers are being sent
+    COMPLETE_COMMIT  every partition has its commit marker
+    COMPLETE_ABORT   every partition has its abort marker
+    DEAD             deleted: a tombstone was written (no record has this state)
+    PREPARE_EPOCH_FENCE  exists in Kafka only: here fencing a producer and deciding to abort its
+                     transaction are one step
 
     event                      from                           to
     init_producer              EMPTY, COMPLETE_*              EMPTY            epoch raised
                                ONGOING                        PREPARE_ABORT    producer fenced
-    keep                       ONGOING                        ONGOING          producer fenced
+    keep_prepared              ONGOING                        ONGOING          producer fenced
     add_partitions             EMPTY, ONGOING, COMPLETE_*     ONGOING
     end                        ONGOING                        PREPARE_*
                                EMPTY, COMPLETE_* (version 2)  PREPARE_ABORT    nothing was added
     expire (timeout)           ONGOING                        PREPARE_ABORT    producer fenced
     marked (last partition)    PREPARE_*                      COMPLETE_*
 
-The decision is final once its record is committed; only then are markers sent. Until they have
-arrived everywhere, every request is told CONCURRENT_TRANSACTIONS.
+The decision is final once its record is committed; only then are markers sent. Until every
+partition has its marker, all requests get CONCURRENT_TRANSACTIONS.
 
 There are two protocols. In the classic one a producer keeps its epoch until it is initialised
-again. In transaction version 2 (KIP-890) every end raises the epoch, and the markers carry the
-raised one, so that nothing late can become part of the next transaction. The last epoch of an id is
-never given to a producer: it is left for fencing. When the epochs of an id are used up, the
-transactional id goes on with a new producer id.
+again. In transaction version 2 (KIP-890) every end raises the epoch, and the markers have the
+raised epoch. So a late batch cannot become part of the next transaction. No producer gets the last
+epoch of a producer id: it is reserved for fencing. When the epochs of a producer id are exhausted,
+the transactional id continues with a new producer id.
 
-A transaction can take part in a two-phase commit whose decision is somebody else's (KIP-939). Its
-timeout is `NO_TIMEOUT_MS`: only its producer, or a new one of its id, ends it. A producer that
-keeps an open transaction is given a new epoch, and can do nothing with it but end the transaction;
-the batches in the partitions have the epoch before. So keeping is what prepares a transaction: from
-then on its writer is fenced, and with no timeout it stays until it is ended.
+A transaction can take part in a two-phase commit that an external coordinator decides (KIP-939).
+Its timeout is `NO_TIMEOUT_MS`: only its producer, or a new producer of the same id, ends it. A
+producer that keeps an open transaction gets a new epoch, with which it can only end the
+transaction; the batches in the partitions have the epoch before. So keeping a transaction prepares
+it: its writer is fenced, and without a timeout it stays open until it is ended.
 
-A refusal is a BrokerError, raised before anything was changed.
+A rejected request raises BrokerError before anything changes.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from millstream.model.topic import TopicPartition
 from millstream.transactions import transaction_record as record
 from millstream.transactions.transaction_record import TransactionLogValue
 
-#: From which version on every end raises the epoch.
+#: From this transaction version on every end raises the epoch.
 BUMPING_VERSION: Final = 2
-#: For fencing only; no producer has it.
+#: Reserved for fencing; no producer has this epoch.
 LAST_EPOCH: Final = 0x7FFF
-#: Of transactions that take part in a two-phase commit.
+#: The timeout of transactions that take part in a two-phase commit.
 NO_TIMEOUT_MS: Final = INT32_MAX
 
 _TIMEOUT: Final[TimerKey] = ("timeout", "")
 
 
 class TransactionState(Enum):
-    """Numbers as in records, names as clients are told them."""
+    """The states, with their numbers in records and the names that clients see."""
 
     EMPTY = (0, "Empty")
     ONGOING = (1, "Ongoing")
@@ -87,19 +87,20 @@ _STATE_OF_NUMBER: Final = {state.number: state for state in TransactionState}
 
 
 class Marker(NamedTuple):
-    """What is written into each partition of a transaction to end it."""
+    """The marker that ends a transaction in each of its partitions."""
 
     producer: ProducerIdAndEpoch
     is_commit: bool
-    #: The transaction version that the end was asked for in. From `BUMPING_VERSION` on the epoch is
-    #: a later one than that of the transaction's batches.
+    #: The transaction version of the request that ended the transaction. From `BUMPING_VERSION` on
+    #: the marker's epoch is higher than that of the transaction's batches.
     version: int = 0
 
 
 @dataclass(slots=True)
 class TransactionEffects(Effects):
-    """With a marker to be sent to the transaction's partitions, once the records are committed."""
+    """Effects with a marker."""
 
+    #: Sent to the transaction's partitions once the records are committed.
     marker: Marker | None = None
 
 
@@ -108,16 +109,16 @@ class EndRequest(NamedTuple):
 
     producer: ProducerIdAndEpoch
     is_commit: bool
-    #: The transaction version that the client speaks.
+    #: The client's transaction version.
     version: int
 
 
 class PreparedTransaction(NamedTuple):
-    """The answer to whoever keeps an open transaction."""
+    """The result for a producer that keeps an open transaction."""
 
-    #: Who may end it.
+    #: The producer that may end it.
     holder: ProducerIdAndEpoch
-    #: Who wrote it; None if nothing is open.
+    #: The producer that wrote it; None if no transaction is open.
     writer: ProducerIdAndEpoch | None
 
 
@@ -126,7 +127,7 @@ InitResult: TypeAlias = ProducerIdAndEpoch | PreparedTransaction | ErrorCode
 
 
 class Transaction:
-    """See the module's text."""
+    """The state of one transactional id."""
 
     __slots__ = (
         "client_version",
@@ -147,25 +148,25 @@ class Transaction:
 
     def __init__(self, transactional_id: str, version: int) -> None:
         self.transactional_id = transactional_id
-        #: The cluster's transaction version: of records, and of what happens without a client.
+        #: The cluster's transaction version, for records and for events without a client.
         self.version = version
         self.state = TransactionState.EMPTY
         self.producer_id = NO_PRODUCER_ID
-        #: Before it the epochs were used up; NO_PRODUCER_ID if there was none.
+        #: The producer id whose epochs were exhausted before; NO_PRODUCER_ID if there was none.
         self.previous_producer_id = NO_PRODUCER_ID
-        #: With which the producer goes on after a transaction that used the epochs up; of an open
-        #: transaction that was kept, who may end it.
+        #: The identity of the producer after a transaction that exhausted the epochs. If an open
+        #: transaction was kept: the producer that may end it.
         self.next_producer_id = NO_PRODUCER_ID
         self.next_producer_epoch = NO_EPOCH
         self.producer_epoch = NO_EPOCH
-        #: The producer's epoch before the present one if it may retry with that, else NO_EPOCH.
+        #: The previous epoch if the producer may retry with it, else NO_EPOCH.
         self.last_epoch = NO_EPOCH
         self.timeout_ms = 0
-        #: Of the transaction. When it is prepared: those without marker yet.
+        #: The partitions of the transaction. While it ends: those without a marker.
         self.partitions: set[TopicPartition] = set()
         self.start_ms = NO_TIMESTAMP
         self.update_ms = NO_TIMESTAMP
-        #: The transaction version that the client spoke at the last transition.
+        #: The client's transaction version at the last transition.
         self.client_version = 0
 
     @property
@@ -174,20 +175,20 @@ class Transaction:
 
     @property
     def holder(self) -> ProducerIdAndEpoch | None:
-        """Who may end the open transaction in place of the producer that wrote it, if it was
-        kept."""
+        """The producer that may end a kept transaction instead of the one that wrote it; None if
+        the transaction was not kept."""
         if self.state is not TransactionState.ONGOING or self.next_producer_id == NO_PRODUCER_ID:
             return None
         return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
 
     @property
     def current(self) -> ProducerIdAndEpoch:
-        """Whose requests are taken."""
+        """The producer whose requests are accepted."""
         return self.holder or self.producer
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the next epoch can't be given to a producer."""
+        """Whether no epoch is left for a producer."""
         return self.current.epoch >= LAST_EPOCH - 1
 
     @property
@@ -196,7 +197,7 @@ class Transaction:
 
     @property
     def marker(self) -> Marker | None:
-        """The one that is being sent."""
+        """The marker that is being sent; None if the transaction is not ending."""
         if self.state not in _PREPARED:
             return None
         return Marker(
@@ -213,18 +214,19 @@ class Transaction:
         new_producer_id: int | None,
         reply: Reply[InitResult],
     ) -> TransactionEffects:
-        """Give a producer its id and epoch, which fences all before it; the reply gets both, or
-        CONCURRENT_TRANSACTIONS while a transaction must be aborted first.
+        """Assign a producer its id and epoch, which fences all earlier producers. The reply gets
+        both, or CONCURRENT_TRANSACTIONS if an open transaction must be aborted first.
 
-        `expected` is what a producer that goes on after an error (KIP-360) believes to have.
-        `new_producer_id` is used if there is none yet or its epochs are used up."""
+        `expected` is the identity of a producer that continues after an error (KIP-360).
+        `new_producer_id` is used if there is no producer id yet or its epochs are exhausted."""
         self._check_not_ending()
         if expected is not None and not self._is_plausible(expected):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         effects = TransactionEffects()
         if self.state is TransactionState.ONGOING:
             if expected not in (None, self.current):
-                # Kafka would abort the transaction first, and refuse then: a zombie's doing.
+                # Kafka aborts the transaction before it rejects the request. So a zombie could
+                # abort the transaction of its successor.
                 raise BrokerError(ErrorCode.PRODUCER_FENCED)
             self._fence(now_ms, effects)
             effects.deliver(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -246,8 +248,9 @@ class Transaction:
         new_producer_id: int | None,
         reply: Reply[InitResult],
     ) -> TransactionEffects:
-        """Like `init_producer`, but an open transaction stays and can only be ended; the reply
-        gets `PreparedTransaction`. `expected` may also be its writer, whose answer was lost."""
+        """Initialise a producer, but keep an open transaction, which can then only be ended. The
+        reply gets a `PreparedTransaction`. `expected` may also be the writer, if the response to
+        an earlier request was lost."""
         if self.state is not TransactionState.ONGOING:
             effects = self.init_producer(now_ms, timeout_ms, expected, new_producer_id, reply)
             effects.replies = [(reply, PreparedTransaction(self.producer, None))]
@@ -279,13 +282,14 @@ class Transaction:
             effects.cancel_timer(_TIMEOUT)
 
     def needs_producer_id(self, epoch: int | None = None) -> bool:
-        """Whether the next rise of the epoch, asked for in `epoch`, takes a new producer id."""
+        """Whether a request from `epoch` that raises the epoch needs a new producer id."""
         if self.producer_id == NO_PRODUCER_ID:
             return True
         return self.is_exhausted and epoch in (None, self.current.epoch)
 
     def _is_plausible(self, expected: ProducerIdAndEpoch) -> bool:
-        """Its own present id, or the one before if the answer that named the new one was lost."""
+        """Whether `expected` has the current producer id, or the previous one if the response with
+        the current one was lost."""
         return (
             self.producer_epoch == NO_EPOCH
             or expected.producer_id == self.producer_id
@@ -313,7 +317,7 @@ class Transaction:
             self.producer_epoch += 1
         elif expected_epoch != self.last_epoch or self.last_epoch == NO_EPOCH:
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
-        # Else it is a retry, and is given the present epoch again.
+        # Otherwise this is a retry, which gets the current epoch again.
 
     # AddPartitionsToTxn, AddOffsetsToTxn
 
@@ -325,7 +329,8 @@ class Transaction:
         version: int,
         reply: Reply[None],
     ) -> TransactionEffects:
-        """Begin a transaction, or add to it; the reply gets None. `version` is the client's."""
+        """Begin a transaction, or add partitions to it; the reply gets None. `version` is the
+        client's transaction version."""
         self._check_not_ending()
         self._check_producer(producer)
         if self.holder is not None:
@@ -348,7 +353,8 @@ class Transaction:
     def check_partitions(
         self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether partitions are part of the producer's transaction: a code for each."""
+        """Check whether partitions are part of the producer's transaction; return an error code
+        for each."""
         self._check_producer(producer)
         self._check_not_ending()
         return {
@@ -365,9 +371,9 @@ class Transaction:
         new_producer_id: int | None,
         reply: Reply[ProducerIdAndEpoch],
     ) -> TransactionEffects:
-        """Commit or abort; the reply gets the id and epoch with which the producer goes on.
+        """Commit or abort; the reply gets the id and epoch of the producer after the transaction.
 
-        `new_producer_id` is used if the epochs are used up."""
+        `new_producer_id` is used if the epochs are exhausted."""
         self._check_not_ending()
         if end.version >= BUMPING_VERSION:
             return self._end_bumping(now_ms, end, new_producer_id, reply)
@@ -403,7 +409,7 @@ class Transaction:
         if is_exhausted and new_producer_id is None:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if self.state is not TransactionState.ONGOING:
-            # A transaction without partitions is aborted only to raise the epoch.
+            # The abort of a transaction without partitions only raises the epoch.
             self.start_ms = now_ms
         self._hand_over()
         self.last_epoch = self.producer_epoch
@@ -418,8 +424,8 @@ class Transaction:
         return effects
 
     def _hand_over(self) -> None:
-        """The transaction is about to end: who holds it becomes its producer, at once or, with
-        another producer id, once it has ended."""
+        """Before the end: make the holder the producer of the transaction. A holder with another
+        producer id becomes the producer once the transaction has ended."""
         holder = self.holder
         if holder is None:
             return
@@ -436,7 +442,7 @@ class Transaction:
             self.next_producer_epoch += 1
 
     def _is_repeated(self, end: EndRequest) -> bool:
-        """Whether the producer ends what has ended, as it did not hear the answer."""
+        """Whether the request ends a transaction that has ended: the response was lost."""
         if self.state not in _COMPLETED or self.client_version < BUMPING_VERSION:
             return False
         producer_id, epoch = end.producer
@@ -449,13 +455,13 @@ class Transaction:
         if end.is_commit != (self.state is TransactionState.COMPLETE_COMMIT):
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         if self.producer_epoch == LAST_EPOCH:
-            # It was fenced in its last epoch: it has to start anew, with another id.
+            # The producer was fenced in its last epoch. It needs a new producer id.
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
 
     # Ending
 
     def expire(self, now_ms: int, key: TimerKey) -> TransactionEffects:
-        """The transaction's time is up: abort it, and fence its producer."""
+        """Abort a transaction that timed out, and fence its producer."""
         effects = TransactionEffects()
         if key == _TIMEOUT and self.state is TransactionState.ONGOING:
             self._fence(now_ms, effects)
@@ -479,7 +485,8 @@ class Transaction:
         effects.marker = self.marker
 
     def marked(self, now_ms: int, partition: TopicPartition | None) -> TransactionEffects:
-        """A partition has its marker, or is gone. None: there was no partition to mark."""
+        """Remove a partition that has its marker or was deleted; None if there are no partitions.
+        The last partition completes the transaction."""
         assert self.state in _PREPARED
         if partition is not None:
             self.partitions.discard(partition)
@@ -493,16 +500,16 @@ class Transaction:
         if self.next_producer_id != NO_PRODUCER_ID:
             self.previous_producer_id = self.producer_id
             self.producer_id = self.next_producer_id
-            # Kafka says nothing where it means 0.
+            # Kafka leaves the field unset if the epoch is 0.
             self.producer_epoch = max(self.next_producer_epoch, 0)
             self.next_producer_id, self.next_producer_epoch = NO_PRODUCER_ID, NO_EPOCH
         self._write(now_ms, effects)
         return effects
 
-    # Life
+    # Lifetime
 
     def loaded(self, now_ms: int) -> TransactionEffects:
-        """All records were replayed: go on where they end."""
+        """Resume after all records were replayed: set the timer, or send the marker."""
         effects = TransactionEffects()
         if self.state is TransactionState.ONGOING:
             self._set_timer(effects, now_ms)
@@ -510,17 +517,17 @@ class Transaction:
         return effects
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether nobody used the id for so long."""
+        """Whether the id was unused for `expiration_ms`."""
         is_idle = self.state is TransactionState.EMPTY or self.state in _COMPLETED
         return is_idle and self.update_ms <= now_ms - expiration_ms
 
     def delete(self) -> TransactionEffects:
-        """Forget the id."""
+        """Delete the id; the effects hold its tombstone."""
         self.state = TransactionState.DEAD
         return TransactionEffects(records=[record.encode(self.transactional_id, None)])
 
     def restore(self, value: TransactionLogValue) -> None:
-        """Take over a record of the log. Raises DamagedRecordError."""
+        """Apply a record of the log. Raises DamagedRecordError."""
         state = _STATE_OF_NUMBER.get(value.transaction_status)
         if state is None or state in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE):
             raise DamagedRecordError(f"there is no state {value.transaction_status}")
@@ -541,10 +548,10 @@ class Transaction:
         self.update_ms = value.transaction_last_update_timestamp_ms
         self.client_version = value.client_transaction_version
 
-    # Inside
+    # Checks and records
 
     def _check_not_ending(self) -> None:
-        # First of all checks: while a transaction ends, its producer may be about to change.
+        # This check comes first, because the producer may change when the transaction has ended.
         if self.state in _PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
 

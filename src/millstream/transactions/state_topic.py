@@ -1,4 +1,4 @@
-"""Where transactional ids live: the topic whose partitions hold them (`coordination.placement`)."""
+"""The name of the topic that stores transactional ids."""
 
 from __future__ import annotations
 

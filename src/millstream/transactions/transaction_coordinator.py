@@ -1,13 +1,11 @@
-"""The transaction coordinator of this broker: finds the transactional id that a request is for, and
-lets it act.
+"""The transaction coordinator of this broker: routes each request to its transactional id.
 
-Requests come with a `Reply`, which gets the result at once or later. Whoever asks for an id
-that lives elsewhere gets NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS while its partition is
-being loaded.
+Requests come with a `Reply`, which gets the result at once or later. A request for an id whose
+partition another broker leads gets NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS while the
+partition is being loaded.
 
-Where ids are kept, loaded and timed is `shards`'. Does not create the topic; the broker does, when
-a client first looks for a coordinator. Does not make producer ids either: whoever asks for
-something that may take one brings it along.
+`transaction_shards` stores, loads and times the ids. The broker creates the topic, when a client
+first looks for a coordinator. The caller allocates producer ids and passes them in.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from millstream.transactions.transaction_shards import TransactionShards
 
 
 class InitProducerOptions(NamedTuple):
-    """On which a producer is initialised."""
+    """The options of an InitProducerId request."""
 
     timeout_ms: int
-    #: No timeout: the transaction takes part in a two-phase commit.
+    #: The transaction takes part in a two-phase commit and has no timeout.
     is_two_phase: bool = False
-    #: An open transaction is kept to be ended, not aborted.
+    #: An open transaction is kept until the producer ends it, and not aborted.
     keep_prepared: bool = False
 
 
 class TransactionCoordinator:
-    """See the module's text. Event loop only."""
+    """Routes requests to the transactional ids of this broker. Event loop only."""
 
     __slots__ = ("shards",)
 
@@ -46,32 +44,33 @@ class TransactionCoordinator:
     # Producers
 
     def init_needs_producer_id(self, transactional_id: str, epoch: int | None) -> bool:
-        """Whether to bring a new producer id to an initialisation: there is none yet, or no epoch
-        left after the one that the producer says to have. Raises as `TransactionShards.of` does."""
+        """Whether `init_producer` needs a new producer id: there is none yet, or its epochs are
+        exhausted. Raises as `TransactionShards.of` does."""
         transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
         return transaction is None or transaction.needs_producer_id(epoch)
 
     def end_needs_producer_id(self, transactional_id: str, epoch: int) -> bool:
-        """The same for the end of a transaction that raises the epoch."""
+        """Whether `end` needs a new producer id, because it raises the epoch and the epochs are
+        exhausted."""
         transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
         return transaction is not None and transaction.needs_producer_id(epoch)
 
     def init_producer(
         self,
         transactional_id: str,
-        terms: InitProducerOptions,
+        options: InitProducerOptions,
         expected: ProducerIdAndEpoch | None,
         new_producer_id: int | None,
         reply: Reply[InitResult],
     ) -> None:
-        """InitProducerId; the reply gets the producer, or `Kept`, or a code."""
+        """Handle InitProducerId; the reply gets a producer, a prepared transaction or a code."""
         now_ms = self.shards.now_ms
         try:
             _check_id(transactional_id)
-            timeout_ms = self._timeout_ms(terms)
+            timeout_ms = self._timeout_ms(options)
             shard = self.shards.of(transactional_id)
             transaction = shard.transactions.get(transactional_id) or shard.new(transactional_id)
-            init = transaction.keep_prepared if terms.keep_prepared else transaction.init_producer
+            init = transaction.keep_prepared if options.keep_prepared else transaction.init_producer
             effects = init(now_ms, timeout_ms, expected, new_producer_id, reply)
         except BrokerError as error:
             reply.fail(error.code)
@@ -79,16 +78,16 @@ class TransactionCoordinator:
         shard.transactions[transactional_id] = transaction
         shard.carry_out_transaction(transaction, effects)
 
-    def _timeout_ms(self, terms: InitProducerOptions) -> int:
-        options = self.shards.options
-        if terms.is_two_phase:
-            if not options.is_two_phase_allowed:
-                # What Kafka says as well: whether it is allowed is not for everybody to know.
+    def _timeout_ms(self, options: InitProducerOptions) -> int:
+        limits = self.shards.options
+        if options.is_two_phase:
+            if not limits.is_two_phase_allowed:
+                # Kafka returns the same code, which does not disclose whether it is allowed.
                 raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return NO_TIMEOUT_MS
-        if not 0 < terms.timeout_ms <= options.timeout_ms_max:
+        if not 0 < options.timeout_ms <= limits.timeout_ms_max:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        return terms.timeout_ms
+        return options.timeout_ms
 
     # Partitions
 
@@ -100,8 +99,8 @@ class TransactionCoordinator:
         version: int,
         reply: Reply[None],
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn; the reply gets None. `version` is the transaction
-        version that the client speaks."""
+        """Handle AddPartitionsToTxn and AddOffsetsToTxn; the reply gets None. `version` is the
+        client's transaction version."""
         now_ms = self.shards.now_ms
         try:
             shard, transaction = self._find(transactional_id)
@@ -120,7 +119,7 @@ class TransactionCoordinator:
         reply: Reply[None],
         wait_s: float,
     ) -> None:
-        """Like `add_partitions`, but wait up to `wait_s` for a transaction that is ending."""
+        """Add partitions after waiting up to `wait_s` for a transaction that is ending."""
 
         def add() -> None:
             self.add_partitions(transactional_id, producer, partitions, version, reply)
@@ -135,7 +134,8 @@ class TransactionCoordinator:
         partitions: Sequence[TopicPartition],
         reply: Reply[dict[TopicPartition, ErrorCode]],
     ) -> None:
-        """AddPartitionsToTxn that only asks; the reply gets a code for each partition."""
+        """Handle AddPartitionsToTxn with VerifyOnly; the reply gets an error code per
+        partition."""
         try:
             shard, transaction = self._find(transactional_id)
             codes = transaction.check_partitions(producer, partitions)
@@ -145,12 +145,12 @@ class TransactionCoordinator:
         shard.carry_out(transactional_id, Effects(replies=[(reply, codes)]))
 
     def flush(self, transactional_id: str) -> None:
-        """Write now what was asked for, instead of at the end of this turn of the loop: whoever
-        can go on then does so without a detour."""
+        """Append pending records now instead of at the end of this loop iteration, so that a reply
+        that is due can be delivered at once."""
         try:
             shard = self.shards.of(transactional_id)
         except BrokerError:
-            # Whoever asked has been told so.
+            # The request that caused the records has failed with this error already.
             return
         shard.journal.flush()
 
@@ -163,7 +163,7 @@ class TransactionCoordinator:
         new_producer_id: int | None,
         reply: Reply[ProducerIdAndEpoch],
     ) -> None:
-        """EndTxn; the reply gets the producer's id and epoch from here on."""
+        """Handle EndTxn; the reply gets the producer's id and epoch after the transaction."""
         now_ms = self.shards.now_ms
         try:
             shard, transaction = self._find(transactional_id)
@@ -174,7 +174,7 @@ class TransactionCoordinator:
         shard.carry_out_transaction(transaction, effects)
 
     def is_ending(self, transactional_id: str) -> bool:
-        """Whether the id has a transaction that is decided, and some partitions have no marker."""
+        """Whether the transaction's end is decided and some partitions have no marker yet."""
         try:
             _, transaction = self._find(transactional_id)
         except BrokerError:
@@ -182,14 +182,14 @@ class TransactionCoordinator:
         return transaction.marker is not None
 
     def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` when the transaction that is ending has ended, or when the id moves to
-        another broker. Return a function that cancels this."""
+        """Call `callback` once the transaction has ended or the id moves to another broker. Return
+        a function that cancels this."""
         return self.shards.of(transactional_id).when_ended(transactional_id, callback)
 
     # Administration
 
     def describe(self, transactional_id: str) -> Transaction:
-        """TRANSACTIONAL_ID_NOT_FOUND if there is none."""
+        """Return the transaction; raise TRANSACTIONAL_ID_NOT_FOUND if it does not exist."""
         _check_id(transactional_id)
         transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
         if transaction is None:

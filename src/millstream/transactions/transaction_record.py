@@ -1,10 +1,10 @@
 """The records of `__transaction_state`, in the formats of Kafka 4.3.
 
-A key is an int16, 0, and the transactional id. A value is an int16 version and the fields of that
-version: 1, which can grow by tagged fields, or 0 where the cluster's transaction version is 0. A
-null value is a tombstone: the id is forgotten.
+A key is the int16 0 and the transactional id. A value is an int16 version and the fields of that
+version: 1, which allows tagged fields, or 0 if the cluster's transaction version is 0. A null value
+is a tombstone: the id is deleted.
 
-Fields have Kafka's names in snake case. Knows bytes only: what they mean is `state`'s.
+Fields have Kafka's names in snake case. This module handles bytes only; `state` interprets them.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class TransactionLogValue(Versioned):
 
 
 def decode_key(encoded: Buffer) -> str | None:
-    """The transactional id of a record's key, None if it is of another kind.
+    """Return the transactional id in a record's key; None for an unknown kind of key.
 
-    Raises DamagedRecordError if it is of this kind and not whole."""
+    Raises DamagedRecordError if the key is damaged."""
     if len(encoded) < _INT16.size:
-        raise DamagedRecordError(f"a key of {len(encoded)} bytes is too short to say its kind")
+        raise DamagedRecordError(f"a key of {len(encoded)} bytes is too short to hold a kind")
     (kind,) = _INT16.unpack_from(encoded)
     if kind != _KEY_KIND:
         return None
@@ -77,7 +77,7 @@ def decode_key(encoded: Buffer) -> str | None:
 
 
 def decode_value(encoded: Buffer | None) -> TransactionLogValue | None:
-    """A record's value, None for a tombstone. Raises DamagedRecordError."""
+    """Decode a record's value; None for a tombstone. Raises DamagedRecordError."""
     if encoded is None:
         return None
     try:
@@ -89,6 +89,6 @@ def decode_value(encoded: Buffer | None) -> TransactionLogValue | None:
 def encode(
     transactional_id: str, value: TransactionLogValue | None, version: int = 1
 ) -> tuple[bytes, bytes | None]:
-    """Key and value as they go into the log; a value of None makes a tombstone."""
+    """Encode key and value; a value of None makes a tombstone."""
     key = encode_prefixed(TransactionLogKey(transactional_id=transactional_id), _KEY_KIND)
     return key, None if value is None else encode_prefixed(value, version)

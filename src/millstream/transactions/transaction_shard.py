@@ -1,7 +1,7 @@
 """The transactional ids of one partition of `__transaction_state`, while this broker leads it.
 
-Owns the ids and the rounds of markers that are under way. The epoch in which this broker leads the
-partition is the coordinator's epoch in its markers.
+Owns the transactions and the marker rounds in progress. The leader epoch of the partition is the
+coordinator epoch in the markers.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from millstream.transactions.state import Marker, Transaction, TransactionEffect
 
 _logger = logging.getLogger(__name__)
 
-#: Rest before it is asked again whether a decision is committed.
+#: Delay before a decision whose commit timed out waits for its commit again.
 _RETRY_S: Final = 0.1
 
 
 @dataclass(slots=True)
 class TransactionStats:
-    """Totals of this broker as coordinator."""
+    """Totals of the transactions that this broker coordinated."""
 
     committed: int = 0
     aborted: int = 0
@@ -46,10 +46,10 @@ class TransactionStats:
 
 @dataclass(slots=True)
 class TransactionShardContext:
-    """What all shards of a broker have in common."""
+    """The state that all transaction shards of a broker share."""
 
     sender: MarkerSender
-    #: The cluster's transaction version; `Shards.set_version` changes it.
+    #: The cluster's transaction version; `TransactionShards.set_version` changes it.
     version: int
     now_ms: Callable[[], int]
     failures: CallbackFailures
@@ -57,7 +57,7 @@ class TransactionShardContext:
 
 
 class TransactionShard(CoordinatorShard):
-    """See the module's text."""
+    """The transactions of one partition."""
 
     __slots__ = ("_context", "_markings", "_waiting", "transactions")
 
@@ -67,9 +67,9 @@ class TransactionShard(CoordinatorShard):
         super().__init__(led, set_timer)
         self._context = context
         self.transactions: dict[str, Transaction] = {}
-        #: Rounds of markers by transactional id.
+        #: Marker rounds in progress, by transactional id.
         self._markings: dict[str, MarkerRound] = {}
-        #: Who waits for a transaction to be complete, by transactional id.
+        #: Callbacks that wait for the end of a transaction, by transactional id.
         self._waiting: dict[str, dict[Callable[[], None], None]] = {}
 
     def replay(self) -> ShardReplay:
@@ -78,7 +78,7 @@ class TransactionShard(CoordinatorShard):
     def new(self, transactional_id: str) -> Transaction:
         return Transaction(transactional_id, self._context.version)
 
-    # Its life
+    # Lifetime
 
     def open(self, now_ms: int) -> None:
         super().open(now_ms)
@@ -96,13 +96,13 @@ class TransactionShard(CoordinatorShard):
     # Effects
 
     def carry_out_transaction(self, transaction: Transaction, effects: TransactionEffects) -> None:
-        """Carry out what a transaction asks for, its markers included."""
+        """Carry out the effects of a transaction, including its marker."""
         if effects.marker is not None:
             effects.deliver(self._decision(transaction), effects.marker)
         self.carry_out(transaction.transactional_id, effects)
 
     def _decision(self, transaction: Transaction) -> Reply[Marker]:
-        """A reply that gets the marker when the decision is committed, and sends it then."""
+        """Return a reply that sends the marker once the decision is committed."""
 
         def ask_again_later(_: ErrorCode) -> None:
             loop = asyncio.get_running_loop()
@@ -116,7 +116,7 @@ class TransactionShard(CoordinatorShard):
         )
 
     def _ask_again(self, transaction: Transaction) -> None:
-        """The replicas were too slow to follow; the decision stands all the same."""
+        """Wait for the commit again: the replicas were too slow, but the decision is final."""
         if self.state is ShardState.ACTIVE and transaction.marker is not None:
             effects = Effects(replies=[(self._decision(transaction), transaction.marker)])
             self.carry_out(transaction.transactional_id, effects)
@@ -150,8 +150,8 @@ class TransactionShard(CoordinatorShard):
         stats.aborted += transaction.state is TransactionState.COMPLETE_ABORT
 
     def when_ended(self, transactional_id: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` when the transaction that is ending has ended, or when the shard is
-        closed. Return a function that cancels this."""
+        """Call `callback` once the transaction has ended or the shard is closed. Return a function
+        that cancels this."""
         waiting = self._waiting.setdefault(transactional_id, {})
         waiting[callback] = None
         return lambda: self._stop_waiting(transactional_id, callback)
@@ -176,11 +176,11 @@ class TransactionShard(CoordinatorShard):
             return
         effects = transaction.expire(now_ms, key)
         if effects.marker is not None:
-            _logger.info("the transaction of %r timed out and is aborted", transactional_id)
+            _logger.info("aborting the transaction of %r, which timed out", transactional_id)
         self.carry_out_transaction(transaction, effects)
 
     def expire_ids(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget ids that nobody used for so long; how many."""
+        """Delete transactional ids that were unused for `expiration_ms`; return how many."""
         expired = [
             transaction
             for transaction in self.transactions.values()
@@ -193,8 +193,8 @@ class TransactionShard(CoordinatorShard):
 
 
 class TransactionReplay(ShardReplay):
-    """Records in, transactional ids out. Damaged records are passed over, with a line in the log,
-    and so are those of kinds that we don't know."""
+    """Builds transactions from records. Records of unknown kinds are skipped. Damaged records are
+    skipped and logged."""
 
     __slots__ = ("_shard",)
 
@@ -206,7 +206,7 @@ class TransactionReplay(ShardReplay):
             self._apply(stored)
         except (DamagedRecordError, BrokerError) as error:
             _logger.error(
-                "the record at offset %d of the transaction partition %d is passed over: %s",
+                "skipped the record at offset %d of partition %d of __transaction_state: %s",
                 stored.offset,
                 self._shard.index,
                 error,
@@ -214,7 +214,7 @@ class TransactionReplay(ShardReplay):
 
     def _apply(self, stored: Record) -> None:
         if stored.key is None:
-            raise BrokerError(ErrorCode.INVALID_RECORD, "it has no key")
+            raise BrokerError(ErrorCode.INVALID_RECORD, "the record has no key")
         transactional_id = record.decode_key(stored.key)
         if transactional_id is None:
             return
@@ -227,7 +227,7 @@ class TransactionReplay(ShardReplay):
         self._shard.transactions[transactional_id] = transaction
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Nothing here is part of a transaction."""
+        """Records of transactional ids are never part of a transaction."""
 
     def finish(self) -> None:
         pass

@@ -1,7 +1,6 @@
-"""All transaction shards of this broker: partitions of `__transaction_state` that it leads.
+"""All transaction shards of this broker: the partitions of `__transaction_state` that it leads.
 
-Besides what every coordinator's shards do (`coordination.shards`), one task forgets transactional
-ids that nobody uses any more.
+Adds to `coordination.shards` a background task that deletes unused transactional ids.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from millstream.transactions.transaction_shard import (
 
 _logger = logging.getLogger(__name__)
 
-#: Transactions looked at before others may use the loop.
+#: Transactions counted before the event loop runs other tasks.
 _PER_TURN: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionOptions:
-    """What the broker's settings say about transactions."""
+    """The broker's settings for transactions and their coordinator."""
 
     #: The cluster's transaction version at the start.
     version: int = 2
     timeout_ms_max: int = 900_000
-    #: Whether transactions may ask for having no timeout.
+    #: Whether producers may start transactions without a timeout.
     is_two_phase_allowed: bool = True
     id_expiration_ms: int = 7 * 24 * 3_600_000
     id_check_interval_ms: int = 3_600_000
-    #: Read at a time when a partition is loaded.
+    #: Bytes per read while a partition is loaded.
     load_bytes: int = 1024 * 1024
     journal: JournalOptions = field(default_factory=JournalOptions)
 
 
 class TransactionShards(CoordinatorShards[TransactionShard]):
-    """See the module's text. Event loop only."""
+    """The transaction shards of this broker. Event loop only."""
 
     __slots__ = ("_context", "options")
 
@@ -70,11 +69,11 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
         self._context = TransactionShardContext(
             sender, options.version, lambda: self.now_ms, replicas.failures
         )
-        #: May be replaced while the broker runs; the version is changed by `set_version`.
+        #: May be replaced while the broker runs; only `set_version` changes the version.
         self.options = options
 
     def set_version(self, version: int) -> None:
-        """Go on with this transaction version of the cluster, in open transactions as well."""
+        """Change the cluster's transaction version, also for open transactions."""
         if version == self._context.version:
             return
         self._context.version = version
@@ -101,12 +100,12 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
         shard.expire_timer(self.now_ms, owner, key)
 
     def all_transactions(self) -> Iterator[Transaction]:
-        """Every id here. COORDINATOR_LOAD_IN_PROGRESS while that can't be told."""
+        """Yield all transactions; raise COORDINATOR_LOAD_IN_PROGRESS if a shard is not loaded."""
         for shard in self.all():
             yield from shard.transactions.values()
 
     async def count_open(self) -> int:
-        """Transactions that are under way here, of those that are loaded; in turns with others."""
+        """Return the number of open transactions in loaded shards. Yields to the event loop."""
         count = 0
         for shard in list(self._shards.values()):
             transactions = list(shard.transactions.values())
@@ -127,7 +126,7 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
             await self.expire_ids()
 
     async def expire_ids(self) -> int:
-        """Forget ids that nobody used for the time of expiration; how many."""
+        """Delete transactional ids that were unused for the expiration time; return how many."""
         count = 0
         for shard in list(self._shards.values()):
             if shard.state is ShardState.ACTIVE:

@@ -1,4 +1,4 @@
-"""A classic group as DescribeGroups shows it."""
+"""The DescribeGroups response for a classic group."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _Group = DescribeGroupsResponse.Group
 
 
 def describe_classic_group(group: ClassicGroup) -> _Group:
-    """Subscriptions and assignments are shown of a stable group only: in any other state they are
-    about to change."""
+    """Describe a group. Subscriptions and assignments are included only if the group is stable: in
+    any other state they are about to change."""
     is_stable = group.state is ClassicState.STABLE
     return _Group(
         group_id=group.group_id,

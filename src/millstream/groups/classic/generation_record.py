@@ -1,4 +1,4 @@
-"""A classic group as its record keeps it: the last generation that got an assignment."""
+"""The record of a classic group: the last generation that got an assignment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from millstream.groups.classic.classic_member import ClassicMember
 
 @dataclass(slots=True)
 class StoredGeneration:
-    """What survives a restart. Members keep their metadata for the generation's protocol only."""
+    """The contents of the record. It has the members' metadata for one protocol only."""
 
-    #: None of a group that never had members.
+    #: None for a group that never had members.
     protocol_type: str | None
     generation: int
     protocol_name: str | None

@@ -1,8 +1,8 @@
-"""The members of a classic group, and what follows from who they are.
+"""The members of a classic group, its leader, and totals over the members.
 
-Owns: members by id in the order they came, static members by instance id, ids that were given out
-but not used yet (pending), the leader, and running totals that would cost a pass over all members
-otherwise. The leader is always a member, and there is one whenever there are members.
+Owns the members by id, in the order in which they joined; static members by instance id; pending
+ids, which were assigned and not used yet; the leader; and running totals that would otherwise need
+an iteration over all members. A group with members always has a leader, which is a member.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.wire.messages.join_group import JoinGroupResponse
 
-#: Ids given out and not used yet that one group keeps; the oldest are forgotten beyond that, and
-#: who comes back with one is told to ask again.
+#: The number of pending ids per group. Beyond it the oldest id is dropped, and a client that joins
+#: with it has to request a new one.
 PENDING_MAX = 1000
 
 
 class ClassicRoster:
-    """See the module's text. Members are changed through here only."""
+    """The members of one group. Only the roster adds, removes and renames members."""
 
     __slots__ = (
         "_support",
@@ -40,13 +40,13 @@ class ClassicRoster:
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}
-        #: A dict for its order; the values mean nothing.
+        #: A dict used as an ordered set.
         self.pending: dict[str, None] = {}
         self.leader_id: str | None = None
         self.awaiting_join_count = 0
-        #: About what all members take in the group's record.
+        #: An upper bound for the bytes of all members in the group's record.
         self.weight = 0
-        #: How many members can use each protocol.
+        #: The number of members that support each protocol.
         self._support: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class ClassicRoster:
         return member_id in self.members
 
     def check(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member who says to be this one; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Return the member with this id, or raise UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is not None and current != member_id:
@@ -80,11 +80,11 @@ class ClassicRoster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether one who can use these has a protocol in common with all members."""
+        """Whether all members support at least one of these protocols."""
         count = len(self.members)
         return any(self._support[name] == count for name, _ in protocols)
 
@@ -94,7 +94,7 @@ class ClassicRoster:
     # Changes
 
     def add_pending(self, member_id: str) -> str | None:
-        """Note an id that was given out; returns one that is forgotten for it, if any."""
+        """Add an assigned id; return the oldest pending id if it is dropped for it."""
         self.pending[member_id] = None
         if len(self.pending) <= PENDING_MAX:
             return None
@@ -112,7 +112,7 @@ class ClassicRoster:
         self._count(member, 1)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending id; another member leads if it was the leader."""
+        """Remove a member or a pending id; the first remaining member replaces a leader."""
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
@@ -124,9 +124,9 @@ class ClassicRoster:
             self.leader_id = next(iter(self.members), None)
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
-        """A static member came back: the same member under a new id."""
+        """Change the id of a static member that joined again."""
         assert member.instance_id is not None
-        # Rebuilt so that it keeps its place: assignors of clients may go by the order.
+        # The member keeps its position: client-side assignors may depend on the order.
         self.members = {(member_id if each is member else each.member_id): each for each in self}
         self.static[member.instance_id] = member_id
         if self.leader_id == member.member_id:
@@ -146,21 +146,21 @@ class ClassicRoster:
     def await_join(
         self, member: ClassicMember, reply: Reply[JoinGroupResponse]
     ) -> Reply[JoinGroupResponse] | None:
-        """Let its JoinGroup wait; returns an earlier one that waited until now."""
+        """Store the reply to the member's JoinGroup; return the reply that it replaces, if any."""
         earlier, member.awaiting_join = member.awaiting_join, reply
         if earlier is None:
             self.awaiting_join_count += 1
         return earlier
 
     def pop_join(self, member: ClassicMember) -> Reply[JoinGroupResponse] | None:
-        """The JoinGroup that is to be answered now."""
+        """Remove and return the reply to the member's JoinGroup; None if none waits."""
         reply, member.awaiting_join = member.awaiting_join, None
         if reply is not None:
             self.awaiting_join_count -= 1
         return reply
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one who has joined; False if nobody has."""
+        """Elect a leader among the members that have joined; return False if none has."""
         leader = self.members.get(self.leader_id or "")
         if leader is None or leader.awaiting_join is None:
             joined = (each.member_id for each in self if each.awaiting_join is not None)

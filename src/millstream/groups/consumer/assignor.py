@@ -1,12 +1,12 @@
-"""Server-side assignors: which member of a consumer group gets which partitions.
+"""Server-side assignors, which assign partitions to the members of a consumer group.
 
-An assignor is a pure function of the members, with what each was meant to have before, and of the
-partition counts of the topics that they subscribe to. Every partition of every topic that has a
-subscriber goes to exactly one subscriber of it.
+An assignor is a pure function of the members, with their previous target assignments, and of the
+partition counts of the subscribed topics. It assigns every partition of every topic that has a
+subscriber to exactly one subscriber.
 
-- `uniform` (in `uniform.py`) balances the number of partitions, and moves as few as that allows.
-- `range` gives each member a stretch of every topic, so that partitions with the same number go to
-  the same member as long as topics have equally many. It pays with movement when members change.
+- `uniform` (in `uniform_assignor`) balances the number of partitions and moves as few as possible.
+- `range` assigns each member a range of every topic. Partitions with the same number go to the same
+  member if the topics have equally many partitions. More partitions move when members change.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Final, NamedTuple, TypeAlias
 
 from millstream.model.topic import TopicId
 
-#: What one member gets; topics without a partition are left out.
+#: The partitions of one member; topics without a partition are left out.
 Assignment: TypeAlias = dict[TopicId, frozenset[int]]
 
 
 class SubscribedMember(NamedTuple):
-    """A member, as assignors see it."""
+    """The input of an assignor for one member."""
 
     instance_id: str | None
-    #: Only topics that exist.
+    #: The subscribed topics that exist.
     topics: frozenset[TopicId]
-    #: What it was given the last time. May hold topics and partitions that are gone.
+    #: The previous target assignment. It may hold topics and partitions that no longer exist.
     previous: Mapping[TopicId, Collection[int]]
 
 
@@ -38,8 +38,8 @@ Assignor: TypeAlias = Callable[
 def assign_ranges(
     members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
 ) -> dict[str, Assignment]:
-    """The `range` assignor. Static members come first, by instance id: their ranges stay where
-    they are when dynamic members come and go behind them."""
+    """Assign ranges of each topic. Static members come first, ordered by instance id: their ranges
+    do not move when dynamic members join and leave."""
     order = sorted(members, key=lambda each: _range_order(each, members[each].instance_id))
     assignments: dict[str, Assignment] = {member_id: {} for member_id in order}
     subscribers: dict[TopicId, list[str]] = {}

@@ -1,4 +1,4 @@
-"""A consumer group as ConsumerGroupDescribe shows it."""
+"""The ConsumerGroupDescribe response for a consumer group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Assignment = _Group.Member.Assignment
 
 
 def describe_consumer_group(group: ConsumerGroup, topics: TopicView) -> _Group:
-    """Partitions of topics that are gone are left out, as they have no name."""
+    """Describe a group. Partitions of deleted topics are left out, because they have no name."""
     state = group.state
     return _Group(
         group_id=group.group_id,

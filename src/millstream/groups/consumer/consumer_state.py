@@ -1,17 +1,17 @@
-"""The state of a consumer group that lasts, which is what its records say.
+"""The persistent state of a consumer group: the contents of its records.
 
-Every change is a record: `write` puts it among the effects and applies it in the way that `replay`
-does when the log is loaded. So what is replayed is what was, at any point.
+Every change is a record: `write` adds the record to the effects and applies it with `replay`, which
+also loads the log. So replaying the log restores the state at any point.
 
-    kind of record         here
-    consumer group         `epoch`, `metadata_hash`
-    what a member wants    `members[id].wants`
-    target epoch           `target_epoch`, `target_ms`
-    a member's target      `targets[id]`
-    what a member has      `members[id].holding`
-    regular expression     `patterns[text]`
+    kind of record                here
+    consumer group                `epoch`, `metadata_hash`
+    member metadata               `members[id].metadata`
+    target assignment's epoch     `target_epoch`, `target_ms`
+    member's target assignment    `targets[id]`
+    member's current assignment   `members[id].current`
+    regular expression            `patterns[text]`
 
-Records of a member are erased holding first, then target, then wants, which ends the member.
+A member is deleted by three tombstones: current assignment, target assignment, then metadata.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TargetValue = record.ConsumerGroupTargetAssignmentMemberValue
 
 
 class ResolvedPattern(NamedTuple):
-    """A pattern's topics, as of a version of the cluster's metadata."""
+    """The topics that match a pattern in one version of the cluster's metadata."""
 
     topics: frozenset[str]
     version: int
@@ -45,7 +45,7 @@ class ResolvedPattern(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """A member; both parts are replaced as a whole, never changed."""
+    """A member. `metadata` and `current` are replaced as a whole, never modified."""
 
     member_id: str
     metadata: MemberMetadata = field(default_factory=MemberMetadata)
@@ -57,12 +57,12 @@ class ConsumerMember:
 
     @property
     def classic(self) -> MemberMetadata.Classic | None:
-        """What it said as a classic member; None if it speaks the consumer protocol."""
+        """The member's classic protocols; None if it speaks the consumer protocol."""
         return self.metadata.classic_member_metadata
 
 
 class ConsumerState:
-    """See the module's text."""
+    """The persistent state of one group."""
 
     __slots__ = (
         "_has_old_topics",
@@ -81,21 +81,21 @@ class ConsumerState:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        #: Counts the changes of members, subscriptions and topics.
+        #: Increases with each change of members, subscriptions or topics.
         self.epoch = 0
-        #: Of the subscribed topics, as they were at this epoch.
+        #: The hash of the subscribed topics in this epoch.
         self.metadata_hash = 0
-        #: The epoch for which `targets` were made; they are due for another if it is behind.
+        #: The epoch of `targets`. New targets are due if it is behind `epoch`.
         self.target_epoch = 0
         self.target_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Assignment] = {}
         self.patterns: dict[str, ResolvedPattern] = {}
-        #: Member ids by instance id. Follows from `members`, like the next two.
+        #: Member ids by instance id. Derived from `members`, like the next two.
         self.static: dict[str, str] = {}
         self._owners: dict[TopicId, dict[int, str]] = {}
         self._names: frozenset[str] | None = None
-        #: Whether there is a record of its topics as Kafka 4.0 wrote it, which must be erased too.
+        #: Whether the log has a topics record of Kafka 4.0, which must be deleted too.
         self._has_old_topics = False
 
     def __eq__(self, other: object) -> bool:
@@ -110,6 +110,7 @@ class ConsumerState:
     # Reading
 
     def owner(self, topic_id: TopicId, partition: int) -> str | None:
+        """Return the member that owns a partition, or is revoking it."""
         return self._owners.get(topic_id, {}).get(partition)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
@@ -117,14 +118,15 @@ class ConsumerState:
         return None if member_id is None else self.members[member_id]
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """All that it subscribes to, by name and by pattern. Not all of them need exist."""
+        """Return the topics that a member subscribes to, by name and by pattern. Some may not
+        exist."""
         names = frozenset(member.metadata.subscribed_topic_names)
         found = self.patterns.get(member.metadata.subscribed_topic_regex or "")
         return names if found is None else names | found.topics
 
     @property
     def subscribed(self) -> frozenset[str]:
-        """What all members subscribe to."""
+        """The topics that any member subscribes to."""
         if self._names is None:
             names: set[str] = set()
             for member in self.members.values():
@@ -140,6 +142,7 @@ class ConsumerState:
     # Changing
 
     def write(self, effects: Effects, key: record.Key, value: record.Value | None) -> None:
+        """Append a record, and apply it."""
         effects.append(*record.encode(key, value))
         self.replay(key, value)
 
@@ -147,7 +150,7 @@ class ConsumerState:
         value = record.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
         self.write(effects, record.ConsumerGroupMetadataKey(group_id=self.group_id), value)
         if self._has_old_topics:
-            # The hash has taken its place.
+            # The metadata hash replaces the topics record.
             key = record.ConsumerGroupPartitionMetadataKey(group_id=self.group_id)
             self.write(effects, key, None)
 
@@ -195,7 +198,8 @@ class ConsumerState:
             self.write(effects, key, None)
 
     def tombstones(self) -> list[LogRecord]:
-        """Erase everything, in an order that makes sense at every point. Changes nothing here."""
+        """Return the tombstones of all records, ordered so that every prefix is a valid log. The
+        state does not change."""
         keys: list[record.Key] = []
         for member_id in self.members:
             keys += self._member_keys(member_id)
@@ -225,10 +229,10 @@ class ConsumerState:
             group_id=self.group_id, member_id=member_id
         )
 
-    # Replaying. The log may have been compacted: a record may refer to one that comes later.
+    # Replaying. In a compacted log a record may refer to a later one.
 
     def replay(self, key: record.Key, value: record.Value | None) -> None:
-        """Apply a record of this group. Those of offsets and classic groups are not for it."""
+        """Apply a record of this group, other than an offset or a classic group's record."""
         match key, value:
             case record.ConsumerGroupMetadataKey(), _:
                 self._replay_epoch(value)
@@ -302,7 +306,7 @@ class ConsumerState:
             del self.static[instance_id]
 
     def _hold(self, member: ConsumerMember, current: CurrentAssignment) -> None:
-        """Change what a member has, and with it who owns what."""
+        """Replace a member's current assignment, and update the owners of partitions."""
         before, member.current = member.current, current
         for partition_epochs in (before.assigned, before.revoking):
             for topic_id, partitions in partition_epochs.items():
@@ -340,7 +344,7 @@ def _current(value: _CurrentValue) -> CurrentAssignment:
 
 
 def _partition_epochs(rows: list[_CurrentValue.TopicPartitions], epoch: int) -> PartitionEpochs:
-    """Partitions of a record; before Kafka 4.3 it did not say since when they are held."""
+    """Decode the partitions of a record. Records before Kafka 4.3 have no assignment epochs."""
     return {
         row.topic_id: dict(
             zip(

@@ -1,4 +1,4 @@
-"""Reading a ConsumerGroupHeartbeat: is it well-formed, what does it say, what does it change?"""
+"""Validation of ConsumerGroupHeartbeat requests, and the member metadata that they change."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeart
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
-#: From this version on members make up their own ids (KIP-1082).
+#: From this version on members generate their own ids (KIP-1082).
 _OWN_MEMBER_ID_SINCE: Final = 1
 _UNCHANGED_TIMEOUT: Final = -1
-#: What one member may say, so that its records always fit into a batch.
+#: Limits for one member, so that its records always fit into a batch.
 MEMBER_ID_BYTES_MAX: Final = 1_000
 METADATA_BYTES_MAX: Final = 256 * 1024
 
@@ -31,7 +31,7 @@ METADATA_BYTES_MAX: Final = 256 * 1024
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str]
 ) -> None:
-    """What is wrong whatever the group: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+    """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for a request that no group accepts."""
     epoch = request.member_epoch
     for value, name in (
         (request.group_id, "GroupId"),
@@ -39,11 +39,11 @@ def check_request(
         (request.rack_id, "RackId"),
     ):
         _require(value is None or value.strip() != "", f"{name} is empty")
-    _require(epoch >= STATIC_LEAVE_EPOCH, f"MemberEpoch {epoch} means nothing")
+    _require(epoch >= STATIC_LEAVE_EPOCH, f"MemberEpoch {epoch} is not valid")
     may_lack_id = epoch == JOIN_EPOCH and version < _OWN_MEMBER_ID_SINCE
     _require(may_lack_id or request.member_id.strip() != "", "MemberId is empty")
-    said = [request.instance_id or "", request.rack_id or ""]
-    check_size(request.member_id, *said, *(request.subscribed_topic_names or ()))
+    names = [request.instance_id or "", request.rack_id or ""]
+    check_size(request.member_id, *names, *(request.subscribed_topic_names or ()))
     if epoch == JOIN_EPOCH:
         _check_join(request)
     elif epoch == STATIC_LEAVE_EPOCH:
@@ -51,15 +51,18 @@ def check_request(
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor[:80]!r} is none of {', '.join(assignors)}",
+            f"ServerAssignor {request.server_assignor[:80]!r} is not one of {', '.join(assignors)}",
         )
 
 
-def check_size(member_id: str, *said: str | bytes) -> None:
-    """INVALID_REQUEST for an id, or all else that a member says, that is absurdly long."""
+def check_size(member_id: str, *values: str | bytes) -> None:
+    """Raise INVALID_REQUEST if the member id or the member's other data is too long."""
     _require(len(member_id.encode()) <= MEMBER_ID_BYTES_MAX, "MemberId is too long")
-    size = sum(len(each.encode() if isinstance(each, str) else each) for each in said)
-    _require(size <= METADATA_BYTES_MAX, f"a member may say {METADATA_BYTES_MAX} bytes, not {size}")
+    size = sum(len(each.encode() if isinstance(each, str) else each) for each in values)
+    _require(
+        size <= METADATA_BYTES_MAX,
+        f"the member's data has {size} bytes; the limit is {METADATA_BYTES_MAX}",
+    )
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
@@ -77,8 +80,8 @@ def _require(condition: bool, otherwise: str) -> None:
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether it says everything, so that the answer must too. Members do so when they join, and
-    whenever they can't be sure that they heard the last answer."""
+    """Whether the request sets all fields, so that the response must include the assignment.
+    Members send such requests when they join, and when they may have missed a response."""
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != _UNCHANGED_TIMEOUT
         and (
@@ -89,7 +92,7 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
-    """What the member says to own; None if it says nothing."""
+    """Return the partitions that the member reports to own; None if the field is missing."""
     if request.topic_partitions is None:
         return None
     owned: dict[TopicId, set[int]] = {}
@@ -101,11 +104,11 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions 
 def updated_metadata(
     metadata: MemberMetadata, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> MemberMetadata:
-    """A member's wants after a request, in which None stands for what did not change."""
+    """Return the member's metadata after a request, in which None means unchanged."""
     changes: dict[str, object] = {
         "client_id": caller.client_id,
         "client_host": caller.client_host,
-        # Whoever sends this speaks the consumer protocol from now on.
+        # The sender speaks the consumer protocol from now on.
         "classic_member_metadata": None,
     }
     for name in ("instance_id", "rack_id", "server_assignor"):
@@ -120,11 +123,11 @@ def updated_metadata(
     return replace(metadata, **changes)  # type: ignore[arg-type]
 
 
-# Who may speak as which member.
+# Member identity and epochs
 
 
 def find_member(state: ConsumerState, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """The member who says to be this one; UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    """Return the member with this id, or raise UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if instance_id is None:
         member = state.members.get(member_id)
     else:
@@ -144,10 +147,10 @@ def find_member(state: ConsumerState, member_id: str, instance_id: str | None) -
 def find_joining(
     state: ConsumerState, member_id: str, instance_id: str | None
 ) -> ConsumerMember | None:
-    """The member that one who joins is already, or whose place it takes; None if it is new.
+    """Return the member that joins again or is replaced; None for a new member.
 
-    A static member's place is free once that member went away, or speaks the classic protocol,
-    which lets the newest instance win. UNRELEASED_INSTANCE_ID otherwise.
+    A static member can be replaced once it left temporarily, or if it speaks the classic protocol,
+    where the newest instance wins. Raises UNRELEASED_INSTANCE_ID otherwise.
     """
     if instance_id is None:
         return state.members.get(member_id)
@@ -163,22 +166,23 @@ def find_joining(
 
 
 def check_epoch(current: CurrentAssignment, epoch: int, owned: OwnedPartitions | None) -> None:
-    """FENCED_MEMBER_EPOCH unless a member with this holding may be in that epoch.
+    """Raise FENCED_MEMBER_EPOCH unless the member may be in this epoch.
 
-    It may be in the one before if it has nothing that it was not given: then the answer that
-    told it of the new one was lost.
+    The member may be in its previous epoch if it owns only assigned partitions: the response with
+    the new epoch was lost then.
     """
     if current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
-        raise _fenced("it is in a state that this broker does not know")
+        raise _fenced("this broker does not know the member's state")
     if epoch == current.epoch:
         return
     if epoch == current.previous_epoch and epoch < current.epoch and current.covers(owned):
         return
-    raise _fenced(f"it says to be in epoch {epoch} and is in epoch {current.epoch}")
+    raise _fenced(f"it sent epoch {epoch}, but its epoch is {current.epoch}")
 
 
 def check_member_epoch(member: ConsumerMember, epoch: int) -> None:
-    """STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol."""
+    """Raise STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a classic member, if it is not its
+    epoch."""
     if epoch == member.current.epoch:
         return
     is_classic = member.classic is not None
@@ -189,5 +193,5 @@ def check_member_epoch(member: ConsumerMember, epoch: int) -> None:
 def _fenced(reason: str) -> BrokerError:
     return BrokerError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"the member must give up its partitions and join again: {reason}",
+        f"the member must revoke its partitions and join again: {reason}",
     )

@@ -1,13 +1,13 @@
-"""The members of a consumer group: changes of who they are, what they want and what they have.
+"""Changes of the members of a consumer group: joining, metadata, target and current assignment.
 
-These are the steps that events are made of. They write what they change, see `consumer_state`, and
-check nothing; that is up to whoever takes them. An event takes these, in this order:
+Events consist of these steps. Each step writes records (see `consumer_state`) and validates
+nothing: the caller has done that. An event uses these steps, in this order:
 
-    replace_member    a static member takes the place of its predecessor
-    update_member     a member wants something; a new epoch starts if that concerns the others
-    step              the target is made if it is due, and the member goes towards it
+    replace_member     a static member replaces its predecessor
+    update_member      a member's metadata changes; a new epoch starts if others are affected
+    reconcile_member   the target assignment is computed if due, and the member moves towards it
 
-or `remove_members` alone. What is kept here besides the lasting state is gone after a restart.
+or `remove_members` alone. State outside `consumer_state` is lost in a restart.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from millstream.model.topic import format_topic_id
 
 SESSION: Final = "session"
 REBALANCE: Final = "rebalance"
-#: For members of the classic protocol: to join again, and to fetch what they were assigned.
+#: For members of the classic protocol: the time to join again, and to send SyncGroup.
 JOIN: Final = "join"
 SYNC: Final = "sync"
 
 
 class ConsumerMembership:
-    """See the module's text. `ConsumerGroup` adds the events."""
+    """The members of one group."""
 
     __slots__ = (
         "_patterns_ms",
@@ -64,16 +64,16 @@ class ConsumerMembership:
 
     def __init__(self, group_id: str, settings: ConsumerGroupSettings, random: Random) -> None:
         self.group_id = group_id
-        #: May be replaced at any time; timers that run keep their length.
+        #: May be replaced at any time; running timers keep their length.
         self.settings = settings
         self._random = random
         self.state = ConsumerState(group_id)
-        #: The version of the topics for which the metadata hash was made; None: make it again.
+        #: The topics version of the metadata hash; None if the hash must be computed again.
         self._topics_version: int | None = None
-        #: The same for patterns, and when.
+        #: The topics version and time of the last resolution of all patterns.
         self._patterns_version: int | None = None
         self._patterns_ms = 0
-        #: Members of the classic protocol that were told to join again, and have a timer for it.
+        #: Members of the classic protocol that must join again and have a join timer.
         self.awaiting_rejoin: set[str] = set()
 
     @property
@@ -81,16 +81,16 @@ class ConsumerMembership:
         return preferred_assignor(self.state, self.settings.assignors)
 
     def new_member_id(self, prefix: str = "") -> str:
-        """For those that can't make up their own."""
+        """Return an id for a member that does not generate its own."""
         unique = format_topic_id(self._random.randbytes(16))
         return f"{prefix}-{unique}" if prefix else unique
 
     def check_size(self) -> None:
-        """GROUP_MAX_SIZE_REACHED if there is no room for one more."""
+        """Raise GROUP_MAX_SIZE_REACHED if the group is full."""
         if len(self.state.members) >= self.settings.group_size_max:
             raise BrokerError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"the group has its {self.settings.group_size_max} members already",
+                f"the group already has {self.settings.group_size_max} members, the limit",
             )
 
     # Changes of members
@@ -103,12 +103,12 @@ class ConsumerMembership:
         topics: TopicView,
         effects: Effects,
     ) -> None:
-        """Let a member, new or known, want this; start a new epoch if that is a change to
-        others, or if the topics changed."""
+        """Set the metadata of a new or known member. A new epoch starts if its subscription or
+        the topics changed."""
         member = self.state.members.get(member_id)
         before = None if member is None else member.metadata
         if before == metadata:
-            # As in nearly every heartbeat; it must cost nothing in a large group.
+            # Nearly every heartbeat ends here, so this must be cheap in a large group.
             self._refresh_patterns(now_ms, topics, effects, has_new=False)
             self._refresh_epoch(topics, False, effects)
             return
@@ -119,10 +119,10 @@ class ConsumerMembership:
         self._refresh_epoch(topics, is_change or assignor_name != self.assignor_name, effects)
 
     def replace_member(self, member: ConsumerMember, member_id: str, effects: Effects) -> None:
-        """A static member is back under a new id: it gets what its predecessor had."""
+        """Give a static member that joined under a new id the assignment of its predecessor."""
         state = self.state
         if member_id in state.members:
-            # A member turned into this instance: what it was ends here.
+            # The id belongs to another member, which becomes this instance.
             self.remove_members([member_id], effects)
         metadata, current = member.metadata, member.current
         target = state.targets.get(member.member_id, {})
@@ -133,13 +133,14 @@ class ConsumerMembership:
         state.write_current(effects, member_id, current.reset_epochs())
 
     def remove_members(self, member_ids: Iterable[str], effects: Effects) -> None:
-        """They left or were fenced: what they owned is free, and a new epoch starts."""
+        """Remove members that left or were fenced: their partitions are free, and a new epoch
+        starts."""
         for member_id in member_ids:
             self.cancel_timers(member_id, effects)
             self.state.erase_member(effects, member_id)
         for text in sorted(self.state.patterns.keys() - self.state.used_patterns):
             self.state.write_pattern(effects, text, None)
-        # Without a view of the topics the hash stays; the next heartbeat makes it anew.
+        # The topics are not known here. The next heartbeat computes the hash.
         self._topics_version = None
         self.state.write_epoch(effects, self.state.epoch + 1, self.state.metadata_hash)
 
@@ -151,14 +152,14 @@ class ConsumerMembership:
         topics: TopicView,
         effects: Effects,
     ) -> CurrentAssignment:
-        """Make the target if it is due, and take a member towards it."""
+        """Compute the target assignment if it is due, and move a member towards it."""
         state = self.state
         if self.reachable_epoch(now_ms) > state.target_epoch:
             self._assign(now_ms, topics, effects)
         member = state.members[member_id]
         before = member.current
         if state.epoch == state.target_epoch and before.is_reconciled(state.target_epoch):
-            # As in nearly every heartbeat.
+            # Nearly every heartbeat ends here.
             return before
         after = reconcile(
             before,
@@ -181,7 +182,8 @@ class ConsumerMembership:
         )
 
     def reachable_epoch(self, now_ms: int) -> int:
-        """The epoch that members can get to: the group's, unless its target has to wait."""
+        """Return the epoch that members can reach: the group's, unless its target assignment is
+        delayed."""
         state, settings = self.state, self.settings
         is_small = len(state.members) < settings.large_group_size
         if is_small or now_ms - state.target_ms >= settings.assignment_interval_ms:
@@ -196,7 +198,7 @@ class ConsumerMembership:
         state.write_target_epoch(effects, now_ms)
 
     def _refresh_epoch(self, topics: TopicView, is_change: bool, effects: Effects) -> None:
-        """Start a new epoch if something changed, be it only the topics."""
+        """Start a new epoch after a change of members, subscriptions or topics."""
         state = self.state
         if not is_change and self._topics_version == topics.version:
             return
@@ -205,14 +207,14 @@ class ConsumerMembership:
         if is_change:
             state.write_epoch(effects, state.epoch + 1, found)
         elif found != state.metadata_hash:
-            # An epoch that has no target yet will do: its target is made of these topics.
+            # An epoch without a target assignment suffices: its target will use these topics.
             is_due = state.epoch > state.target_epoch
             state.write_epoch(effects, state.epoch + (not is_due), found)
 
     # Patterns
 
     def check_pattern(self, metadata: MemberMetadata, topics: TopicView) -> None:
-        """INVALID_REGULAR_EXPRESSION if a member may not want its pattern."""
+        """Raise INVALID_REGULAR_EXPRESSION if a member's pattern is not valid."""
         text = metadata.subscribed_topic_regex
         if text and text not in self.state.patterns:
             compile_pattern(text).resolve(topics.names())
@@ -220,8 +222,8 @@ class ConsumerMembership:
     def _refresh_patterns(
         self, now_ms: int, topics: TopicView, effects: Effects, *, has_new: bool
     ) -> None:
-        """From time to time see if patterns match other topics now. If members may want others
-        than before, resolve those that are new, and drop those that nobody uses."""
+        """Resolve all patterns again if topics changed and the refresh interval has passed. With
+        `has_new`, also resolve new patterns and drop unused ones."""
         state = self.state
         is_due = (
             bool(state.patterns)
@@ -235,7 +237,7 @@ class ConsumerMembership:
             state.write_pattern(effects, text, None)
         wanted = used if is_due else used - state.patterns.keys()
         if wanted == used:
-            # All are up to date then.
+            # All patterns are up to date after this.
             self._patterns_version, self._patterns_ms = topics.version, now_ms
         for text in sorted(wanted):
             self._resolve(now_ms, text, topics, effects)
@@ -245,7 +247,8 @@ class ConsumerMembership:
         try:
             found = compile_pattern(text).resolve(topics.names())
         except BrokerError:
-            # It was fine when it came: too many topics for it now, or another broker let it in.
+            # The pattern was valid when it was accepted. It takes too many steps for the present
+            # topics, or another broker accepted it.
             found = known.topics if known is not None else frozenset()
         if known is None or known.topics != found:
             self.state.write_pattern(effects, text, ResolvedPattern(found, topics.version, now_ms))
@@ -254,8 +257,8 @@ class ConsumerMembership:
     # Timers
 
     def set_rebalance_timer(self, now_ms: int, member: ConsumerMember, effects: Effects) -> None:
-        """Members of the classic protocol give up partitions by joining again, see
-        `consumer_classic`."""
+        """Set the rebalance timer of a member that revokes partitions, or cancel it. Members of
+        the classic protocol have a join timer instead (see `classic_protocol`)."""
         if member.classic is not None:
             return
         if member.current.state is MemberState.UNREVOKED_PARTITIONS:

@@ -44,7 +44,7 @@ from millstream.wire.schema import decode_prefixed
 
 
 class UpgradingHeartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat that reached a classic group."""
+    """A ConsumerGroupHeartbeat, which may upgrade a classic group."""
 
     request: ConsumerGroupHeartbeatRequest
     caller: Caller
@@ -176,7 +176,7 @@ def _metadata(member: ClassicMember, subscription: ConsumerProtocolSubscription)
 def _not_convertible(classic: ClassicGroup, reason: str) -> BrokerError:
     return BrokerError(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"group {classic.group_id[:80]!r} is not a consumer group and can't become one: {reason}",
+        f"group {classic.group_id[:80]!r} is not a consumer group and cannot become one: {reason}",
     )
 
 

@@ -1,14 +1,15 @@
-"""Bringing one member from what it has to what it is meant to have, step by step.
+"""Reconciliation: moves one member from its current assignment to its target, step by step.
 
-    state                   what the member does                       left when
-    STABLE                  has its target                             there is a newer target,
-                                                                       or it subscribes to less
-    UNREVOKED_PARTITIONS    gives up what is no longer its own         it says that it has
-    UNRELEASED_PARTITIONS   waits for partitions that others still have  they are free
+    state                   meaning                                 ends when
+    STABLE                  the member has its target assignment    there is a newer target, or the
+                                                                    member subscribes to less
+    UNREVOKED_PARTITIONS    the member must revoke partitions       it reports that it has stopped
+    UNRELEASED_PARTITIONS   it waits for partitions of others       the partitions are free
 
-A member first gives up, in its old epoch, then moves on to the target's epoch and is given what is
-free. Nobody else is held up: members that keep what they have go on, and a partition goes to its
-next owner as soon as its last one is rid of it. UNKNOWN is a state of a later version's making.
+A member first revokes partitions, in its old epoch. Then it advances to the target's epoch and gets
+the partitions that are free. Other members are not delayed: they keep their partitions, and a
+partition goes to its next owner as soon as its last owner has revoked it. UNKNOWN is a state that a
+later version has written.
 
 A member's `CurrentAssignment` holds its partitions. The member still owns the partitions that it is
 `revoking`, until it reports that it has stopped.
@@ -23,12 +24,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from millstream.model.topic import TopicId
 
-#: Partitions, each with the epoch in which its owner was given it.
+#: Partitions, each with the epoch in which it was assigned.
 PartitionEpochs: TypeAlias = Mapping[TopicId, Mapping[int, int]]
-#: What a member says that it owns.
+#: The partitions that a member reports to own.
 OwnedPartitions: TypeAlias = Mapping[TopicId, Collection[int]]
 
-#: The epoch of a static member that is away for a while.
+#: The epoch of a static member that left temporarily.
 STATIC_LEAVE_EPOCH: Final = -2
 
 
@@ -47,10 +48,10 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has, and in which epoch it is."""
+    """The partitions and the epoch of a member."""
 
     epoch: int = 0
-    #: The one before: a member that did not hear of its new epoch comes back with it.
+    #: The epoch before. A member that missed the response with its new epoch still sends it.
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
     assigned: PartitionEpochs = field(default_factory=dict)
@@ -60,7 +61,7 @@ class CurrentAssignment:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def covers(self, owned: OwnedPartitions | None) -> bool:
-        """Whether what a member says to own is all assigned to it."""
+        """Whether all owned partitions are assigned to the member. False if `owned` is None."""
         return owned is not None and all(
             partition in self.assigned.get(topic_id, ())
             for topic_id, partitions in owned.items()
@@ -68,28 +69,28 @@ class CurrentAssignment:
         )
 
     def assignment_epoch(self, topic_id: TopicId, partition: int) -> int | None:
-        """The epoch in which it was given a partition that it still owns."""
+        """Return the epoch in which a partition was assigned; None if the member does not own
+        it."""
         found = self.assigned.get(topic_id, {}).get(partition)
         return self.revoking.get(topic_id, {}).get(partition) if found is None else found
 
     def leave_temporarily(self) -> CurrentAssignment:
-        """A static member goes away for a while: it has stopped, and will come back."""
+        """Return the assignment of a static member that has stopped and will come back."""
         return replace(self, epoch=STATIC_LEAVE_EPOCH, revoking={})
 
     def reset_epochs(self) -> CurrentAssignment:
-        """A static member is back, having kept nothing but its claim."""
+        """Return the assignment of a static member that came back without state."""
         return replace(self, epoch=0, previous_epoch=0)
 
 
 class MemberTarget(NamedTuple):
-    """Where a member is to get."""
+    """A member's part of the target assignment."""
 
-    #: The target's.
+    #: The epoch of the target assignment.
     epoch: int
-    #: Its part of the target.
     partitions: OwnedPartitions
-    #: What it subscribes to by now. The target may be older, and does not count for other topics:
-    #: consumers take it amiss to be given what they don't want.
+    #: The topics that the member subscribes to now. Partitions of other topics in an older target
+    #: are ignored: consumers fail if they get partitions that they did not subscribe to.
     topics: Collection[TopicId]
 
 
@@ -99,9 +100,9 @@ def reconcile(
     is_free: Callable[[TopicId, int], bool],
     owned: OwnedPartitions | None,
 ) -> CurrentAssignment:
-    """The next step of a member; the same holding if it can't take one yet.
+    """Return the member's assignment after its next step; unchanged if no step is possible yet.
 
-    `owned` is what it says to own, None if it says nothing. `is_free` tells whether no other member
+    `owned` is the member's report, None if it sent none. `is_free` tells whether no other member
     owns a partition.
     """
     if current.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, current.revoking):
@@ -116,7 +117,7 @@ def reconcile(
 
 
 def _unsubscribed(current: CurrentAssignment, topics: Collection[TopicId]) -> CurrentAssignment:
-    """While a member gives up partitions, let it give up those of other topics too."""
+    """While a member revokes partitions, also revoke those of unsubscribed topics."""
     if all(topic_id in topics for topic_id in current.assigned):
         return current
     revoking = {topic_id: dict(each) for topic_id, each in current.revoking.items()}
@@ -135,14 +136,14 @@ def _moved(
     revoking: PartitionEpochs,
 ) -> CurrentAssignment:
     after = CurrentAssignment(epoch, before.epoch, state, assigned, revoking)
-    # Waiting on is not a step, and must not make the last epoch look like the one before it.
+    # A member that still waits has not advanced, so its previous epoch must not change.
     return before if replace(after, previous_epoch=before.previous_epoch) == before else after
 
 
 def _divide(
     partition_epochs: PartitionEpochs, target: OwnedPartitions
 ) -> tuple[PartitionEpochs, PartitionEpochs]:
-    """What the target has too, and the rest."""
+    """Split the partitions into those in the target and the rest."""
     both: dict[TopicId, dict[int, int]] = {}
     rest: dict[TopicId, dict[int, int]] = {}
     for topic_id, partitions in partition_epochs.items():
@@ -159,7 +160,7 @@ def _extend(
     target_epoch: int,
     is_free: Callable[[TopicId, int], bool],
 ) -> tuple[PartitionEpochs, bool]:
-    """What is kept with all of the target that is free, and whether that is the whole target."""
+    """Add the free partitions of the target to the kept ones; return whether that is all of it."""
     assigned: dict[TopicId, dict[int, int]] = {}
     is_complete = True
     for topic_id, partitions in sorted(target.items()):
@@ -178,7 +179,7 @@ def _extend(
 
 
 def _owns_any(owned: OwnedPartitions | None, partition_epochs: PartitionEpochs) -> bool:
-    """Whether a member may still own any of these; one that says nothing may own them all."""
+    """Whether a member may still own any of the partitions; without a report it may own all."""
     if not partition_epochs:
         return False
     if owned is None:

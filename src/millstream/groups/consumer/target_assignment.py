@@ -1,7 +1,6 @@
-"""What the members of a consumer group are meant to have: subscriptions, topics and an assignor
-in, target assignments out.
+"""Computes the target assignment of a consumer group from subscriptions, topics and an assignor.
 
-A hash of the subscribed topics tells whether they changed since the last target was made.
+A hash of the subscribed topics shows whether they changed since the last target assignment.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _HASH_BYTES: Final = 8
 
 
 def preferred_assignor(state: ConsumerState, offered: Sequence[str]) -> str:
-    """The one that most members ask for; the first of those on offer if none asks."""
+    """Return the assignor that most members choose; the first one if no member chooses."""
     votes = Counter(member.metadata.server_assignor for member in state.members.values())
     return max(offered, key=lambda name: (votes[name], -offered.index(name)))
 
 
 def metadata_hash(names: Iterable[str], topics: TopicView) -> int:
-    """A number that stays the same as long as these topics do; those that don't exist count as
-    nothing. Racks are left out, because no assignor goes by them."""
+    """Return a hash of the ids and partition counts of the topics that exist; 0 if none does.
+    Racks are left out, because no assignor uses them."""
     digest = blake2b(digest_size=_HASH_BYTES)
     is_empty = True
     for name in sorted(names):
@@ -51,7 +50,7 @@ def metadata_hash(names: Iterable[str], topics: TopicView) -> int:
 def make_targets(
     state: ConsumerState, assignor_name: str, topics: TopicView
 ) -> dict[str, Assignment]:
-    """What every member is to have, given what each was meant to have until now."""
+    """Return the target assignment of every member, based on the previous targets."""
     found = {name: topics.topic(name) for name in state.subscribed}
     ids = {name: topic.topic_id for name, topic in found.items() if topic is not None}
     partition_counts: dict[TopicId, int] = {

@@ -1,18 +1,18 @@
-"""The `uniform` assignor: equally many partitions for every member, and as few moved as possible.
+"""The `uniform` assignor: equally many partitions for every member, and as few moves as possible.
 
-Balance comes first, then stickiness. What holds depends on the members' subscriptions:
+Balance comes first, then stickiness. The guarantees depend on the members' subscriptions:
 
     subscriptions  members   balance                            moves
     the same       any       no two differ by more than one     the fewest that allow this
     different      up to 24  the smallest sum of squared loads  the fewest that allow this
-    different      more      the smallest sum of squared loads  none that could be taken back, alone
+    different      more      the smallest sum of squared loads  no move that could be undone, alone
                                                                 or in exchange for another
 
-Where subscriptions differ, members keep what they had, the rest goes to the least loaded, and
-partitions move from the most to the least loaded of each topic's subscribers, then along chains of
-members. Groups of up to `EXACT_MEMBERS_MAX` members are then made exact in their moves too, by
-cancelling negative cycles of the min-cost flow that the problem is. The work is bounded: a group
-with many thousands of subscriptions may be left less even than it could be.
+If subscriptions differ, members keep their partitions and free partitions go to the least loaded
+subscribers. Then partitions move from the most to the least loaded subscriber of each topic, and
+along chains of members. Groups of up to `EXACT_MEMBERS_MAX` members also get the fewest moves, by
+cancelling negative cycles of the equivalent min-cost flow. The work is bounded: a group with many
+thousands of subscriptions may not be balanced perfectly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.model.topic import TopicId
 EXACT_MEMBERS_MAX: Final = 24
 _BALANCING_ROUNDS_MAX: Final = 16
 _IMPROVEMENTS_MAX: Final = 500
-#: Members looked at in search of chains: well under a second.
+#: Members visited while searching for chains: well under a second.
 _CHAIN_STEPS_MAX: Final = 1_000_000
 _NOBODY: Final = -1
 
@@ -38,7 +38,7 @@ _Place = tuple[int, TopicId]
 def assign_uniformly(
     members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
 ) -> dict[str, Assignment]:
-    """The `uniform` assignor."""
+    """Assign equally many partitions to every member."""
     if not members:
         return {}
     subscriptions = {member.topics for member in members.values()}
@@ -52,7 +52,7 @@ def assign_uniformly(
 def _assign_equals(
     members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
 ) -> dict[str, Assignment]:
-    """All members subscribe to the same topics."""
+    """Assign partitions to members that all subscribe to the same topics."""
     order = sorted(members)
     quota, extras = divmod(sum(partition_counts.values()), len(order))
     places = sorted(
@@ -70,7 +70,7 @@ def _assign_equals(
             for partition in previous[topic_id]
             if (partition, topic_id) in free
         )
-        # Whoever has one more than the quota may keep it: that saves a move.
+        # A member that has one more than the quota may keep it: that saves a move.
         is_extra = extras > 0 and len(had) > quota
         extras -= is_extra
         kept[member_id] = had[: quota + is_extra]
@@ -81,7 +81,7 @@ def _assign_equals(
 
 
 def _hand_out(places: list[_Place], kept: dict[str, list[_Place]], quota: int, extras: int) -> None:
-    """Fill everybody up to the quota, and `extras` of them with one more, turn by turn."""
+    """Fill every member up to the quota, and `extras` members with one more, in turns."""
     missing: dict[str, int] = {}
     for member_id, had in kept.items():
         wanted = quota - len(had)
@@ -90,7 +90,7 @@ def _hand_out(places: list[_Place], kept: dict[str, list[_Place]], quota: int, e
             extras -= 1
         if wanted > 0:
             missing[member_id] = wanted
-    # Topic by topic, so that each is spread over many members.
+    # Topic by topic, so that each topic is spread over many members.
     places.sort(key=lambda place: (place[1], place[0]))
     at = 0
     while missing:
@@ -110,7 +110,7 @@ def _grouped(places: Iterable[_Place]) -> Assignment:
 
 
 class _Balance:
-    """Members with different subscriptions, by number; and who has each partition meanwhile."""
+    """Balances members with different subscriptions. Members are identified by number."""
 
     __slots__ = ("_held", "_homes", "_loads", "_order", "_owners", "_subscribers", "_topics")
 
@@ -127,11 +127,11 @@ class _Balance:
             topic_id: [_NOBODY] * partition_counts[topic_id] for topic_id in self._subscribers
         }
         self._loads = [0] * len(self._order)
-        #: Per member and topic, the partitions that it has now.
+        #: Per member and topic: the partitions that the member has now.
         self._held: list[dict[TopicId, set[int]]] = [{} for _ in self._order]
         for number, member_id in enumerate(self._order):
             self._keep(number, members[member_id])
-        #: Who had each partition before. Moving it back there undoes a move.
+        #: The previous owner of each partition. Moving the partition back undoes a move.
         self._homes = {topic_id: list(owners) for topic_id, owners in self._owners.items()}
 
     def result(self) -> dict[str, Assignment]:
@@ -175,7 +175,7 @@ class _Balance:
         self._loads[number] += 1
 
     def _place_free(self, topic_id: TopicId) -> None:
-        """Give what nobody has to the subscribers that have least."""
+        """Assign the free partitions of a topic to its least loaded subscribers."""
         least = [(self._loads[number], number) for number in self._subscribers[topic_id]]
         heapify(least)
         for partition, owner in enumerate(self._owners[topic_id]):
@@ -185,7 +185,7 @@ class _Balance:
                 self._give(topic_id, partition, number)
 
     def _balance_topic(self, topic_id: TopicId) -> bool:
-        """Even out the topic's subscribers with its own partitions; says if anything moved."""
+        """Balance the topic's subscribers with its partitions; return whether any moved."""
         loads = self._loads
         subscribers = self._subscribers[topic_id]
         has_moved = False
@@ -200,7 +200,8 @@ class _Balance:
             has_moved = True
 
     def _cheapest(self, topic_id: TopicId, giver: int, taker: int) -> tuple[int, int]:
-        """What it costs in moves that `giver` gives `taker` a partition, and which one."""
+        """Return the lowest cost, in moves, to move a partition of the topic from `giver` to
+        `taker`, and the partition."""
         homes = self._homes[topic_id]
         best = (2, _NOBODY)
         for partition in self._held[giver][topic_id]:
@@ -211,24 +212,25 @@ class _Balance:
                 break
         return best
 
-    # Chains: a member gives a partition to another, which gives one of another topic to a third,
-    # and so on. If no chain leads from a member to one that has at least two less, then no other
-    # assignment has a smaller sum of squares (an optimal semi-matching).
+    # Chains: a partition moves from a member to a second one, a partition of another topic from
+    # there to a third one, and so on. If no chain leads from any member to one with at least two
+    # partitions less, no assignment has a smaller sum of squares (an optimal semi-matching).
 
     def _level(self) -> None:
-        """Move partitions along chains as long as that evens out the loads."""
+        """Move partitions along chains as long as that improves the balance."""
         loads = self._loads
-        # Those from whom no chain leads on to anybody with two less, nor ever will: whatever they
-        # reach is among them too, and only members that have no more than they are left to try.
-        settled: set[int] = set()
+        # Members from which no chain leads to a member with two partitions less. This stays so:
+        # every member that they reach is in the set too, and the members that are left to try
+        # have no larger loads.
+        final: set[int] = set()
         steps_left = _CHAIN_STEPS_MAX
         fullest = [(-load, number) for number, load in enumerate(loads)]
         heapify(fullest)
         while fullest and steps_left > 0:
             load, giver = heappop(fullest)
-            if giver in settled or -load != loads[giver]:
+            if giver in final or -load != loads[giver]:
                 continue
-            chain, steps = self._chain(giver, settled)
+            chain, steps = self._chain(giver, final)
             steps_left -= steps
             for topic_id, source, taker in chain:
                 self._give(topic_id, self._cheapest(topic_id, source, taker)[1], taker)
@@ -237,9 +239,10 @@ class _Balance:
                 heappush(fullest, (-loads[giver], giver))
                 heappush(fullest, (-loads[last], last))
 
-    def _chain(self, start: int, settled: set[int]) -> tuple[list[tuple[TopicId, int, int]], int]:
-        """The shortest chain to somebody with at least two less, last step first: topic, giver and
-        taker. None if there is none; whoever was tried is settled then. And how long it took."""
+    def _chain(self, start: int, final: set[int]) -> tuple[list[tuple[TopicId, int, int]], int]:
+        """Return the shortest chain to a member with at least two partitions less, and the number
+        of members visited. The chain lists topic, giver and taker, last step first. If it is
+        empty, the visited members are added to `final`."""
         wanted = self._loads[start] - 2
         came: dict[int, tuple[TopicId, int]] = {}
         tried: set[TopicId] = set()
@@ -252,17 +255,18 @@ class _Balance:
                 tried.add(topic_id)
                 for taker in self._subscribers[topic_id]:
                     steps += 1
-                    if taker == start or taker in came or taker in settled:
+                    if taker == start or taker in came or taker in final:
                         continue
                     came[taker] = (topic_id, giver)
                     if self._loads[taker] <= wanted:
                         return _steps_back(came, taker), steps
                     waiting.append(taker)
-        settled.update(waiting)
+        final.update(waiting)
         return [], steps
 
     def _go_home(self) -> bool:
-        """Give partitions back to those that had them, where that is as even; says if any moved."""
+        """Move partitions back to their previous owners if the balance allows; return whether any
+        moved."""
         has_moved = False
         for topic_id, homes in self._homes.items():
             owners = self._owners[topic_id]
@@ -273,8 +277,8 @@ class _Balance:
         return has_moved
 
     def _exchange(self) -> bool:
-        """Give partitions back to those that had them, for others that these did not have; says if
-        any moved."""
+        """Move partitions back to their previous owners in exchange for partitions that those did
+        not have; return whether any moved."""
         foreign: list[set[tuple[TopicId, int]]] = [set() for _ in self._order]
         astray: list[tuple[TopicId, int]] = []
         for topic_id, homes in self._homes.items():
@@ -301,12 +305,13 @@ class _Balance:
             has_moved = True
         return has_moved
 
-    # The exact part: a graph whose nodes are the members and one more, the sink. An edge between
-    # members is a partition that can be given on, at the price of a move; an edge from the sink to
-    # a member takes off a part of its load, one to the sink adds to it. A cycle with a negative sum
-    # makes the assignment better; when there is none, it is the best one.
+    # The exact part is a graph of the members and a sink. An edge between two members is a
+    # partition that can move, at the price of a move. An edge from the sink to a member lowers the
+    # member's load, and an edge to the sink raises it. A cycle with a negative sum improves the
+    # assignment; without such a cycle the assignment is optimal.
 
     def _improve(self) -> bool:
+        """Apply one negative cycle; return whether there was one."""
         edges = self._edges()
         cycle = _negative_cycle(len(self._order) + 1, edges)
         for giver, taker in cycle:
@@ -315,9 +320,9 @@ class _Balance:
         return bool(cycle)
 
     def _edges(self) -> dict[tuple[int, int], tuple[int, tuple[TopicId, int] | None]]:
-        """Price, and which partition it is, per pair of nodes."""
+        """Return the price and the partition of each edge."""
         sink = len(self._order)
-        # More than all moves of a cycle together: balance comes first.
+        # More than all moves of a cycle together, because balance comes first.
         weight = sink + 2
         edges: dict[tuple[int, int], tuple[int, tuple[TopicId, int] | None]] = {}
         for giver in range(sink):
@@ -339,7 +344,7 @@ class _Balance:
 def _steps_back(
     came: Mapping[int, tuple[TopicId, int]], end: int
 ) -> list[tuple[TopicId, int, int]]:
-    """How one came to a member, last step first: topic, giver and taker."""
+    """Return the steps that lead to a member, last step first: topic, giver and taker."""
     steps: list[tuple[TopicId, int, int]] = []
     while end in came:
         topic_id, giver = came[end]
@@ -351,8 +356,7 @@ def _steps_back(
 def _negative_cycle(
     node_count: int, edges: Mapping[tuple[int, int], tuple[int, object]]
 ) -> list[tuple[int, int]]:
-    """The edges of a cycle whose prices sum up to less than nothing; none if there is no such
-    cycle (Bellman and Ford)."""
+    """Return the edges of a cycle with a negative sum, by Bellman-Ford; none if there is none."""
     distances = [0] * node_count
     parents = [_NOBODY] * node_count
     priced = [(start, end, price) for (start, end), (price, _) in edges.items()]
@@ -367,7 +371,7 @@ def _negative_cycle(
         if changed == _NOBODY:
             return []
     for _ in range(node_count):
-        # Far enough back to be on the cycle, not only behind it.
+        # After this many steps back the node is on the cycle, not only reachable from it.
         changed = parents[changed]
     cycle: list[tuple[int, int]] = []
     node = changed

@@ -1,10 +1,9 @@
-"""Topic patterns: subscribing to all topics whose whole name matches a regular expression.
+"""Topic patterns: regular expressions that match whole topic names.
 
-A pattern becomes a nondeterministic automaton, whose sets of states are remembered as they come up
-(a deterministic automaton, built as far as it is needed). So a name costs time in proportion to its
-length whatever the pattern is: nothing ever backtracks. Three bounds keep a client from making
-us work: on the pattern's length, on the automaton's size, and on the steps that one resolution may
-take before the remembered sets help.
+A pattern becomes a nondeterministic automaton whose state sets are cached as they occur: a
+deterministic automaton that is built lazily. So matching a name takes time proportional to its
+length for any pattern; nothing backtracks. Three limits bound the work that a client can cause: the
+pattern's length, the automaton's size, and the uncached steps of one resolution.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from millstream.model.error import BrokerError, ErrorCode
 
 PATTERN_BYTES_MAX: Final = 10_000
 AUTOMATON_SIZE_MAX: Final = 20_000
-#: Steps of the automaton outside of remembered sets, per resolution: well under a second.
+#: Uncached steps of the automaton per resolution: well under a second.
 RESOLUTION_STEPS_MAX: Final = 2_000_000
-#: Sets of states kept; all are forgotten when there are more, as RE2 does.
+#: Cached state sets; the cache is cleared when there are more, as in RE2.
 SETS_MAX: Final = 2_000
 
 _MATCH: Final = "match"
@@ -44,7 +43,7 @@ _States = frozenset[int]
 
 
 def compile_pattern(text: str, alphabet: frozenset[str] = ALPHABET) -> TopicPattern:
-    """The pattern of a text, by default for topic names; raises INVALID_REGULAR_EXPRESSION."""
+    """Compile a pattern, by default for topic names; raise INVALID_REGULAR_EXPRESSION."""
     if len(text.encode()) > PATTERN_BYTES_MAX:
         raise _invalid(text, f"it has more than {PATTERN_BYTES_MAX} bytes")
     return _compile(text, alphabet)
@@ -66,7 +65,7 @@ def _invalid(text: str, reason: str) -> BrokerError:
 
 
 class TopicPattern:
-    """A compiled pattern. Immutable but for what it remembers."""
+    """A compiled pattern. Immutable except for its caches."""
 
     __slots__ = ("_accepting", "_moves", "_program", "_start", "_steps", "prefix", "text")
 
@@ -77,11 +76,12 @@ class TopicPattern:
         self._moves: dict[_States, dict[str, _States]] = {}
         self._accepting: dict[tuple[_States, bool], bool] = {}
         self._start = self._closure((0,), at_begin=True, at_end=False)
-        #: Every matching name starts with it.
+        #: Every matching name starts with this prefix.
         self.prefix = self._literal_prefix()
 
     def resolve(self, names: Iterable[str]) -> frozenset[str]:
-        """The names that match; INVALID_REGULAR_EXPRESSION if finding out is too much work."""
+        """Return the names that match; raise INVALID_REGULAR_EXPRESSION if it takes too many
+        steps."""
         self._steps = 0
         prefix = self.prefix
         return frozenset(name for name in names if name.startswith(prefix) and self._matches(name))
@@ -125,8 +125,8 @@ class TopicPattern:
         return known
 
     def _closure(self, states: Iterable[int], *, at_begin: bool, at_end: bool) -> _States:
-        """All states that these reach without a character. Those that wait for the name's end,
-        for a character or for nothing are kept; the others are only passed."""
+        """Return all states reachable without a character. States that wait for a character or the
+        end of the name, and the final state, are kept; the others are only traversed."""
         program = self._program
         found: set[int] = set()
         kept: set[int] = set()
@@ -161,7 +161,8 @@ class TopicPattern:
 
 
 class _Program:
-    """A tree as instructions: per number a kind ("" takes a character), and where to go on."""
+    """A syntax tree compiled to instructions: each has a kind ("" consumes a character) and a
+    successor."""
 
     __slots__ = ("branches", "chars", "following", "kinds")
 
@@ -183,7 +184,7 @@ class _Program:
         return number
 
     def _emit(self, node: Node) -> None:
-        """Write a tree; it goes on at whatever comes next."""
+        """Emit the instructions of a node; the next instruction follows them."""
         match node:
             case Chars(chars):
                 self._add("", chars)

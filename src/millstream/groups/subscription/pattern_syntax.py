@@ -1,11 +1,11 @@
-"""The syntax of patterns: RE2's, as far as it can say something about topic names, or other texts.
+"""The syntax of patterns: the subset of RE2 that is useful for topic names and similar texts.
 
 A pattern is parsed into a tree of the tuples below, over an alphabet: the 65 legal characters of
 topic names (`ALPHABET`), or printable ASCII and one character for all others (`TEXT_ALPHABET`).
-Characters outside of the alphabet vanish from sets, and `.` is the whole alphabet. What cannot be
-matched in one pass over the name (back references, looking around) is rejected, as RE2 does; so are
-word boundaries and Unicode classes, which RE2 has and names do not need. Laziness, captures and the
-flags m, s and U are accepted and change nothing, because a name matches as a whole or not at all.
+Characters outside the alphabet are removed from sets, and `.` matches the whole alphabet. Syntax
+that needs more than one pass over the name (back references, lookaround) is rejected, as in RE2. So
+are word boundaries and Unicode classes, which RE2 has and topic names do not need. Laziness,
+captures and the flags m, s and U are accepted without effect, because a name matches as a whole.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
 _OTHER: Final = "\x7f"
 #: Characters of any text, such as a client id.
 TEXT_ALPHABET: Final = frozenset(map(chr, range(0x20, 0x7F))) | {_OTHER}
-#: RE2's own bound.
+#: RE2 has the same limit.
 REPEAT_MAX: Final = 1000
-#: Groups within groups.
+#: The limit for nested groups.
 DEPTH_MAX: Final = 100
 
 _DIGIT: Final = frozenset(string.digits)
@@ -68,15 +68,15 @@ def _posix_classes(alphabet: frozenset[str]) -> _Classes:
 
 
 def as_text(value: str) -> str:
-    """Return `value` as patterns over TEXT_ALPHABET match it: each character outside of printable
-    ASCII becomes the one that stands for all of them."""
+    """Return `value` in TEXT_ALPHABET: each character outside printable ASCII is replaced by the
+    one that stands for all of them."""
     if value.isascii() and value.isprintable():
         return value
     return "".join(each if " " <= each <= "~" else _OTHER for each in value)
 
 
 class PatternError(ValueError):
-    """The text is not a pattern; says why."""
+    """The text is not a valid pattern; the message says why."""
 
 
 class Chars(NamedTuple):
@@ -84,11 +84,11 @@ class Chars(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Only at the start of the name."""
+    """Matches at the start of the name."""
 
 
 class End(NamedTuple):
-    """Only at the end of the name."""
+    """Matches at the end of the name."""
 
 
 class Sequence(NamedTuple):
@@ -102,7 +102,7 @@ class Choice(NamedTuple):
 class Repeat(NamedTuple):
     part: Node
     least: int
-    #: None: without end.
+    #: None if unbounded.
     most: int | None
 
 
@@ -110,7 +110,7 @@ Node: TypeAlias = Chars | Begin | End | Sequence | Choice | Repeat
 
 
 def parse(pattern: str, alphabet: frozenset[str] = ALPHABET) -> Node:
-    """The tree of a pattern over the characters of `alphabet`; raises PatternError."""
+    """Parse a pattern over the characters of `alphabet`; raise PatternError."""
     parser = _Parser(pattern, alphabet)
     node = parser.choice()
     if parser.position < len(pattern):
@@ -119,7 +119,7 @@ def parse(pattern: str, alphabet: frozenset[str] = ALPHABET) -> Node:
 
 
 class _Parser:
-    """Recursive descent; `position` is the next character's."""
+    """A recursive descent parser; `position` is the index of the next character."""
 
     __slots__ = ("alphabet", "depth", "ignore_case", "pattern", "position")
 
@@ -178,7 +178,7 @@ class _Parser:
             return node
         self._skip("?")
         if self._peek() in {"*", "+", "?"}:
-            raise PatternError("a repetition of a repetition needs brackets")
+            raise PatternError("a repetition of a repetition needs parentheses")
         return Repeat(node, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -191,7 +191,7 @@ class _Parser:
         return self._counted() if self._peek() == "{" else None
 
     def _counted(self) -> tuple[int, int | None] | None:
-        """{n}, {n,} or {n,m}; any other brace is a literal one."""
+        """Parse {n}, {n,} or {n,m}; any other brace is a literal."""
         end = self.pattern.find("}", self.position, self.position + 12)
         least, comma, most = self.pattern[self.position + 1 : max(end, 0)].partition(",")
         if end < 0 or not _is_number(least) or (most and not _is_number(most)):
@@ -200,7 +200,7 @@ class _Parser:
         low = int(least)
         high = (int(most) if most else None) if comma else low
         if max(low, high or 0) > REPEAT_MAX or (high is not None and high < low):
-            raise PatternError(f"a repetition may go from n to m, n <= m <= {REPEAT_MAX}")
+            raise PatternError(f"a repetition {{n,m}} needs n <= m <= {REPEAT_MAX}")
         return low, high
 
     def _atom(self) -> Node:
@@ -247,7 +247,8 @@ class _Parser:
         return node
 
     def _opening(self) -> bool:
-        """What follows `(?`; True if that was all, and flags hold to the end of the group."""
+        """Parse the text after `(?`. Return True if the group ends here: its flags apply to the
+        rest of the enclosing group."""
         if self._skip("P<") or (self._peek() == "<" and not self._is_looking_behind()):
             self._skip("<")
             if not self._until(">", "the name of a group").isidentifier():
@@ -278,7 +279,7 @@ class _Parser:
         return self._literal(self._escaped(char))
 
     def _escaped(self, char: str) -> str:
-        """The one character that an escape stands for, `char` being the one after \\."""
+        """Return the character that an escape stands for; `char` follows the \\."""
         if not char:
             raise PatternError("a \\ at the end")
         if char == "x":
@@ -319,7 +320,7 @@ class _Parser:
         return self.alphabet - found if negated else found
 
     def _range(self) -> frozenset[str]:
-        """One entry of a set: a class, a character, or a range of them."""
+        """Parse one entry of a set: a class, a character, or a range."""
         low = self._take()
         if low == "\\":
             low = self._take()

@@ -1,4 +1,4 @@
-"""Which topics members subscribe to, as they say in the metadata that they send for an assignor."""
+"""The topics in the subscriptions that consumers send as protocol metadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.wire.schema import decode_prefixed
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members together; None if any of it is not a subscription."""
+    """Return the topics of all subscriptions; None if any metadata is not a subscription."""
     topics: set[str] = set()
     try:
         for each in metadata:

@@ -1,4 +1,4 @@
-"""The topics as a group sees them: what its members may subscribe to at one instant."""
+"""The topics that members of a group can subscribe to, at one metadata version."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import NamedTuple, Protocol
 from millstream.metadata.image import ClusterImage
 from millstream.model.topic import TopicId
 
-#: Topics that a pattern never subscribes to, however wide it is. By name they can be.
+#: Topics that no pattern matches. Members can subscribe to them by name.
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class AssignableTopic(NamedTuple):
-    """As much of a topic as assignors go by. No assignor looks at racks."""
+    """The properties of a topic that assignors use. No assignor uses racks."""
 
     topic_id: TopicId
     partition_count: int
 
 
 class TopicView(Protocol):
-    """One instant."""
+    """The topics at one metadata version."""
 
     @property
     def version(self) -> int:
-        """Changes whenever any topic does."""
+        """The metadata version: it changes whenever a topic changes."""
         ...
 
     def topic(self, name: str) -> AssignableTopic | None: ...
@@ -32,12 +32,12 @@ class TopicView(Protocol):
     def name_of(self, topic_id: TopicId) -> str | None: ...
 
     def names(self) -> Iterable[str]:
-        """The topics that patterns are matched against."""
+        """Return the topics that patterns can match."""
         ...
 
 
 class ImageTopicView:
-    """The view of a cluster's image."""
+    """The topics of a cluster image."""
 
     __slots__ = ("_image",)
 
