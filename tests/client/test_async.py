@@ -203,5 +203,5 @@ def test_two_loops_are_told_apart(bootstrap: str, topic: str, name: Callable[[st
         await consumer.close()
 
     asyncio.run(use(*asyncio.run(make())))
-    with pytest.raises(UsageError, match="AsyncProducer is for asyncio: make it inside a"):
+    with pytest.raises(UsageError, match="AsyncProducer is for asyncio: create it inside a"):
         AsyncProducer(bootstrap)

@@ -86,8 +86,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         for module in (consumer_core, committer, consumer_handle, transaction):
             self.patch.setattr(module, "time", self.cluster.clock)
         self.patch.setattr(async_consumer, "clock", self.cluster.clock)
-        self.patch.setattr(consumer_handle, "Handle", lambda *_, **__: self.handle)
-        self.patch.setattr(consumer_core, "Keeper", _NoKeeper)
+        self.patch.setattr(consumer_handle, "RdKafkaConsumer", lambda *_, **__: self.handle)
+        self.patch.setattr(consumer_core, "IdlePoller", _NoIdlePoller)
         self.visible: list[tuple[int, int]] = []
         #: Partitions that somebody has sent elsewhere: their records may come twice or never.
         self.moved: set[int] = set()
@@ -438,7 +438,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def keep(self) -> None:
         """The keeper polls while the application is busy."""
         self.context = "keep"
-        self.face.core._keep()
+        self.face.core._poll_while_idle()
         self.context = ""
 
     @rule(number=partition_numbers, offset=st.integers(0, 12))
@@ -547,7 +547,7 @@ class AsyncConsumerMachine(ConsumerMachine):
     face_type = AsyncFace
 
 
-class _NoKeeper:
+class _NoIdlePoller:
     """The machine calls what the keeper would."""
 
     def __init__(self, *_: Any) -> None:

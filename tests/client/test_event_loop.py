@@ -88,8 +88,8 @@ def gated(gate: Gate, kind: type[Any]) -> type[Any]:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     made = Gate()
-    monkeypatch.setattr(consumer_handle, "Handle", gated(made, confluent_kafka.Consumer))
-    monkeypatch.setattr(producer_handle, "Handle", gated(made, confluent_kafka.Producer))
+    monkeypatch.setattr(consumer_handle, "RdKafkaConsumer", gated(made, confluent_kafka.Consumer))
+    monkeypatch.setattr(producer_handle, "RdKafkaProducer", gated(made, confluent_kafka.Producer))
     return made
 
 

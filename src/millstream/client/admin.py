@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -27,9 +28,10 @@ from millstream.client.error import (
     settings_error,
     translated,
 )
-from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition
 from millstream.client.setting import servers_of
+
+_logger = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 30.0
 
@@ -65,7 +67,7 @@ class Admin:
         self._timeout_s = timeout_s
         properties = {"bootstrap.servers": servers_of(servers), **(config or {})}
         try:
-            self._client: AdminClient | None = AdminClient(properties, logger=LOGGER)
+            self._client: AdminClient | None = AdminClient(properties, logger=_logger)
         except KafkaException as error:
             raise settings_error(error, "admin client") from error
 

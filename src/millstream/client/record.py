@@ -18,7 +18,7 @@ from millstream.client.consumer.record_kernel import (
 __all__ = [
     "Decode",
     "Header",
-    "NotedOffset",
+    "OffsetAndMetadata",
     "Partition",
     "Record",
     "RecordMetadata",
@@ -37,7 +37,7 @@ class Partition(NamedTuple):
     partition: int
 
 
-class NotedOffset(int):
+class OffsetAndMetadata(int):
     """A committed offset with `metadata`, the text that Kafka keeps beside it."""
 
     metadata: str

@@ -40,7 +40,7 @@ def parked_topic(topic: str) -> str:
     return f"{topic}.parked"
 
 
-def parking(wait_s: float) -> int | None:
+def parked_level(wait_s: float) -> int | None:
     """The partition of the parked topic for a message that is due so much later; None if soon."""
     fitting = [number for number, parked_s in enumerate(PARKED_S) if parked_s <= wait_s]
     return fitting[-1] if fitting else None

@@ -330,7 +330,7 @@ def test_a_slow_handler_keeps_its_place_and_lets_others_in(
             kept = slow.assignment
             assert len(kept) == 2
             assert not lost
-            with pytest.raises(CommitFailed, match="given to another member"):
+            with pytest.raises(CommitFailed, match="assigned to another member"):
                 slow.commit(records)
             slow.poll(timeout_s=0.1)
             assert slow.assignment == kept

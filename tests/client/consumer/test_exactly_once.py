@@ -207,7 +207,7 @@ def test_a_transaction_that_ended_elsewhere_is_no_silent_commit(
         first = next(iter(consumer))
         assert producer.transactions is not None
         producer.transactions.abort()
-        with pytest.raises(TransactionAborted, match="records come again"):
+        with pytest.raises(TransactionAborted, match="records are read again"):
             consumer.commit()
         assert consumer.committed() == {}
         seen = [(record.partition, record.offset) for record in itertools.islice(consumer, ALL)]

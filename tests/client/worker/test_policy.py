@@ -6,32 +6,35 @@ from millstream.client.error import SerializationError, UsageError
 from millstream.client.record import Partition
 from millstream.client.worker.breaker import Breaker
 from millstream.client.worker.hint import hint_of, lag_of
-from millstream.client.worker.policy import Verdict, WorkerSettings, backoff_s, next_of
+from millstream.client.worker.policy import AttemptResult, WorkerSettings, backoff_s, next_step
 
-FAILED = Verdict("nack", None, ZeroDivisionError())
+FAILED = AttemptResult("nack", None, ZeroDivisionError())
 
 
 def test_failed_messages_pass_through_the_retry_topics() -> None:
     settings = WorkerSettings(order="none", attempts_max=9, backoff_s=0.5)
-    topics = [next_of(settings, "t", attempts, FAILED).topic for attempts in range(1, 9)]
+    topics = [next_step(settings, "t", attempts, FAILED).topic for attempts in range(1, 9)]
     assert topics == [f"t.retry.{level}" for level in (1, 2, 3, 4, 5, 5, 5, 5)]
-    assert next_of(settings, "t", 9, FAILED).kind == "bury"
-    assert settings.topics_beside("t") == [*dict.fromkeys(topics), "t.scheduled", "t.parked"]
+    assert next_step(settings, "t", 9, FAILED).kind == "dead_letter"
+    assert settings.own_topics("t") == [*dict.fromkeys(topics), "t.scheduled", "t.parked"]
 
 
 def test_where_order_is_kept_they_wait_in_place() -> None:
     settings = WorkerSettings(attempts_max=2)
-    following = next_of(settings, "t", 1, Verdict("nack", 7.5, "later"))
+    following = next_step(settings, "t", 1, AttemptResult("nack", 7.5, "later"))
     assert (following.kind, following.delay_s) == ("wait", 7.5)
-    assert next_of(settings, "t", 2, FAILED).kind == "bury"
-    assert settings.topics_beside("t") == ["t.scheduled", "t.parked"]
+    assert next_step(settings, "t", 2, FAILED).kind == "dead_letter"
+    assert settings.own_topics("t") == ["t.scheduled", "t.parked"]
 
 
 def test_some_failures_are_final() -> None:
     settings = WorkerSettings()
-    assert next_of(settings, "t", 1, Verdict("reject", None, "no")).kind == "bury"
-    assert next_of(settings, "t", 1, Verdict("nack", None, SerializationError())).kind == "bury"
-    assert next_of(settings, "t", 9, Verdict("ack")).kind == "done"
+    assert next_step(settings, "t", 1, AttemptResult("reject", None, "no")).kind == "dead_letter"
+    assert (
+        next_step(settings, "t", 1, AttemptResult("nack", None, SerializationError())).kind
+        == "dead_letter"
+    )
+    assert next_step(settings, "t", 9, AttemptResult("ack")).kind == "done"
 
 
 def test_backoff_is_anywhere_up_to_a_bound_that_doubles() -> None:

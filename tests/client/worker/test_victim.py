@@ -50,7 +50,7 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter(
                     counter[record.value.decode()] += 1
                     if counter is dead:
                         assert record.header("millstream.error.type") == (
-                            b"millstream.client.worker.job_queue.ProcessDied"
+                            b"millstream.client.worker.failure.ProcessDied"
                         )
         finally:
             process.terminate()

@@ -1,11 +1,11 @@
-"""The partitions that a consumer has: how they come and go, which are paused, where they begin.
+"""The partitions of a consumer: assignment and revocation, pauses, and where they start.
 
-Rebalances arrive inside calls of librdkafka's `poll`. What is to happen then (commit, drop what was
-fetched, tell the application) is the core's, through `Rebalanced`. What that raises does not leave
-the callback: librdkafka's client would throw away the records that the same call has fetched.
+Rebalances arrive inside librdkafka's `poll`. The core implements what happens then (commit, drop
+fetched records, call the application) as a `RebalanceListener`. An error of the listener does not
+leave the callback: librdkafka's client would drop the records that the same call fetched.
 
-    resting   the application is busy with what it has: everything is paused for it, so that the
-              consumer can be polled, and stays in its group, without taking in more
+    suspended   the application processes records: all partitions are paused, so that the consumer
+                can be polled, and stays in its group, without fetching more
 """
 
 from __future__ import annotations
@@ -14,47 +14,56 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from confluent_kafka import Consumer as Handle
+from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import TopicPartition
 
-from millstream.client.consumer.consumer_handle import partitions_in, placed, rows_of
+from millstream.client.consumer.consumer_handle import (
+    partitions_in,
+    rows_of,
+    with_committed_offsets,
+)
 from millstream.client.error import UsageError
 from millstream.client.record import Partition
 
 
-class Rebalanced(Protocol):
-    """Who is told, and when."""
+class RebalanceListener(Protocol):
+    """Is called when the assignment changes."""
 
-    #: Whether there is nothing to wait for any more.
+    #: Whether the consumer closes, so that waits should end.
     is_closing: bool
 
     def assigned(self, partitions: list[Partition]) -> None:
-        """Before their first fetch."""
+        """Called before the first fetch of these partitions."""
 
     def revoked(self, partitions: list[Partition]) -> None:
-        """While they are still ours."""
+        """Called while the partitions are still assigned to this member."""
 
     def lost(self, partitions: list[Partition]) -> None:
-        """When they are somebody else's already."""
+        """Called when other members may already have the partitions."""
 
     def failed(self, error: BaseException) -> None:
-        """One of the above raised this."""
+        """Called with an error that one of the other methods raised."""
 
 
 class Assignment:
-    def __init__(self, handle: Handle, told: Rebalanced, *, is_cooperative: bool) -> None:
+    """The assigned partitions, and which of them are paused."""
+
+    def __init__(
+        self, handle: RdKafkaConsumer, listener: RebalanceListener, *, is_cooperative: bool
+    ) -> None:
         self._handle = handle
-        self._told = told
+        self._listener = listener
         self._is_cooperative = is_cooperative
         self.partitions: set[Partition] = set()
         self._paused: set[Partition] = set()
-        self.is_resting = False
+        self.is_suspended = False
         #: Partitions that are just being assigned, with the offsets that the application chose.
         self._starts: dict[Partition, int | None] = {}
         #: Whether a callback of librdkafka is running.
         self.is_rebalancing = False
 
     def subscribe(self, topics: Sequence[str]) -> None:
+        """Join the group with these topics."""
         self._handle.subscribe(
             list(topics),
             on_assign=self._on_assign,
@@ -62,13 +71,13 @@ class Assignment:
             on_lost=self._on_lost,
         )
 
-    def take(self, partitions: Iterable[Partition], offset: int) -> None:
-        """Without a group: these, for good. With an offset, nobody is asked for a committed one."""
+    def assign_all(self, partitions: Iterable[Partition], offset: int) -> None:
+        """Assign partitions without a group. With an offset, no committed offset is fetched."""
         self.partitions = set(partitions)
         self._handle.assign([TopicPartition(*partition, offset) for partition in self.partitions])
 
     def chosen(self, topic: str, number: int | None) -> list[Partition]:
-        """The partitions meant, which must be ours."""
+        """Return the partitions of a topic, or one of them. Raises if they are not assigned."""
         if number is None:
             found = sorted(each for each in self.partitions if each.topic == topic)
         else:
@@ -77,101 +86,108 @@ class Assignment:
             what = topic if number is None else f"{topic}-{number}"
             raise UsageError(
                 f"{what} is not assigned to this consumer. A group assigns partitions inside "
-                "poll(); on_assign tells which."
+                "poll(); on_assign says which."
             )
         return found
 
     def start_at(self, partition: Partition, offset: int) -> bool:
-        """Begin there, if the partition is just being assigned; else False, and nothing is done."""
+        """Start a partition there if it is just being assigned. False otherwise."""
         if partition not in self._starts:
             return False
         self._starts[partition] = offset
         return True
 
     def pause(self, partitions: Iterable[Partition]) -> None:
+        """Pause partitions for the application."""
         chosen = set(partitions)
         self._paused |= chosen
-        if not self.is_resting:
+        if not self.is_suspended:
             self._handle.pause(rows_of(chosen))
 
     def resume(self, partitions: Iterable[Partition]) -> None:
+        """Resume partitions that the application paused."""
         chosen = set(partitions)
         self._paused -= chosen
-        if not self.is_resting:
+        if not self.is_suspended:
             self._handle.resume(rows_of(chosen))
 
     @property
     def paused(self) -> set[Partition]:
+        """The partitions that the application paused."""
         return set(self._paused)
 
-    def rest(self) -> None:
-        if not self.is_resting:
-            self.is_resting = True
+    def suspend(self) -> None:
+        """Pause all partitions while the application is busy."""
+        if not self.is_suspended:
+            self.is_suspended = True
             self._handle.pause(rows_of(self.partitions))
 
-    def wake(self) -> None:
-        if self.is_resting:
-            self.is_resting = False
+    def unsuspend(self) -> None:
+        """Resume what `suspend` paused."""
+        if self.is_suspended:
+            self.is_suspended = False
             self._handle.resume(rows_of(self.partitions - self._paused))
 
     # librdkafka's callbacks
 
-    def _on_assign(self, handle: Handle, rows: list[TopicPartition]) -> None:
+    def _on_assign(self, handle: RdKafkaConsumer, rows: list[TopicPartition]) -> None:
         came = partitions_in(rows)
         self.partitions |= set(came)
         self._starts = dict.fromkeys(came)
         with self._rebalancing():
-            with self._telling():
-                self._told.assigned(came)
-            found = self._placed(rows)
+            with self._keeping_errors():
+                self._listener.assigned(came)
+            found = self._with_start_offsets(rows)
             self._starts = {}
             if self._is_cooperative:
                 handle.incremental_assign(found)
             else:
                 handle.assign(found)
-            silent = came if self.is_resting else [each for each in came if each in self._paused]
+            silent = came if self.is_suspended else [each for each in came if each in self._paused]
             if silent:
                 handle.pause(rows_of(silent))
 
-    def _placed(self, rows: list[TopicPartition]) -> list[TopicPartition]:
-        """With offsets: those that the application chose, or else the group's."""
+    def _with_start_offsets(self, rows: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the rows with offsets: those that the application chose, or the committed ones."""
         starts = {name: offset for name, offset in self._starts.items() if offset is not None}
         chosen = [TopicPartition(*partition, offset) for partition, offset in starts.items()]
         others = [row for row in rows if (row.topic, row.partition) not in starts]
-        return chosen + placed(self._handle, others, lambda: self._told.is_closing)
+        return chosen + with_committed_offsets(
+            self._handle, others, lambda: self._listener.is_closing
+        )
 
-    def _on_revoke(self, handle: Handle, rows: list[TopicPartition]) -> None:
+    def _on_revoke(self, handle: RdKafkaConsumer, rows: list[TopicPartition]) -> None:
         gone = partitions_in(rows)
         with self._rebalancing():
-            with self._telling():
-                self._told.revoked(gone)
-            self._let_go(handle, rows, gone)
+            with self._keeping_errors():
+                self._listener.revoked(gone)
+            self._unassign(handle, rows, gone)
 
-    def _on_lost(self, handle: Handle, rows: list[TopicPartition]) -> None:
+    def _on_lost(self, handle: RdKafkaConsumer, rows: list[TopicPartition]) -> None:
         gone = partitions_in(rows)
         with self._rebalancing():
-            with self._telling():
-                self._told.lost(gone)
-            self._let_go(handle, rows, gone)
+            with self._keeping_errors():
+                self._listener.lost(gone)
+            self._unassign(handle, rows, gone)
 
     @contextlib.contextmanager
     def _rebalancing(self) -> Iterator[None]:
         self.is_rebalancing = True
         try:
-            with self._telling():
+            with self._keeping_errors():
                 yield
         finally:
             self.is_rebalancing = False
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _keeping_errors(self) -> Iterator[None]:
         try:
             yield
-        except BaseException as error:  # noqa: BLE001 -- raised once librdkafka's call has returned
-            self._told.failed(error)
+        except BaseException as error:  # noqa: BLE001 -- raised after librdkafka's call
+            self._listener.failed(error)
 
-    def _let_go(
-        self, handle: Handle, rows: list[TopicPartition], gone: Iterable[Partition]
+    def _unassign(
+        self, handle: RdKafkaConsumer, rows: list[TopicPartition], gone: Iterable[Partition]
     ) -> None:
         self.partitions.difference_update(gone)
         self._paused.difference_update(gone)

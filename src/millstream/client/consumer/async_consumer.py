@@ -1,7 +1,7 @@
-"""The consumer for asyncio: the same core, on one thread of its own, awaited on one event loop.
+"""The consumer for asyncio: the same core on one thread of its own, awaited on one event loop.
 
-Every call of librdkafka that may wait runs on the thread. The loop itself only hands out records
-that the thread made ready, and reads state that nobody holds for long.
+Every call of librdkafka that may wait runs on the thread. The event loop itself only hands out
+records that the thread made ready, and reads state that is locked only briefly.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from millstream.client.consumer.consumer import (
     milliseconds_of,
     topics_of,
 )
-from millstream.client.consumer.consumer_core import ConsumerCore, Position
+from millstream.client.consumer.consumer_core import ConsumerCore, SeekOffset
 from millstream.client.consumer.consumer_handle import SLICE_S
 from millstream.client.error import ClosedError
 from millstream.client.producer.async_producer import other_loop, running_loop
 from millstream.client.record import Partition, Record, Records
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
 
-Answer = TypeVar("Answer")
-#: Records that come with one call of the thread; polls that find some need no call.
+Result = TypeVar("Result")
+#: Records that one call of the thread fetches. Polls that find some need no call.
 _AHEAD: Final = 4000
 
 
 class AsyncConsumer:
-    """`Consumer` for asyncio; see there. Made and used on one event loop.
+    """`Consumer` for asyncio; see there. Create and use it on one event loop.
 
     >>> async def main():
     ...     async with AsyncProducer() as producer:
@@ -49,10 +49,10 @@ class AsyncConsumer:
     >>> asyncio.run(main())
     b'7 pears'
 
-    Callbacks for rebalances are plain functions. They run on the consumer's thread and are called
-    with a `Consumer`, whose methods need no `await` there. A `poll` that is cancelled loses
-    nothing: its records come with the next. Without a `group` the partitions of the topics are
-    known after the first awaited call, or inside `async with`.
+    Callbacks for rebalances are plain functions. They run on the consumer's thread and get a
+    `Consumer`, whose methods need no `await`. A cancelled `poll` loses nothing: its records come
+    with the next one. Without a `group` the partitions of the topics are known after the first
+    awaited call, or inside `async with`.
     """
 
     def __init__(
@@ -71,17 +71,18 @@ class AsyncConsumer:
         self._ended: concurrent.futures.Future[None] | None = None
 
     async def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
-        """Records as soon as there are some, at most `max_records`; none after `timeout_s`."""
+        """Return up to `max_records` records as soon as there are some; none after `timeout_s`."""
         count = count_of(max_records)
         self._check_loop()
-        # Many polls in a row must not keep others from running.
+        # Many polls in a row must not keep other tasks from running.
         await asyncio.sleep(0)
         deadline = clock.monotonic() + timeout_s
-        while (ready := self._core.take_ready(count)) is None:
+        while (ready := self._core.poll_ready(count)) is None:
             left = max(0.0, deadline - clock.monotonic())
             if not await self._make_ready(count, left) or self._core.is_closing:
                 return self._core.no_records()
-        # Handed out on the loop, right before this returns: cancelled before, all is pending.
+        # Handed out on the event loop, right before this returns: a poll that is cancelled before
+        # leaves all records pending.
         return ready
 
     async def _make_ready(self, count: int, timeout_s: float) -> bool:
@@ -94,20 +95,20 @@ class AsyncConsumer:
             is_over.set()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records one by one, until the consumer is closed."""
+        """Yield records one by one until the consumer is closed."""
         while not self._core.is_closing:
             try:
                 batch = await self.poll(RECORDS_MAX, SLICE_S)
             except ClosedError:
                 return
-            for record in self._core.step(batch):
+            for record in self._core.iterate_batch(batch):
                 yield record
 
     async def commit(
         self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
     ) -> None:
-        """Commit what was handed out, up to and with the present record; or up to `records`; or
-        the offsets of the next records, by partition."""
+        """Commit the handed-out records up to the current one; or up to `records`; or next
+        offsets by partition."""
         await self._call(lambda: self._core.commit(records))
 
     async def seek(
@@ -115,7 +116,7 @@ class AsyncConsumer:
         topic: str,
         partition: int | None = None,
         *,
-        offset: Position | None = None,
+        offset: SeekOffset | None = None,
         time: dt.datetime | int | None = None,
     ) -> None:
         """As `Consumer.seek`."""
@@ -123,31 +124,32 @@ class AsyncConsumer:
         await self._call(lambda: self._core.seek(topic, partition, offset, time_ms))
 
     async def pause(self, topic: str, partition: int | None = None) -> None:
-        """Hand out nothing more of it until `resume`."""
+        """Hand out no records of the topic or partition until `resume`."""
         await self._call(lambda: self._core.pause(topic, partition))
 
     async def resume(self, topic: str, partition: int | None = None) -> None:
+        """Hand out records of the topic or partition again."""
         await self._call(lambda: self._core.resume(topic, partition))
 
     @property
     def assignment(self) -> frozenset[Partition]:
-        """The partitions that this consumer has now."""
+        """The partitions that are assigned to this consumer."""
         return frozenset(self._core.assignment.partitions)
 
     async def committed(self) -> dict[Partition, int]:
-        """The group's committed offsets, of the partitions that this consumer has."""
+        """Return the group's committed offsets of this consumer's partitions."""
         return await self._call(self._core.committed)
 
     def offsets(self) -> dict[Partition, int]:
-        """The next offsets after what was handed out and not committed yet."""
+        """Return the next offsets after the handed-out records that are not committed."""
         return self._core.offsets()
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to commit offsets for this member; see `send_offsets`."""
+        """Return what a transaction needs to commit offsets for this member; see `send_offsets`."""
         return self._core.group_metadata()
 
     async def close(self) -> None:
-        """Commit what was processed and leave the group. Twice is once."""
+        """Commit processed records and leave the group. Further calls do nothing."""
         await self._close(is_failing=False)
 
     async def __aenter__(self) -> Self:
@@ -167,7 +169,7 @@ class AsyncConsumer:
         await self._close(is_failing=error is not None)
 
     async def _close(self, *, is_failing: bool) -> None:
-        # A call that runs on the thread ends soon once the core is told.
+        # A call in progress on the thread ends soon once closing has begun.
         if self._core.begin_closing():
             finish = functools.partial(self._core.finish_closing, is_failing=is_failing)
             self._ended = self._thread.submit(finish)
@@ -175,12 +177,12 @@ class AsyncConsumer:
         assert self._ended is not None
         await asyncio.shield(asyncio.wrap_future(self._ended))
 
-    async def _call(self, call: Callable[[], Answer]) -> Answer:
+    async def _call(self, call: Callable[[], Result]) -> Result:
         self._check_loop()
         self._core.check_open()
 
-        def run() -> Answer:
-            # The thread has tried to start before: this raises what that met, and never waits.
+        def run() -> Result:
+            # The thread has run `start` before: this raises its error, and never waits.
             self._started.result()
             return call()
 

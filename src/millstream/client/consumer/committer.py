@@ -1,47 +1,49 @@
 """When and how a consumer commits, by delivery mode.
 
-    at least once   processed records, at intervals, before partitions leave, and at the end
-    at most once    records before they are handed out. Before partitions leave and at the end, back
-                    to those that were: records that nobody was given are not lost
-    exactly once    processed records with the transaction of what was sent for them, at intervals
-                    and at the end. A transaction that is aborted sends the reading back
+    at least once   processed records, at intervals, before partitions are revoked, and when closing
+    at most once    records before they are handed out. Before partitions are revoked and when
+                    closing, back to the last one handed out: the others are not lost
+    exactly once    processed records in the transaction of what was sent for them, at intervals and
+                    when closing. An abort rewinds the positions
 
-Called with the core's lock held, because it calls librdkafka.
+The caller holds the core's lock, because this calls librdkafka.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import Consumer as Handle
+from confluent_kafka import Consumer as RdKafkaConsumer
 
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.consumer_handle import commit
 from millstream.client.consumer.exactly_once import ExactlyOnce
-from millstream.client.consumer.positions import Reading
+from millstream.client.consumer.positions import Positions
 from millstream.client.consumer.progress import ends_of, stated
 from millstream.client.error import CommitFailed, TransactionAborted, UsageError
-from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition, Record
 from millstream.client.setting import ConsumerSettings
 
+_logger = logging.getLogger(__name__)
+
 
 class Committer:
-    """`has_group` is False for a consumer that commits nothing."""
+    """Commits offsets. `has_group` is False for a consumer that commits nothing."""
 
     def __init__(
         self,
-        handle: Handle,
+        handle: RdKafkaConsumer,
         assignment: Assignment,
-        reading: Reading,
+        positions: Positions,
         settings: ConsumerSettings,
         *,
         has_group: bool,
     ) -> None:
         self._handle = handle
         self._assignment = assignment
-        self._reading = reading
+        self._positions = positions
         self._delivery = settings.delivery
         self._interval_s = settings.commit_interval_s if has_group else 0.0
         self._has_group = has_group
@@ -51,69 +53,70 @@ class Committer:
     # Before records are handed out
 
     @property
-    def is_clear(self) -> bool:
+    def may_hand_out(self) -> bool:
         """Whether pending records may be handed out without a call that waits."""
         if self._exact is not None:
             return self._exact.is_ready
-        return self._delivery != "at_most_once" or self._reading.has_cleared
+        return self._delivery != "at_most_once" or self._positions.has_precommitted
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for the commit at intervals."""
+        """Whether the commit interval has passed."""
         if not self._interval_s or self._delivery == "at_most_once":
             return False
         return time.monotonic() - self._committed_at >= self._interval_s
 
     def prepare(self) -> None:
-        """Settle what the application left to us, and count what it was given as processed."""
+        """End a transaction that cannot continue, and count the current batch as processed."""
         if self._exact is not None:
             self._resolve(self._exact)
-        self._reading.settle()
+        self._positions.mark_processed()
         if self.is_due:
             self._commit_quietly()
 
-    def clear(self, count_max: int) -> None:
-        """Do what comes before the next records are handed out. If this fails they stay pending."""
+    def before_hand_out(self, count_max: int) -> None:
+        """Begin a transaction or commit, as the delivery mode requires. After a failure the
+        records stay pending."""
         if self._exact is not None:
             self._resolve(self._exact)
             self._exact.begin()
-        elif self._delivery == "at_most_once" and not self._reading.has_cleared:
-            messages = self._reading.peek(count_max)
+        elif self._delivery == "at_most_once" and not self._positions.has_precommitted:
+            messages = self._positions.peek(count_max)
             self._commit(ends_of(messages))
-            self._reading.clear(messages)
+            self._positions.mark_precommitted(messages)
 
     def _resolve(self, exact: ExactlyOnce) -> None:
         """End a transaction in which nothing can be sent any more, if there is one.
 
-        Records that were handed out and have no transaction come again: what the application made
-        of them could not be sent. This is so behind the offsets of a commit whose outcome was
-        unknown, and after a commit of a part of a batch behind which no transaction could begin.
+        Handed-out records without a transaction come again: what the application made of them could
+        not be sent. These are the records after the offsets of a commit whose outcome was unknown,
+        and after a commit of part of a batch when no transaction could begin.
         """
         if exact.is_begun and not exact.is_unsettled and not exact.is_ready:
-            self._transact(exact, self._reading.offsets())
+            self._transact(exact, self._positions.offsets())
         if exact.is_unsettled:
             self._transact(exact, {})
         if not exact.is_begun:
-            self._reading.rewind()
+            self._positions.rewind()
 
     # Commits
 
     def commit(
         self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
     ) -> None:
-        """Commit what was handed out, or up to these records, or these next offsets."""
+        """Commit the handed-out records, or up to these records, or these next offsets."""
         if not self._has_group:
-            raise UsageError("A consumer without a group cannot commit: give group='...'.")
+            raise UsageError("A consumer without a group cannot commit: pass group='...'.")
         if self._delivery == "at_most_once":
             if records is None:
-                # What was handed out was committed before.
+                # The handed-out records are committed already.
                 return
-            # What is handed out next is committed anew.
-            self._reading.recall()
-        offsets = self._reading.offsets() if records is None else stated(records)
+            # The records handed out next are committed again.
+            self._positions.recall()
+        offsets = self._positions.offsets() if records is None else stated(records)
         if records is None and offsets and self._exact is not None:
             self._check_covered(self._exact)
-        left = self._reading.take_left() if records is None else []
+        left = self._positions.take_revoked() if records is None else []
         left = sorted({*left, *(offsets.keys() - self._assignment.partitions)})
         kept = {name: offset for name, offset in offsets.items() if name not in left}
         if self._exact is None:
@@ -123,61 +126,64 @@ class Committer:
         if left:
             names = ", ".join(f"{topic}-{number}" for topic, number in left)
             raise CommitFailed(
-                f"{names} was given to another member before its records were committed here: "
-                "it will process them again."
+                f"{names} was assigned to another member before its records were committed "
+                "here: that member processes them again."
             )
 
     def _check_covered(self, exact: ExactlyOnce) -> None:
-        """Raise if the records in hand have no transaction: none could begin behind the last one.
+        """Raise if the current batch has no transaction: none could begin after the last commit.
 
-        What the application made of them could not be sent, so they come again."""
+        What the application made of its records could not be sent, so they come again.
+        """
         if not exact.is_begun and not exact.is_unsettled:
-            self._reading.rewind()
+            self._positions.rewind()
             raise CommitFailed(
-                "The records in hand have no transaction: none could begin after the last commit. "
-                "They will be read again."
+                "The current records have no transaction: none could begin after the last commit. "
+                "They are read again."
             )
 
     def _commit(self, offsets: Mapping[Partition, int]) -> None:
         self._committed_at = time.monotonic()
         if offsets:
             commit(self._handle, offsets)
-            self._reading.committed(offsets)
+            self._positions.committed(offsets)
 
     def _commit_exactly(self, exact: ExactlyOnce, offsets: Mapping[Partition, int]) -> None:
-        # The next record of a walk needs a transaction, which the next take begins.
-        self._reading.recall()
+        # The next record of an iteration needs a transaction. The next poll begins it.
+        self._positions.recall()
         if exact.is_unsettled:
             done = self._transact(exact, {})
             offsets = {name: offsets[name] for name in offsets if done.get(name) != offsets[name]}
         if exact.is_begun or offsets:
             exact.begin()
             self._transact(exact, offsets)
-        if self._reading.offsets():
-            # The application still has records to send something for.
+        if self._positions.offsets():
+            # The application still has records to send output for.
             exact.begin()
 
     def _transact(
         self, exact: ExactlyOnce, offsets: Mapping[Partition, int]
     ) -> Mapping[Partition, int]:
-        """Commit the transaction with these offsets; return the offsets that are committed now."""
+        """Commit the transaction with these offsets. Return the offsets that are committed now."""
         self._committed_at = time.monotonic()
         try:
             done = exact.commit(offsets, self._handle.consumer_group_metadata())
         except TransactionAborted:
-            self._reading.rewind()
+            self._positions.rewind()
             raise
         mine = self._assignment.partitions
-        self._reading.committed({name: done[name] for name in done if name in mine})
+        self._positions.committed({name: done[name] for name in done if name in mine})
         return done
 
     def _commit_quietly(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Commit what was processed, of these partitions or of all. What fails is logged: it is
-        committed the next time, or read again."""
+        """Commit processed records of these partitions, or of all. A failure is logged.
+
+        Those records are committed the next time, or read again.
+        """
         self._committed_at = time.monotonic()
         chosen = set(self._assignment.partitions if partitions is None else partitions)
         offsets = {
-            name: offset for name, offset in self._reading.processed().items() if name in chosen
+            name: offset for name, offset in self._positions.processed().items() if name in chosen
         }
         try:
             if self._exact is None:
@@ -185,14 +191,14 @@ class Committer:
             elif self._exact.is_begun:
                 self._transact(self._exact, offsets)
         except (CommitFailed, TransactionAborted) as error:
-            LOGGER.warning("%s", error)
+            _logger.warning("%s", error)
 
-    # Partitions that go, and the end
+    # Revoked partitions, and closing
 
     def before_revoke(self, partitions: list[Partition]) -> None:
-        """Commit while the partitions are still ours."""
+        """Commit while this member still has the partitions."""
         if self._exact is not None:
-            if self._reading.is_in_hand or not self._interval_s:
+            if self._positions.has_current_batch or not self._interval_s:
                 self._exact.doom()
             else:
                 self._commit_quietly()
@@ -202,12 +208,12 @@ class Committer:
             self._commit_quietly(partitions)
 
     def lost(self) -> None:
-        """Partitions belong to other members already."""
+        """Abort the transaction: other members may have partitions already."""
         if self._exact is not None:
             self._exact.doom()
 
     def finish(self, *, is_failing: bool) -> None:
-        """Commit what was processed; what the application failed at is not."""
+        """Commit processed records, without those that the application failed at."""
         if self._delivery == "at_most_once":
             self._commit_back(self._assignment.partitions)
             return
@@ -216,19 +222,20 @@ class Committer:
                 self._exact.abort()
             return
         if is_failing:
-            self._reading.fail()
-        self._reading.settle()
+            self._positions.fail()
+        self._positions.mark_processed()
         if self._interval_s:
             self._commit_quietly()
 
     def _commit_back(self, partitions: Iterable[Partition]) -> None:
-        """Commit exactly what was handed out: what was committed and recalled goes to others."""
+        """Commit exactly the handed-out records. Committed and recalled ones go to other
+        members."""
         chosen = set(partitions)
-        self._reading.recall()
+        self._positions.recall()
         offsets = {
-            name: offset for name, offset in self._reading.handed_out().items() if name in chosen
+            name: offset for name, offset in self._positions.handed_out().items() if name in chosen
         }
         try:
             self._commit(offsets)
         except CommitFailed as error:
-            LOGGER.warning("%s", error)
+            _logger.warning("%s", error)

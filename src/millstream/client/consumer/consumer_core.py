@@ -1,15 +1,16 @@
-"""What the consumers, sync and asyncio, share: one librdkafka consumer and what came of it.
+"""What `Consumer` and `AsyncConsumer` share: one librdkafka consumer and the state around it.
 
-    fetched (librdkafka) -> pending -> in hand -> processed -> committed
+    fetched (librdkafka) -> pending -> current batch -> processed -> committed
 
-Records in hand count as processed when the application comes back for more, or commits. `Reading`
-owns all positions, `Committer` the rules of the delivery modes, `Assignment` the partitions. This
-module connects them with librdkafka. Only one thread at a time may use librdkafka's consumer:
-`_lock` is held for whole calls, never per record, and never waited for on an event loop.
+The current batch counts as processed when the application polls again, or commits. `Positions` owns
+all positions, `Committer` the rules of the delivery modes, `Assignment` the partitions. This module
+connects them with librdkafka. Only one thread at a time may use librdkafka's consumer: `_lock` is
+held for whole calls, never per record, and the event loop never waits for it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,23 +27,26 @@ from millstream.client.consumer.consumer_handle import (
     open_handle,
     partitions_of,
     seek,
-    sorted_out,
+    split_errors,
 )
-from millstream.client.consumer.idle_poller import Keeper
-from millstream.client.consumer.positions import Reading
+from millstream.client.consumer.idle_poller import IdlePoller
+from millstream.client.consumer.positions import Positions
 from millstream.client.consumer.progress import only_of
 from millstream.client.error import BrokerError, ClosedError, TimedOut, UsageError, from_kafka
-from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.setting import ConsumerSettings
 
-Position = int | Literal["earliest", "latest"]
+_logger = logging.getLogger(__name__)
+
+SeekOffset = int | Literal["earliest", "latest"]
 _ENDS: Final = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
-_MOVE_S_MAX: Final = 30.0
-_MOVE_SLICE_S: Final = 0.01
+_SEEK_S_MAX: Final = 30.0
+_SEEK_SLICE_S: Final = 0.01
 
 
 class ConsumerCore:
+    """One consumer, without the differences between threads and asyncio."""
+
     def __init__(
         self,
         servers: str | None,
@@ -51,47 +55,47 @@ class ConsumerCore:
         settings: ConsumerSettings,
     ) -> None:
         if group is None and settings.delivery != "at_least_once":
-            raise UsageError(f"delivery={settings.delivery!r} needs a group, which commits.")
+            raise UsageError(f"delivery={settings.delivery!r} needs a group.")
         self._settings = settings
         self._group = group
         self._topics = topics
-        #: What the application's callbacks are called with; set before `start`.
+        #: The first argument of the application's callbacks; set before `start`.
         self.owner: Any = None
         self._lock = threading.RLock()
-        #: Held for a moment while closing begins, and by calls that must not find librdkafka's
-        #: consumer closed but cannot wait for `_lock`.
+        #: Held briefly when closing begins, and by calls that must not find the consumer closed but
+        #: cannot wait for `_lock`.
         self._closing_lock = threading.Lock()
         self.is_closing = self.is_closed = False
-        self._kept_error: BaseException | None = None
+        self._pending_error: BaseException | None = None
         self._polled_at = time.monotonic()
         self._make = record_type(
             None if settings.key_serializer is None else settings.key_serializer.decode,
             None if settings.value_serializer is None else settings.value_serializer.decode,
         )
-        self._reading = Reading(settings.delivery, only_of(topics))
+        self._positions = Positions(settings.delivery, only_of(topics))
         self._handle = open_handle(settings.properties(servers, group))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         self._committer = Committer(
-            self._handle, self.assignment, self._reading, settings, has_group=group is not None
+            self._handle, self.assignment, self._positions, settings, has_group=group is not None
         )
-        self._keeper: Keeper | None = None
+        self._idle_poller: IdlePoller | None = None
 
     def start(self) -> None:
-        """Join the group, or ask for the partitions of the topics. The latter waits."""
+        """Join the group, or fetch the partitions of the topics. The latter waits."""
         with self._lock:
             if self.is_closing:
                 return
             if self._group is None:
                 found = partitions_of(self._handle, self._topics)
-                self.assignment.take(found, _ENDS[self._settings.start])
+                self.assignment.assign_all(found, _ENDS[self._settings.start])
             else:
                 self.assignment.subscribe(self._topics)
-                self._keeper = Keeper(self._idle_s, self._keep)
+                self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
 
-    # Reading
+    # Positions
 
-    def take(self, count_max: int, timeout_s: float) -> Records:
-        """The next records, waited for; those before count as processed."""
+    def poll(self, count_max: int, timeout_s: float) -> Records:
+        """Wait for the next records. Those handed out before count as processed."""
         with self._lock:
             self.make_ready(count_max, timeout_s)
             return self._hand_out(count_max)
@@ -103,22 +107,25 @@ class ConsumerCore:
         ahead: int = 0,
         is_over: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Have records pending that may be handed out; wait for them until `is_over`. Hands out
-        nothing: whoever gives up waiting loses nothing. Fetches up to `ahead` records more."""
+        """Wait until records are pending that may be handed out, or until `is_over()`.
+
+        Hands out nothing: a caller that stops waiting loses no records. Fetches up to `ahead` more
+        records.
+        """
         with self._lock:
             self._prepare()
-            if not self._reading.has_pending:
+            if not self._positions.has_pending:
                 self._fetch(count_max + ahead, timeout_s, is_over)
-            if self._reading.has_pending:
-                self._committer.clear(count_max)
-                # What that found may have sent the reading back.
-                self._move()
+            if self._positions.has_pending:
+                self._committer.before_hand_out(count_max)
+                # An abort may have rewound the positions.
+                self._run_pending_seeks()
             self._polled_at = time.monotonic()
-            return self._reading.has_pending
+            return self._positions.has_pending
 
-    def take_ready(self, count_max: int) -> Records | None:
-        """As `take`, of what is pending; None if that needs a call that may wait."""
-        if not self._reading.has_pending or not self._lock.acquire(blocking=False):
+    def poll_ready(self, count_max: int) -> Records | None:
+        """As `poll`, of pending records only. None if that needs a call that may wait."""
+        if not self._positions.has_pending or not self._lock.acquire(blocking=False):
             return None
         try:
             if self.is_closing or self._is_something_due():
@@ -129,47 +136,49 @@ class ConsumerCore:
             self._lock.release()
 
     def no_records(self) -> Records:
+        """Return an empty batch."""
         return Records([], self._make)
 
-    def walk(self, count_max: int) -> Iterator[Record]:
-        """Records one by one, until the consumer is closed."""
+    def iterate(self, count_max: int) -> Iterator[Record]:
+        """Yield records one by one until the consumer is closed."""
         while not self.is_closing:
             try:
-                batch = self.take(count_max, SLICE_S)
+                batch = self.poll(count_max, SLICE_S)
             except ClosedError:
                 return
-            yield from self.step(batch)
+            yield from self.iterate_batch(batch)
 
-    def step(self, records: Records) -> Iterator[Record]:
-        """The records just taken, one by one: those not reached yet count as not handed out."""
-        return map(self._make, self._reading.walk(records))
+    def iterate_batch(self, records: Records) -> Iterator[Record]:
+        """Return an iterator over the batch just polled: records not reached yet are not handed
+        out."""
+        return map(self._make, self._positions.iterate(records))
 
     def _hand_out(self, count_max: int) -> Records:
         self._polled_at = time.monotonic()
-        return Records(self._reading.hand_out(count_max), self._make)
+        return Records(self._positions.hand_out(count_max), self._make)
 
     def _is_something_due(self) -> bool:
-        """Whether more than records is to be dealt with before the next are handed out."""
+        """Whether anything but records has to be handled before the next hand-out."""
         return (
-            self._kept_error is not None
-            or self.assignment.is_resting
+            self._pending_error is not None
+            or self.assignment.is_suspended
             or self._committer.is_due
-            or not self._committer.is_clear
-            or self._reading.move() is not None
+            or not self._committer.may_hand_out
+            or self._positions.next_seek() is not None
         )
 
     def _prepare(self) -> None:
         self.check_open()
-        self._raise_kept()
+        self._raise_pending_error()
         self._committer.prepare()
-        self.assignment.wake()
-        self._move()
+        self.assignment.unsuspend()
+        self._run_pending_seeks()
 
     def _fetch(self, count_max: int, timeout_s: float, is_over: Callable[[], bool]) -> None:
-        """Take in what is there, or else the first records to come."""
+        """Fetch the records that are available, or wait for the first ones."""
         self._receive(self._handle.consume(count_max, 0))
         deadline = time.monotonic() + timeout_s
-        while not self._reading.has_pending and not self.is_closing and not is_over():
+        while not self._positions.has_pending and not self.is_closing and not is_over():
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -182,40 +191,40 @@ class ConsumerCore:
                 self._receive(self._handle.consume(count_max - 1, 0))
 
     def _receive(self, messages: list[Message]) -> None:
-        """Take in what a call of librdkafka returned, then raise what it found."""
+        """Accept the messages of a call of librdkafka, then raise the error it found."""
         self._accept(messages)
         self._after_poll()
 
     def _accept(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
-            messages, error = sorted_out(messages)
+            messages, error = split_errors(messages)
             if error is not None:
                 self.failed(from_kafka(error, "Reading", BrokerError))
-        self._reading.accept(messages)
+        self._positions.accept(messages)
 
     def _after_poll(self) -> None:
-        self._raise_kept()
-        self._move()
+        self._raise_pending_error()
+        self._run_pending_seeks()
 
-    def _move(self) -> None:
-        """Send librdkafka to where partitions are to be read on."""
-        deadline = time.monotonic() + _MOVE_S_MAX
-        while (move := self._reading.move()) is not None and not self.is_closing:
+    def _run_pending_seeks(self) -> None:
+        """Move librdkafka to where partitions continue."""
+        deadline = time.monotonic() + _SEEK_S_MAX
+        while (move := self._positions.next_seek()) is not None and not self.is_closing:
             if self.assignment.is_rebalancing:
-                # Inside a callback librdkafka cannot be polled: the next call does it.
+                # librdkafka cannot be polled inside a callback: the next call does it.
                 return
             if seek(self._handle, *move):
-                self._reading.moved(*move)
+                self._positions.seek_done(*move)
                 continue
             if time.monotonic() > deadline:
-                raise TimedOut(f"Seeking in {move[0].topic}: it was not possible in time.")
-            stray = self._handle.poll(_MOVE_SLICE_S)
+                raise TimedOut(f"Seeking in {move[0].topic}: the partition was not ready in time.")
+            stray = self._handle.poll(_SEEK_SLICE_S)
             self._accept([] if stray is None else [stray])
-            self._raise_kept()
+            self._raise_pending_error()
 
-    def _raise_kept(self) -> None:
-        if self._kept_error is not None and not self.assignment.is_rebalancing:
-            error, self._kept_error = self._kept_error, None
+    def _raise_pending_error(self) -> None:
+        if self._pending_error is not None and not self.assignment.is_rebalancing:
+            error, self._pending_error = self._pending_error, None
             raise error
 
     # Committing
@@ -223,35 +232,37 @@ class ConsumerCore:
     def commit(
         self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
     ) -> None:
-        """Commit what was handed out, or up to these records, or these next offsets."""
+        """Commit the handed-out records, or up to these records, or these next offsets."""
         with self._lock:
             self.check_open()
             self._committer.commit(records)
 
     def offsets(self) -> dict[Partition, int]:
-        """The next offsets after what was handed out and is not committed. Never waits."""
-        return self._reading.offsets()
+        """Return the next offsets after the handed-out records that are not committed. Never
+        waits."""
+        return self._positions.offsets()
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to know of this member. Never waits."""
+        """Return what a transaction needs to identify this member. Never waits."""
         with self._closing_lock:
             self.check_open()
             return self._handle.consumer_group_metadata()
 
     def settled_group_metadata(self) -> Any:
-        """The same, once calls in progress have ended, and rebalances with them."""
+        """As `group_metadata`, after calls and rebalances in progress have ended."""
         with self._lock:
             return self.group_metadata()
 
-    # Elsewhere
+    # Seeks and pauses
 
     def seek(
-        self, topic: str, number: int | None, offset: Position | None, time_ms: int | None
+        self, topic: str, number: int | None, offset: SeekOffset | None, time_ms: int | None
     ) -> None:
+        """Continue at an offset or a time, in one partition or in all of a topic."""
         with self._lock:
             self.check_open()
             if (offset is None) == (time_ms is None):
-                raise UsageError("Seek to an offset or to a time: give one of the two.")
+                raise UsageError("Seek to an offset or to a time: pass one of the two.")
             chosen = self.assignment.chosen(topic, number)
             if time_ms is not None:
                 targets = offsets_at(self._handle, chosen, time_ms)
@@ -260,25 +271,27 @@ class ConsumerCore:
                 targets = dict.fromkeys(chosen, target or 0)
             for partition, target in targets.items():
                 if not self.assignment.start_at(partition, target):
-                    self._reading.seek(partition, target)
-            self._move()
+                    self._positions.seek(partition, target)
+            self._run_pending_seeks()
 
     def pause(self, topic: str, number: int | None) -> None:
+        """Hand out no records of a topic or partition."""
         with self._lock:
             self.check_open()
             chosen = self.assignment.chosen(topic, number)
             self.assignment.pause(chosen)
-            self._reading.hold(chosen)
+            self._positions.pause(chosen)
 
     def resume(self, topic: str, number: int | None) -> None:
+        """Hand out records of a topic or partition again."""
         with self._lock:
             self.check_open()
             chosen = self.assignment.chosen(topic, number)
             self.assignment.resume(chosen)
-            self._reading.release(chosen)
+            self._positions.resume(chosen)
 
     def committed(self) -> dict[Partition, int]:
-        """What the group has committed in the partitions of this consumer."""
+        """Return the group's committed offsets of this consumer's partitions."""
         with self._lock:
             self.check_open()
             if self._group is None:
@@ -288,19 +301,22 @@ class ConsumerCore:
     # Rebalances: called inside librdkafka's poll, with the lock held
 
     def assigned(self, partitions: list[Partition]) -> None:
+        """Call the application's `on_assign`."""
         if self._settings.on_assign is not None:
             self._settings.on_assign(self.owner, partitions)
 
     def revoked(self, partitions: list[Partition]) -> None:
-        # From here on the application is given no more of them, wherever it is in its batch.
-        self._reading.recall()
+        """Commit, call the application's `on_revoke`, and forget the partitions."""
+        # From here on the application gets no more records of them, also from an iteration.
+        self._positions.recall()
         try:
             self._committer.before_revoke(partitions)
         finally:
             self._leave(partitions, self._settings.on_revoke)
 
     def lost(self, partitions: list[Partition]) -> None:
-        self._reading.recall()
+        """Call the application's `on_lost`, and forget the partitions."""
+        self._positions.recall()
         self._committer.lost()
         self._leave(partitions, self._settings.on_lost or self._settings.on_revoke)
 
@@ -311,23 +327,23 @@ class ConsumerCore:
             if callback is not None:
                 callback(self.owner, partitions)
         finally:
-            self._reading.leave(partitions)
+            self._positions.revoke(partitions)
 
     def failed(self, error: BaseException) -> None:
         """Keep an error for the application's next call that can raise it."""
-        if self._kept_error is None:
-            self._kept_error = error
+        if self._pending_error is None:
+            self._pending_error = error
         else:
-            LOGGER.warning("another error before the application has seen the first: %s", error)
+            _logger.warning("Another error before the application has seen the first: %s", error)
 
-    def _keep(self) -> None:
-        """Stay in the group while the application is busy; see the keeper."""
+    def _poll_while_idle(self) -> None:
+        """Stay in the group while the application is busy; see `idle_poller.py`."""
         if not self._lock.acquire(blocking=False):
             return
         try:
             if self.is_closing:
                 return
-            self.assignment.rest()
+            self.assignment.suspend()
             message = self._handle.poll(0)
             self._accept([] if message is None else [message])
         except Exception as error:  # noqa: BLE001 -- raised by the application's next poll
@@ -335,38 +351,40 @@ class ConsumerCore:
         finally:
             self._lock.release()
 
-    # The end
+    # Closing
 
     def close(self, *, is_failing: bool) -> None:
-        """Leave the group. What was processed is committed; what failed in hand is not."""
+        """Commit processed records, and leave the group. With `is_failing` the current batch
+        does not count."""
         if self.begin_closing():
             self.finish_closing(is_failing=is_failing)
 
     def begin_closing(self) -> bool:
-        """Have calls in progress end soon, and refuse others; whether this was the first time."""
+        """Make calls in progress end soon, and reject others. False if closing had begun."""
         with self._closing_lock:
             was_closing, self.is_closing = self.is_closing, True
             return not was_closing
 
     def finish_closing(self, *, is_failing: bool) -> None:
         """Commit and leave. Waits for calls in progress, and for the group's coordinator."""
-        if self._keeper is not None:
-            self._keeper.stop()
+        if self._idle_poller is not None:
+            self._idle_poller.stop()
         with self._lock:
-            if self._kept_error is not None:
-                LOGGER.warning("closing a consumer after an error: %s", self._kept_error)
-                self._kept_error = None
+            if self._pending_error is not None:
+                _logger.warning("Closing a consumer after an error: %s", self._pending_error)
+                self._pending_error = None
             try:
                 self._committer.finish(is_failing=is_failing)
             finally:
                 self._handle.close()
                 self.is_closed = True
             if not is_failing:
-                self._raise_kept()
+                self._raise_pending_error()
 
     def _idle_s(self) -> float:
         return time.monotonic() - self._polled_at
 
     def check_open(self) -> None:
+        """Raise if the consumer is closed."""
         if self.is_closing:
-            raise ClosedError("The consumer is closed: make another one to read or commit.")
+            raise ClosedError("The consumer is closed: create another one to read or commit.")

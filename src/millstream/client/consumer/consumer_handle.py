@@ -1,27 +1,29 @@
-"""Calls of librdkafka's consumer, with its errors in our words. Holds no state."""
+"""Calls of librdkafka's consumer, with its errors as the client's. Holds no state."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer as Handle
+from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millstream.client.error import CommitFailed, error_of, from_kafka, settings_error, translated
-from millstream.client.producer.producer_handle import LOGGER
-from millstream.client.record import NotedOffset, Partition, row_of
+from millstream.client.record import OffsetAndMetadata, Partition, row_of
 
-#: A wait is cut in slices, so that whoever closes the consumer need not wait for all of it.
+_logger = logging.getLogger(__name__)
+
+#: Waits are split into slices, so that closing the consumer does not wait for all of them.
 SLICE_S: Final = 0.2
 RESPONSE_S_MAX: Final = 30.0
-#: How long one look for committed offsets may take, and all of them for an assignment: longer, and
-#: the group takes the member for dead.
-_SETTLING_S: Final = 5.0
-_SETTLED_S_MAX: Final = 240.0
-#: Told by librdkafka as records; it goes on by itself.
-_PASSING: Final = frozenset(
+#: The timeout of one request for committed offsets, and of all requests for an assignment. After a
+#: longer wait the group takes the member for dead.
+_COMMITTED_S: Final = 5.0
+_COMMITTED_S_MAX: Final = 240.0
+#: Errors that librdkafka reports as messages, and recovers from.
+_RECOVERABLE: Final = frozenset(
     {
         KafkaError._PARTITION_EOF,  # noqa: SLF001
         KafkaError._MAX_POLL_EXCEEDED,  # noqa: SLF001
@@ -30,29 +32,33 @@ _PASSING: Final = frozenset(
 )
 
 
-def open_handle(properties: dict[str, Any]) -> Handle:
+def open_handle(properties: dict[str, Any]) -> RdKafkaConsumer:
+    """Return a librdkafka consumer with these properties."""
     try:
-        return Handle(properties, logger=LOGGER)
+        return RdKafkaConsumer(properties, logger=_logger)
     except KafkaException as error:
         raise settings_error(error, "consumer") from error
 
 
-def sorted_out(messages: Sequence[Message]) -> tuple[list[Message], KafkaError | None]:
-    """The records among these, and the first error that does not pass by itself."""
+def split_errors(messages: Sequence[Message]) -> tuple[list[Message], KafkaError | None]:
+    """Return the records among the messages, and the first error that librdkafka does not
+    recover from."""
     good = [message for message in messages if message.error() is None]
     for message in messages:
         error = message.error()
         if error is None:
             continue
-        if error.code() not in _PASSING:
+        if error.code() not in _RECOVERABLE:
             return good, error
-        LOGGER.warning("%s", error)
+        _logger.warning("%s", error)
     return good, None
 
 
-def seek(handle: Handle, partition: Partition, offset: int) -> bool:
-    """Read on there; False if that is not possible yet: the partition was assigned, but librdkafka
-    still asks for its first offset."""
+def seek(handle: RdKafkaConsumer, partition: Partition, offset: int) -> bool:
+    """Move librdkafka to `offset`. False if that is not possible yet.
+
+    That is so while librdkafka still fetches the first offset of an assigned partition.
+    """
     try:
         handle.seek(TopicPartition(*partition, offset))
     except KafkaException as error:
@@ -62,7 +68,8 @@ def seek(handle: Handle, partition: Partition, offset: int) -> bool:
     return True
 
 
-def partitions_of(handle: Handle, topics: Sequence[str]) -> list[Partition]:
+def partitions_of(handle: RdKafkaConsumer, topics: Sequence[str]) -> list[Partition]:
+    """Return all partitions of these topics."""
     found: list[Partition] = []
     for topic in topics:
         what = f"Asking for the partitions of {topic!r}"
@@ -75,50 +82,52 @@ def partitions_of(handle: Handle, topics: Sequence[str]) -> list[Partition]:
 
 
 def offsets_at(
-    handle: Handle, partitions: Iterable[Partition], time_ms: int
+    handle: RdKafkaConsumer, partitions: Iterable[Partition], time_ms: int
 ) -> dict[Partition, int]:
-    """Those of the first records from that time on."""
+    """Return the offsets of the first records at or after `time_ms`."""
     rows = [TopicPartition(*partition, time_ms) for partition in partitions]
     with translated("Asking for offsets by time"):
         return offsets_in(handle.offsets_for_times(rows, timeout=RESPONSE_S_MAX))
 
 
-def committed(handle: Handle, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """What the group has committed, where it has; each offset with its metadata."""
+def committed(handle: RdKafkaConsumer, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """Return the group's committed offsets with their metadata, where there are any."""
     with translated("Asking for offsets"):
         rows = handle.committed(rows_of(partitions), timeout=RESPONSE_S_MAX)
     return {
-        Partition(row.topic, row.partition): NotedOffset(row.offset, row.metadata or "")
+        Partition(row.topic, row.partition): OffsetAndMetadata(row.offset, row.metadata or "")
         for row in rows
         if row.offset >= 0
     }
 
 
-def placed(
-    handle: Handle, rows: list[TopicPartition], is_over: Callable[[], bool]
+def with_committed_offsets(
+    handle: RdKafkaConsumer, rows: list[TopicPartition], is_over: Callable[[], bool]
 ) -> list[TopicPartition]:
-    """Partitions that a group is about to assign, each with its committed offset.
+    """Return partitions that are about to be assigned, each with its committed offset.
 
-    Waits for offsets that an open transaction may change yet, as when its producer was killed
-    before it ended it. librdkafka waits for them as well; but if the group rebalances meanwhile,
-    version 2.16 takes such an offset for none at all, and begins where `auto.offset.reset` says."""
-    deadline = time.monotonic() + _SETTLED_S_MAX
+    Waits for offsets that an open transaction may still change, for example of a producer that was
+    killed. librdkafka waits for them as well. But if the group rebalances meanwhile, version 2.16
+    treats such an offset as missing, and starts where `auto.offset.reset` says.
+    """
+    deadline = time.monotonic() + _COMMITTED_S_MAX
     while rows and not is_over() and time.monotonic() < deadline:
         try:
-            return list(handle.committed(rows, timeout=_SETTLING_S))
+            return list(handle.committed(rows, timeout=_COMMITTED_S))
         except KafkaException as error:
             if error_of(error).code() != KafkaError._TIMED_OUT:  # noqa: SLF001
-                # librdkafka asks again, and tells the application what is wrong.
+                # librdkafka retries, and reports the error to the application.
                 break
-        LOGGER.warning(
-            "waiting for the committed offsets of %d partitions: a transaction that has some of "
-            "them is open, or the group's coordinator does not answer",
+        _logger.warning(
+            "Waiting for the committed offsets of %d partitions: a transaction that has some of "
+            "them is open, or the group's coordinator does not respond.",
             len(rows),
         )
     return rows
 
 
-def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
+def commit(handle: RdKafkaConsumer, offsets: Mapping[Partition, int]) -> None:
+    """Commit these offsets, and wait for the response."""
     rows = [row_of(partition, offset) for partition, offset in offsets.items()]
     with translated("Committing offsets", CommitFailed):
         done = handle.commit(offsets=rows, asynchronous=False)
@@ -128,12 +137,15 @@ def commit(handle: Handle, offsets: Mapping[Partition, int]) -> None:
 
 
 def offsets_in(rows: Iterable[TopicPartition]) -> dict[Partition, int]:
+    """Return the offsets of these rows by partition."""
     return {Partition(row.topic, row.partition): row.offset for row in rows}
 
 
 def partitions_in(rows: Iterable[TopicPartition]) -> list[Partition]:
+    """Return the partitions of these rows."""
     return [Partition(row.topic, row.partition) for row in rows]
 
 
 def rows_of(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    """Return librdkafka's rows for these partitions."""
     return [TopicPartition(*partition) for partition in partitions]

@@ -1,12 +1,13 @@
-"""The link from a consumer to the producer whose transactions carry its offsets.
+"""Connects a consumer to the producer whose transactions commit its offsets.
 
     begin      before records are handed out
-    commit     the offsets and what was sent for them become visible together
+    commit     the offsets and the records sent for them become visible together
     doom       partitions were revoked while their records were processed: other members process
-               them, so the transaction is aborted when the application comes back
+               them, so the transaction is aborted at the application's next call
 
-A transaction is the consumer's own from `begin` until `commit` or `abort` has ended it. Records are
-handed out only while it is open (`is_ready`): what is sent for them always has a transaction.
+The consumer owns a transaction from `begin` until `commit` or `abort` ends it. Records are handed
+out only while it is open (`is_ready`): what the application sends for them always has a
+transaction.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from millstream.client.record import Partition
 
 
 class ExactlyOnce:
+    """The transactions of an exactly-once consumer."""
+
     def __init__(self, producer: Any) -> None:
         driver = getattr(producer, "transactions", None)
         if not isinstance(driver, TransactionDriver):
@@ -28,7 +31,7 @@ class ExactlyOnce:
                 f"{producer!r}."
             )
         self._driver = driver
-        #: Whether a transaction was begun that was not ended here.
+        #: Whether a transaction has begun that was not ended here.
         self.is_begun = False
         self._is_doomed = False
         #: The offsets of the commit whose outcome is unknown.
@@ -45,7 +48,7 @@ class ExactlyOnce:
         return self.is_begun and self._driver.state is State.UNKNOWN
 
     def begin(self) -> None:
-        """Begin a transaction if none is begun."""
+        """Begin a transaction if there is none."""
         if self.is_begun:
             return
         if self._driver.state is not State.OPEN:
@@ -54,15 +57,16 @@ class ExactlyOnce:
         self._is_doomed = False
 
     def doom(self) -> None:
+        """Abort the transaction at the next commit."""
         self._is_doomed = True
 
     def commit(
         self, offsets: Mapping[Partition, int], metadata: Any, timeout_s: float = TIMEOUT_S
     ) -> Mapping[Partition, int]:
-        """Commit; return the offsets that are committed now. If the outcome of an earlier commit is
-        unknown, ask for that outcome, and return the offsets of that commit.
+        """Commit, and return the offsets that are committed now.
 
-        Raises TransactionAborted once the transaction is aborted.
+        If the outcome of an earlier commit is unknown, ask for that outcome and return the offsets
+        of that commit. Raises TransactionAborted once the transaction is aborted.
         """
         try:
             if self._driver.state is not State.UNKNOWN:
@@ -77,7 +81,7 @@ class ExactlyOnce:
         return self._in_doubt
 
     def abort(self) -> None:
-        """End the transaction without its output and offsets, if it was not ended elsewhere."""
+        """Abort the transaction, if it was not ended elsewhere."""
         if self._driver.state in (State.OPEN, State.UNKNOWN):
             self._driver.abort()
         self.is_begun = False
@@ -86,15 +90,15 @@ class ExactlyOnce:
         state = self._driver.state
         if state is State.BROKEN:
             raise ProducerFenced(
-                "The producer cannot go on, and its transaction with it: close both clients."
+                "The producer failed, and its transaction with it: close both clients."
             )
         if state is not State.OPEN:
             raise TransactionAborted(
-                f"The producer's transaction is {state}, but not by a commit of its consumer: its "
-                "records come again."
+                f"The producer's transaction is {state}, and its consumer did not commit it: its "
+                "records are read again."
             )
         if self._is_doomed:
             raise TransactionAborted(
-                "Partitions were taken away while their records were processed: other members "
+                "Partitions were revoked while their records were processed: other members "
                 "process them, and this transaction was aborted."
             )

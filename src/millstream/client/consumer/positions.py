@@ -2,20 +2,20 @@
 
     committed <= base <= processed <= handed out <= pending <= librdkafka's position
 
-Fetched records of a partition follow each other without a gap: the first pending record is the one
-behind the last that was handed out, and librdkafka goes on behind the last pending one. Three calls
-drop fetched records, and each says where the partition goes on:
+Fetched records of a partition have no gaps: the first pending record follows the last one that was
+handed out, and librdkafka continues after the last pending one. Three calls drop fetched records,
+and each sets where the partition continues:
 
     seek      at the offset that the application chose
     rewind    at the first record that was handed out and not committed
-    leave     nowhere: the partition was revoked
+    revoke    nowhere: another member has the partition
 
-`seek` and `rewind` leave a move: librdkafka has to be sent to that offset. Until that has happened
-(`moved`), records that still arrive from the old position are dropped. A move that failed is
-carried out later; it is never forgotten, so nothing is skipped.
+`seek` and `rewind` leave a pending seek: librdkafka has to be moved to that offset. Until
+`seek_done`, records that still arrive from the old position are dropped. A seek that failed is
+retried later. It is never forgotten, so no record is skipped.
 
-The lock is held while state changes, never while librdkafka is called. So the event loop may ask
-for `offsets` at any time.
+The lock is held while state changes, never during a call of librdkafka. So the event loop may call
+`offsets` at any time.
 """
 
 from __future__ import annotations
@@ -25,191 +25,197 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message
 
-from millstream.client.consumer.buffer import Buffer, Hand, partition_of
+from millstream.client.consumer.buffer import Buffer, PolledBatch, partition_of
 from millstream.client.consumer.progress import Progress
 from millstream.client.record import Partition, Records
 from millstream.client.setting import DeliveryMode
 
 
-class Reading:
-    """`topic` is the topic of all records, if there is only one."""
+class Positions:
+    """The positions of all partitions. `topic` is the topic of all records, if there is only
+    one."""
 
     def __init__(self, delivery: DeliveryMode, topic: str | None = None) -> None:
         self._delivery = delivery
         self._lock = threading.Lock()
         self._buffer = Buffer()
         self._progress = Progress(topic)
-        #: Where librdkafka has to be sent before it may read on.
-        self._moves: dict[Partition, int] = {}
-        #: How many pending records were committed before they are handed out.
-        self._cleared = 0
-        #: Partitions that were revoked while their records were in hand and not committed.
-        self._left: dict[Partition, None] = {}
+        #: Pending seeks: the offsets to which librdkafka has to be moved before it continues.
+        self._seeks: dict[Partition, int] = {}
+        #: How many of the first pending records are committed (at most once).
+        self._precommitted = 0
+        #: Partitions that were revoked while the current batch had uncommitted records of them.
+        self._revoked: dict[Partition, None] = {}
 
-    # Records in and out
+    # Records
 
     @property
     def has_pending(self) -> bool:
+        """Whether there are records to hand out."""
         return bool(self._buffer.pending)
 
     @property
-    def is_in_hand(self) -> bool:
-        """Whether the application has records that it may not be done with."""
-        return bool(self._buffer.hand.given())
+    def has_current_batch(self) -> bool:
+        """Whether the application has records that it may still process."""
+        return bool(self._buffer.current.returned())
 
     @property
-    def has_cleared(self) -> bool:
-        """Whether records may be handed out that had to be committed before."""
-        return self._cleared > 0
+    def has_precommitted(self) -> bool:
+        """Whether pending records may be handed out because they are committed (at most once)."""
+        return self._precommitted > 0
 
     def accept(self, messages: list[Message]) -> None:
-        """Take in fetched records."""
+        """Add fetched records."""
         with self._lock:
-            if self._moves:
-                messages = [each for each in messages if partition_of(each) not in self._moves]
+            if self._seeks:
+                messages = [each for each in messages if partition_of(each) not in self._seeks]
             self._buffer.add(messages)
 
     def peek(self, count_max: int) -> list[Message]:
-        """The records that `hand_out` would hand out."""
+        """Return the records that `hand_out` would hand out."""
         return self._buffer.pending[:count_max]
 
-    def clear(self, messages: list[Message]) -> None:
-        """These, the first pending records, were committed: they may be handed out."""
+    def mark_precommitted(self, messages: list[Message]) -> None:
+        """Let the first pending records be handed out: they are committed."""
         with self._lock:
-            self._cleared = len(messages)
+            self._precommitted = len(messages)
             self._progress.hand_out(messages)
 
     def hand_out(self, count_max: int) -> list[Message]:
-        """Hand out pending records; those before count as processed.
+        """Hand out pending records. Those handed out before count as processed.
 
-        At most once hands out nothing that was not committed before.
+        At most once hands out only records that are committed.
         """
         with self._lock:
-            self._settle()
+            self._mark_processed()
             if self._delivery == "at_most_once":
-                count_max = min(count_max, self._cleared)
-                self._cleared -= count_max
-            taken = self._buffer.hand_out(count_max)
+                count_max = min(count_max, self._precommitted)
+                self._precommitted -= count_max
+            batch = self._buffer.hand_out(count_max)
             if self._delivery == "exactly_once":
-                self._progress.hand_out(taken)
-            return taken
+                self._progress.hand_out(batch)
+            return batch
 
-    def walk(self, records: Records) -> Iterator[Message]:
-        """Hand out the batch in hand one by one: records not reached yet are not handed out."""
+    def iterate(self, records: Records) -> Iterator[Message]:
+        """Hand out the current batch one by one: records not reached yet are not handed out."""
         with self._lock:
-            return self._buffer.hand.walk(records)
+            return self._buffer.current.iterate(records)
 
     def recall(self) -> None:
-        """Make the records pending that a walk has not reached. The walk ends."""
+        """Make the records pending again that an iteration has not reached. The iteration ends."""
         with self._lock:
             self._recall()
 
-    def settle(self) -> None:
-        """The application is done with what was handed out."""
+    def mark_processed(self) -> None:
+        """Count the current batch as processed."""
         with self._lock:
-            self._settle()
+            self._mark_processed()
 
     def fail(self) -> None:
-        """The application failed: the last record, or the last batch, was not processed."""
+        """Count the last record, or the last batch, as not processed: the application failed at
+        it."""
         with self._lock:
             self._recall()
-            self._buffer.hand.fail()
+            self._buffer.current.fail()
 
     # Commits
 
     def offsets(self) -> dict[Partition, int]:
-        """The next offsets after what was handed out and is not committed."""
+        """Return the next offsets after the handed-out records that are not committed."""
         with self._lock:
-            return self._progress.uncommitted(self._buffer.hand.counted())
+            return self._progress.uncommitted(self._buffer.current.committable())
 
     def processed(self) -> dict[Partition, int]:
-        """The same without the batch in hand."""
+        """As `offsets`, without the current batch."""
         with self._lock:
             return self._progress.uncommitted()
 
     def handed_out(self) -> dict[Partition, int]:
-        """The next offsets after what was handed out, where another offset is committed."""
+        """Return the next offsets after the handed-out records, where another offset is
+        committed."""
         with self._lock:
-            return self._progress.handed_out(self._buffer.hand.counted())
+            return self._progress.handed_out(self._buffer.current.committable())
 
     def committed(self, offsets: Mapping[Partition, int]) -> None:
+        """Note that these offsets are committed."""
         with self._lock:
-            self._progress.committed(offsets, self._buffer.hand.counted())
+            self._progress.committed(offsets, self._buffer.current.committable())
 
-    def take_left(self) -> list[Partition]:
-        """Partitions that were revoked with records in hand; each is named once."""
+    def take_revoked(self) -> list[Partition]:
+        """Return partitions that were revoked with records in the current batch, each once."""
         with self._lock:
-            left, self._left = self._left, {}
-            return sorted(left)
+            revoked, self._revoked = self._revoked, {}
+            return sorted(revoked)
 
-    # Moves
+    # Seeks
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Read on at `offset`. Records in hand are not committed for this partition any more."""
+        """Continue at `offset`. The current batch is no longer committed for this partition."""
         with self._lock:
             self._recall()
-            self._part_with(partition)
+            self._exclude(partition)
             self._buffer.drop(partition)
-            self._moves[partition] = offset
+            self._seeks[partition] = offset
 
     def rewind(self) -> None:
-        """Go back to the last commit, in every partition of which something was handed out."""
+        """Return to the last commit, in every partition of which records were handed out."""
         with self._lock:
             self._recall()
-            self._buffer.hand = Hand([])
+            self._buffer.current = PolledBatch([])
             for partition, offset in self._progress.rewind().items():
                 self._buffer.drop(partition)
-                self._moves[partition] = offset
+                self._seeks[partition] = offset
 
-    def leave(self, partitions: Iterable[Partition]) -> None:
-        """The partitions were revoked."""
+    def revoke(self, partitions: Iterable[Partition]) -> None:
+        """Forget partitions that another member has now."""
         with self._lock:
             self._recall()
-            in_hand = self._buffer.hand.counted()
+            in_hand = self._buffer.current.committable()
             uncommitted = self._progress.uncommitted(in_hand) if in_hand else {}
             for partition in partitions:
                 if partition in uncommitted and self._delivery == "at_least_once":
-                    self._left[partition] = None
-                self._part_with(partition)
+                    self._revoked[partition] = None
+                self._exclude(partition)
                 self._buffer.forget(partition)
-                self._moves.pop(partition, None)
+                self._seeks.pop(partition, None)
 
-    def move(self) -> tuple[Partition, int] | None:
-        """A move that has to be carried out."""
+    def next_seek(self) -> tuple[Partition, int] | None:
+        """Return a pending seek, or None."""
         with self._lock:
-            return next(iter(self._moves.items()), None)
+            return next(iter(self._seeks.items()), None)
 
-    def moved(self, partition: Partition, offset: int) -> None:
-        """librdkafka reads on there, unless the partition has to go elsewhere by now."""
+    def seek_done(self, partition: Partition, offset: int) -> None:
+        """Remove a pending seek, unless the partition has another target meanwhile."""
         with self._lock:
-            if self._moves.get(partition) == offset:
-                del self._moves[partition]
+            if self._seeks.get(partition) == offset:
+                del self._seeks[partition]
 
     # Pauses
 
-    def hold(self, partitions: Iterable[Partition]) -> None:
-        """Hand out nothing more of these partitions."""
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Hand out no records of these partitions."""
         with self._lock:
             self._recall()
-            self._buffer.hold(partitions)
+            self._buffer.pause(partitions)
 
-    def release(self, partitions: Iterable[Partition]) -> None:
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Hand out records of these partitions again."""
         with self._lock:
             self._recall()
-            self._buffer.release(partitions)
+            self._buffer.resume(partitions)
 
     # With the lock held
 
     def _recall(self) -> None:
-        self._cleared = 0
+        self._precommitted = 0
         self._buffer.recall()
 
-    def _settle(self) -> None:
+    def _mark_processed(self) -> None:
         if self._buffer.recall():
-            self._cleared = 0
-        self._progress.add(self._buffer.hand.counted())
-        self._buffer.hand = Hand([])
+            self._precommitted = 0
+        self._progress.add(self._buffer.current.committable())
+        self._buffer.current = PolledBatch([])
 
-    def _part_with(self, partition: Partition) -> None:
+    def _exclude(self, partition: Partition) -> None:
         self._progress.forget([partition])
-        self._buffer.hand.gone[partition] = None
+        self._buffer.current.excluded[partition] = None

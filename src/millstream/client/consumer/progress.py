@@ -1,8 +1,7 @@
-"""How far a consumer has got in its partitions: what it may commit, and where it would go back to.
-Pure.
+"""The offsets that a consumer may commit, and those it would return to. Pure.
 
-A batch is looked at once, when it is done with: the last offset of each partition counts. Where all
-records are known to be of one topic only their partitions are looked at, in one pass within C.
+A batch is examined once, when it is processed: the last offset of each partition counts. If all
+records have the same topic, only their partitions are read, in one pass in C.
 """
 
 from __future__ import annotations
@@ -15,12 +14,14 @@ from millstream.client.record import Partition, Record
 
 
 class Progress:
-    """All offsets are next offsets. `topic` is the topic of all records, if there is only one.
+    """The processed and committed offsets of a consumer. All are next offsets.
 
-    processed   behind the records that the application is done with
-    committed   the last commit of this consumer
-    bases       exactly once: the first record that was handed out and is not committed
-                at most once: the first record that was committed last
+        processed   after the records that the application has processed
+        committed   the last commit of this consumer
+        bases       exactly once: the first record that was handed out and is not committed
+                    at most once: the first record of the last commit
+
+    `topic` is the topic of all records, if there is only one.
     """
 
     def __init__(self, topic: str | None = None) -> None:
@@ -30,20 +31,20 @@ class Progress:
         self._bases: dict[Partition, int] = {}
 
     def add(self, messages: Sequence[Message]) -> None:
-        """These were processed."""
+        """Count these records as processed."""
         self._processed.update(ends_of(messages, self._topic))
 
     def hand_out(self, messages: Sequence[Message]) -> None:
-        """Remember where these begin."""
+        """Remember the first of these records as the base of its partition."""
         for partition, message in _last(messages[::-1], self._topic).items():
             self._bases.setdefault(partition, _offset(message))
 
     def uncommitted(self, in_hand: Sequence[Message] = ()) -> dict[Partition, int]:
-        """What there is to commit, with what is in hand counted as processed."""
+        """Return the offsets to commit, with `in_hand` counted as processed."""
         return self._new(self._processed | ends_of(in_hand, self._topic))
 
     def handed_out(self, in_hand: Sequence[Message]) -> dict[Partition, int]:
-        """The same, also for partitions of which nothing that was committed was handed out yet."""
+        """As `uncommitted`, also for partitions whose committed records were not handed out yet."""
         return self._new(self._bases | self._processed | ends_of(in_hand, self._topic))
 
     def _new(self, offsets: dict[Partition, int]) -> dict[Partition, int]:
@@ -54,38 +55,38 @@ class Progress:
         }
 
     def committed(self, offsets: Mapping[Partition, int], in_hand: Sequence[Message] = ()) -> None:
-        """These offsets were committed while `in_hand` was handed out."""
+        """Note that these offsets were committed while `in_hand` was handed out."""
         handed_out = self._processed | ends_of(in_hand, self._topic)
         self._committed.update(offsets)
         for partition, offset in offsets.items():
             if self._processed.get(partition) == offset:
                 del self._processed[partition]
             if handed_out.get(partition, offset) > offset:
-                # Some records behind the commit are out: they would come again from there.
+                # Handed-out records after the commit come again from there.
                 self._bases[partition] = offset
             else:
                 self._bases.pop(partition, None)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """They were taken away, or are read from elsewhere."""
+        """Forget partitions that were revoked or continue at another offset."""
         for partition in partitions:
             for known in (self._processed, self._committed, self._bases):
                 known.pop(partition, None)
 
     def rewind(self) -> dict[Partition, int]:
-        """Forget what was handed out since the last commit; where to read on."""
+        """Forget the records handed out since the last commit. Return where to continue."""
         bases, self._bases = self._bases, {}
         self._processed.clear()
         return bases
 
 
 def only_of(topics: Sequence[str]) -> str | None:
-    """The topic that all records are of, if there is but one. A pattern stands for many."""
+    """Return the topic of all records, if there is only one. A pattern matches many."""
     return topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
 
 
 def stated(records: Record | Iterable[Record] | Mapping[Partition, int]) -> dict[Partition, int]:
-    """The offsets that somebody wants committed: after these records, or just these."""
+    """Return the offsets to commit for these records, or these offsets."""
     if isinstance(records, Mapping):
         return {Partition(*partition): offset for partition, offset in records.items()}
     listed = [records] if isinstance(records, Record) else list(records)
@@ -93,7 +94,8 @@ def stated(records: Record | Iterable[Record] | Mapping[Partition, int]) -> dict
 
 
 def ends_of(messages: Sequence[Message], topic: str | None = None) -> dict[Partition, int]:
-    """The next offset after these, by partition. `topic` as of all of them, if it is known."""
+    """Return the next offset after these records, by partition. `topic` is their only topic, if
+    known."""
     return {
         partition: _offset(message) + 1 for partition, message in _last(messages, topic).items()
     }

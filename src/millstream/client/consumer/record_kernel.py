@@ -1,8 +1,8 @@
-"""What is done once for each record that is read: a `Record` over librdkafka's message.
+"""The code that runs once per record read: a `Record` over librdkafka's message.
 
-Plain Python, compiled with the C types of `kernel.pxd` where a C compiler exists; both behave the
-same. A record looks into its message only when it is asked, and a batch makes its records only when
-it is walked through: most of what a message has is never looked at.
+Plain Python, compiled with the C types of `record_kernel.pxd` where a C compiler exists. Both
+behave the same. A record reads a field of its message only when the field is accessed, and a batch
+creates its records only while it is iterated: most fields are never read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNKNOWN: Any = object()
 
 
 class Record:
-    """One record that was read. Values are decoded when first asked for."""
+    """One record that was read. Values are decoded at the first access."""
 
     __slots__ = ("_message",)
 
@@ -42,7 +42,7 @@ class Record:
 
     @property
     def timestamp(self) -> int | None:
-        """Milliseconds since 1970, as the topic stamps them: by producer or by broker."""
+        """Milliseconds since 1970, set by the producer or the broker, as the topic says."""
         return timestamp_of(self._message)
 
     @property
@@ -66,7 +66,7 @@ class Record:
         return self._message.value()
 
     def header(self, name: str) -> bytes | None:
-        """The last header of this name, or None."""
+        """Return the last header of this name, or None."""
         for key, value in reversed(self.headers):
             if key == name:
                 return value
@@ -77,8 +77,7 @@ class Record:
 
 
 class DecodedRecord(Record):
-    """A record of a consumer with serializers, which its own subclass has: they are per consumer,
-    not per record."""
+    """A record of a consumer with serializers. Each such consumer has its own subclass."""
 
     __slots__ = ("_key", "_value")
 
@@ -114,7 +113,7 @@ class DecodedRecord(Record):
 
 
 def record_type(decode_key: Decode | None, decode_value: Decode | None) -> type[Record]:
-    """The class of a consumer's records."""
+    """Return the class of a consumer's records."""
     if decode_key is None and decode_value is None:
         return Record
     decoders = {
@@ -125,7 +124,7 @@ def record_type(decode_key: Decode | None, decode_value: Decode | None) -> type[
 
 
 class Records(Sequence[Record]):
-    """What one poll returned, oldest first within each partition."""
+    """The records of one poll, oldest first within each partition."""
 
     __slots__ = ("_make", "_messages")
 
@@ -134,7 +133,7 @@ class Records(Sequence[Record]):
         self._make = make
 
     def is_of(self, messages: list[Message]) -> bool:
-        """Whether these are they, and not a copy."""
+        """Whether these records are over this very list, not a copy."""
         return self._messages is messages
 
     def __len__(self) -> int:
@@ -157,6 +156,7 @@ class Records(Sequence[Record]):
 
 
 def timestamp_of(message: Message) -> int | None:
+    """Return a message's timestamp in milliseconds since 1970, or None."""
     kind, milliseconds = message.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
 

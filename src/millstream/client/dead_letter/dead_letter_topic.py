@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -15,8 +16,9 @@ from millstream.client.admin import Admin
 from millstream.client.dead_letter.letter import DeadLetter, LetterId, topic_of
 from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
 from millstream.client.error import TimedOut, from_kafka, translated
-from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.record import Partition, Record
+
+_logger = logging.getLogger(__name__)
 
 _BATCH: Final = 500
 _SILENCE_S_MAX: Final = 30.0
@@ -65,7 +67,7 @@ class DeadLetterTopic:
         if not rows:
             return
         # Answers come only as long as the client lives.
-        client = AdminClient(self.properties, logger=LOGGER)
+        client = AdminClient(self.properties, logger=_logger)
         with translated(f"Deleting letters of {self.topic!r}"):
             for answer in client.delete_records(rows, request_timeout=_SILENCE_S_MAX).values():
                 answer.result()
@@ -74,7 +76,7 @@ class DeadLetterTopic:
         return Admin(self.properties["bootstrap.servers"], config=self.properties)
 
     def _topic_id(self) -> str:
-        client = AdminClient(self.properties, logger=LOGGER)
+        client = AdminClient(self.properties, logger=_logger)
         answer = client.describe_topics(TopicCollection([self.topic]))[self.topic]
         with translated(f"Asking for topic {self.topic!r}"):
             return str(answer.result().topic_id)
@@ -90,7 +92,7 @@ class DeadLetterTopic:
         if not rows:
             return
         ends = {each.partition: found[Partition(topic, each.partition)] for each in rows}
-        with contextlib.closing(Handle(self._reading(), logger=LOGGER)) as handle:
+        with contextlib.closing(Handle(self._reading(), logger=_logger)) as handle:
             handle.assign(rows)
             yield from _until(ends, handle, topic)
 

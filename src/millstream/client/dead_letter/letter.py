@@ -45,13 +45,13 @@ class DeadLetter:
     @classmethod
     def of(cls, record: Record) -> DeadLetter:
         """Letters that others wrote lack some of the headers."""
-        known = names.headers_of(record.headers)
+        known = names.worker_headers(record.headers)
         died = names.number_in(known, names.DEAD_TIMESTAMP)
         return cls(
             LetterId(record.partition, record.offset),
             record.raw_key,
             record.raw_value,
-            names.foreign(record.headers),
+            names.application_headers(record.headers),
             (record.timestamp or 0) if died is None else died,
             names.Origin.of(record),
             known.get(names.ERROR_TYPE, ""),
@@ -65,11 +65,11 @@ class DeadLetter:
             return self.origin.topic
         return dead_letter_topic.removesuffix(SUFFIX)
 
-    def again(self, topic: str, dead_letter_topic: str) -> names.Output:
+    def again(self, topic: str, dead_letter_topic: str) -> names.OutputRecord:
         """The message as it was, with a header for where it has been."""
         trace = f"{dead_letter_topic}-{self.id.partition}@{self.id.offset}".encode()
         headers = [*self.headers, (names.REPLAYED_FROM, trace)]
-        return names.Output(topic, self.key, self.value, headers)
+        return names.OutputRecord(topic, self.key, self.value, headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

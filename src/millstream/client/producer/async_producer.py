@@ -1,8 +1,8 @@
 """The producer for asyncio: the same records and futures, awaited on one event loop.
 
-While records are on their way a timer of the loop hands out the reports that have come in. Calls
-that wait for the brokers (metadata, transactions, the end) run on threads: the loop itself only
-calls `produce` and `poll(0)` of librdkafka, which never wait.
+While records are in flight, a timer of the event loop dispatches their reports. Calls that wait for
+brokers (metadata, transactions, closing) run on threads. The event loop itself only calls `produce`
+and `poll(0)` of librdkafka, which never wait.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from confluent_kafka import KafkaException
 from millstream.client.error import ClientError, TimedOut, UsageError
 from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery
-from millstream.client.producer.producer import SERVE_EVERY, full
+from millstream.client.producer.producer import DISPATCH_EVERY, buffer_full
 from millstream.client.producer.producer_core import ProducerCore
-from millstream.client.producer.producer_handle import Lane
+from millstream.client.producer.producer_handle import ProducerHandle
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later
@@ -30,7 +30,7 @@ _TICK_S: Final = 0.001
 
 
 class AsyncProducer:
-    """`Producer` for asyncio; see there. Made and used on one event loop.
+    """`Producer` for asyncio; see there. Create and use it on one event loop.
 
     >>> async def main():
     ...     async with AsyncProducer() as producer:
@@ -44,13 +44,13 @@ class AsyncProducer:
     def __init__(self, servers: str | None = None, **options: Unpack[ProducerOptions]) -> None:
         self._loop = running_loop("AsyncProducer")
         self._core = ProducerCore(
-            servers, ProducerSettings.of(options), AsyncDelivery, _LoopLane, self._loop
+            servers, ProducerSettings.of(options), AsyncDelivery, _LoopProducerHandle, self._loop
         )
-        self._lane = self._core.lane
-        self._is_prepared = self._core.is_prepared
-        self._unserved = 0
-        #: Requests for the number of partitions of a topic that are pending.
-        self._asked: dict[str, asyncio.Future[int]] = {}
+        self._handle = self._core.handle
+        self._needs_prepare = self._core.needs_prepare
+        self._undispatched = 0
+        #: Pending requests for the number of partitions of a topic.
+        self._count_requests: dict[str, asyncio.Future[int]] = {}
         self._ended: concurrent.futures.Future[None] | None = None
 
     async def send(
@@ -66,66 +66,59 @@ class AsyncProducer:
         deliver_at: dt.datetime | int | None = None,
         delay: dt.timedelta | float | None = None,
     ) -> AsyncDelivery:
-        """As `Producer.send`. Awaiting this waits for room in the buffer, awaiting what it returns
-        for the brokers."""
+        """As `Producer.send`. Awaiting it waits for room in the buffer; awaiting its result waits
+        for the brokers.
+        """
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop("AsyncProducer")
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
-        lane = self._lane
-        if self._is_prepared or acks is not None:
+        handle = self._handle
+        if self._needs_prepare or acks is not None:
             count = await self._count(topic) if self._core.needs_count(partition) else None
-            lane, key, value, partition = self._core.prepare(
-                topic, key, value, partition, acks, count
-            )
-        delivery = lane.delivery()
+            if acks is not None:
+                handle = self._core.handle_for(acks)
+            key, value, partition = self._core.prepare(topic, key, value, partition, count)
+        delivery = handle.delivery()
         number = -1 if partition is None else partition
         more = (
             {}
             if headers is None and timestamp is None
             else {"headers": headers, "timestamp": timestamp or 0}
         )
-        deadline = None
-        while True:
-            try:
-                lane.produce(topic, value, key, number, delivery, **more)
-                break
-            except BufferError:
-                timeout_s = self._core.settings.buffer_timeout_s
-                deadline = deadline or self._loop.time() + timeout_s
-                if self._loop.time() >= deadline:
-                    raise full(lane, timeout_s) from None
-                lane.serve()
-                await asyncio.sleep(_TICK_S)
-            except (TypeError, ValueError, KafkaException) as error:
-                if isinstance(error, ClientError):
-                    raise
-                self._core.explain(error, topic, key, value)
-        self._unserved += 1
-        if self._unserved >= SERVE_EVERY:
-            self._unserved = 0
-            lane.serve()
-            # Many sends in a row must not keep others from running.
+        try:
+            handle.produce(topic, value, key, number, delivery, **more)
+        except BufferError:
+            await self._send_when_room(handle, (topic, value, key, number, delivery), more)
+        except (TypeError, ValueError, KafkaException) as error:
+            if isinstance(error, ClientError):
+                raise
+            self._core.raise_rejected(error, topic, key, value)
+        self._undispatched += 1
+        if self._undispatched >= DISPATCH_EVERY:
+            self._undispatched = 0
+            handle.dispatch_reports()
+            # Many sends in a row must not keep other tasks from running.
             await asyncio.sleep(0)
         return cast("AsyncDelivery", delivery)
 
     async def send_and_wait(self, topic: str, *arguments: Any, **keywords: Any) -> RecordMetadata:
-        """`send`, and wait until the record is delivered."""
+        """Send a record and wait until it is delivered."""
         return await (await self.send(topic, *arguments, **keywords))
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until every record is delivered or given up."""
+        """Wait until every record is delivered or expired."""
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
-        for lane in self._core.lanes:
-            while len(lane):
-                lane.serve()
+        for handle in self._core.handles:
+            while len(handle):
+                handle.dispatch_reports()
                 if deadline is not None and self._loop.time() > deadline:
-                    raise TimedOut(f"{len(lane)} records are not delivered after {timeout_s} s.")
+                    raise TimedOut(f"{len(handle)} records are not delivered after {timeout_s} s.")
                 await asyncio.sleep(_TICK_S)
-            lane.raise_failures()
+            handle.raise_failures()
 
     def transaction(self) -> AsyncTransaction:
-        """A transaction, which begins with its `async with` block.
+        """Return a transaction, which begins with its `async with` block.
 
         >>> async def main():
         ...     async with AsyncProducer(transactional_id="billing-2") as producer:
@@ -139,11 +132,13 @@ class AsyncProducer:
 
     @property
     def transactions(self) -> TransactionDriver | None:
-        """What a consumer with delivery="exactly_once" drives; None without a transactional id."""
+        """The driver that a consumer with delivery="exactly_once" uses; None without a
+        transactional id.
+        """
         return self._core.driver
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Deliver what is there and end. An open transaction is aborted. Twice is once."""
+        """Deliver pending records, abort an open transaction, and close. Later calls do nothing."""
         if self._ended is None:
             try:
                 driver = self._core.driver
@@ -157,7 +152,7 @@ class AsyncProducer:
             await self._end()
 
     async def _end(self) -> None:
-        """Close librdkafka's producers on a thread. If this is cancelled, the thread goes on."""
+        """Close librdkafka's producers on a thread, which continues if this call is cancelled."""
         if self._ended is None:
             self._core.begin_closing()
             thread = concurrent.futures.ThreadPoolExecutor(1, "millstream-producer")
@@ -165,21 +160,37 @@ class AsyncProducer:
             thread.shutdown(wait=False)
         await asyncio.shield(asyncio.wrap_future(self._ended))
 
+    async def _send_when_room(
+        self, handle: ProducerHandle, arguments: tuple[Any, ...], more: dict[str, Any]
+    ) -> None:
+        """Wait for room in the buffer, and send."""
+        timeout_s = self._core.settings.buffer_timeout_s
+        deadline = self._loop.time() + timeout_s
+        while self._loop.time() < deadline:
+            handle.dispatch_reports()
+            await asyncio.sleep(_TICK_S)
+            try:
+                handle.produce(*arguments, **more)
+            except BufferError:
+                continue
+            return
+        raise buffer_full(handle, timeout_s)
+
     async def _count(self, topic: str) -> int:
-        """The number of partitions. Sends that wait for the same topic share one request."""
-        known = self._core.counts.known(topic)
+        """Return the number of partitions. Concurrent sends to one topic share a request."""
+        known = self._core.partition_counts.known(topic)
         if known is not None:
             return known
-        asked = self._asked.get(topic)
-        if asked is None:
-            asked = self._loop.run_in_executor(None, self._core.counts.of, topic)
-            self._asked[topic] = asked
-            asked.add_done_callback(lambda _: self._asked.pop(topic, None))
-        return await asyncio.shield(asked)
+        request = self._count_requests.get(topic)
+        if request is None:
+            request = self._loop.run_in_executor(None, self._core.partition_counts.of, topic)
+            self._count_requests[topic] = request
+            request.add_done_callback(lambda _: self._count_requests.pop(topic, None))
+        return await asyncio.shield(request)
 
     def __len__(self) -> int:
-        """Records and reports on their way."""
-        return sum(map(len, self._core.lanes))
+        """Return the number of records and reports in flight."""
+        return sum(map(len, self._core.handles))
 
     async def __aenter__(self) -> Self:
         return self
@@ -193,26 +204,26 @@ class AsyncProducer:
         await self.close()
 
 
-class _LoopLane(Lane):
-    """Hands out reports by a timer of the loop, while somebody listens and records are out."""
+class _LoopProducerHandle(ProducerHandle):
+    """Dispatches reports by a timer of the event loop while records are in flight."""
 
     _timer: asyncio.TimerHandle | None = None
 
     _is_over = False
 
-    def listen(self) -> None:
+    def start_dispatcher(self) -> None:
         if self._timer is None and self.loop is not None and not self._is_over:
             self._timer = self.loop.call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self.serve()
+        self.dispatch_reports()
         if len(self):
-            self.listen()
+            self.start_dispatcher()
 
     def begin_closing(self) -> None:
         super().begin_closing()
-        # On the loop, before a thread closes the handle: a tick must not find it closed.
+        # On the event loop, before a thread closes the handle: the timer must not find it closed.
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -220,15 +231,17 @@ class _LoopLane(Lane):
 
 
 def running_loop(who: str) -> asyncio.AbstractEventLoop:
+    """Return the running event loop, or raise."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise UsageError(
-            f"{who} is for asyncio: make it inside a coroutine, for example in asyncio.run(main())."
+            f"{who} is for asyncio: create it inside a coroutine, as in asyncio.run(main())."
         ) from None
 
 
 def other_loop(who: str) -> UsageError:
+    """Return the error for a client that is used on another event loop."""
     return UsageError(
-        f"This {who} belongs to another event loop: make one for each loop, and use it there."
+        f"This {who} belongs to another event loop: create one for each loop, and use it there."
     )

@@ -1,21 +1,23 @@
-"""A transaction for asyncio. Its calls to the coordinator wait in a thread, not on the loop."""
+"""A transaction for asyncio. Its calls to the coordinator wait on a thread."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from millstream.client.error import ClientError, DeliveryError, UsageError
 from millstream.client.producer.delivery import AsyncDelivery
-from millstream.client.producer.producer_handle import LOGGER
 from millstream.client.producer.transaction import TIMEOUT_S, OffsetSource, State, TransactionDriver
 from millstream.client.record import Partition
 
+_logger = logging.getLogger(__name__)
+
 
 class AsyncTransaction:
-    """Begins with its `async with` block, commits at its end, aborts if that is an exception."""
+    """Begins with its `async with` block and commits at its end. An exception aborts it."""
 
     def __init__(
         self,
@@ -27,11 +29,12 @@ class AsyncTransaction:
         self._flush = flush
         self._driver: TransactionDriver | None = None
         self._ended: State | None = None
-        #: As the producer's.
+        #: The producer's `send`.
         self.send = send
 
     @property
     def state(self) -> State:
+        """The state of this transaction."""
         if self._ended is not None:
             return self._ended
         return State.NONE if self._driver is None else self._driver.state
@@ -39,24 +42,26 @@ class AsyncTransaction:
     async def send_offsets(
         self, source: OffsetSource | Any, offsets: Mapping[Partition, int] | None = None
     ) -> None:
-        """Commit with the transaction what `source`, a consumer, has processed; or `offsets`."""
+        """Commit the offsets that `source`, a consumer, has processed with the transaction; or
+        `offsets`.
+        """
         driver = self._open()
         chosen = source.offsets() if offsets is None else offsets
         await asyncio.to_thread(driver.add_offsets, chosen, source.group_metadata())
 
     async def commit(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Make it visible; OutcomeUnknown if the brokers do not say in time whether it is."""
+        """Commit. Raises OutcomeUnknown if the coordinator does not respond in time."""
         driver = self._open()
         try:
             await self._flush()
         except DeliveryError:
-            # The coordinator's answer to the commit says the same, and ends the transaction.
+            # The coordinator's response to the commit says the same, and ends the transaction.
             if driver.state is not State.OPEN:
                 raise
         await self._end(driver, lambda: driver.commit(timeout_s))
 
     async def abort(self) -> None:
-        """Nothing of it will be seen by readers of committed records."""
+        """Abort: read-committed consumers see nothing of the transaction."""
         driver = self._open()
         await self._end(driver, driver.abort)
 
@@ -97,17 +102,17 @@ class AsyncTransaction:
             try:
                 await self.abort()
             except ClientError as failure:
-                error.add_note(f"and the transaction could not be aborted: {failure}")
+                error.add_note(f"The transaction could not be aborted: {failure}")
 
 
 def _abort_later(begun: asyncio.Future[TransactionDriver]) -> None:
-    """Nobody waits for this transaction any more: end it, so that the next one can begin."""
+    """Abort a transaction whose `async with` was cancelled, so that the next one can begin."""
     if not begun.cancelled() and begun.exception() is None:
         aborted = asyncio.get_running_loop().run_in_executor(None, begun.result().abort)
-        aborted.add_done_callback(_report)
+        aborted.add_done_callback(_log_failure)
 
 
-def _report(aborted: asyncio.Future[None]) -> None:
+def _log_failure(aborted: asyncio.Future[None]) -> None:
     error = None if aborted.cancelled() else aborted.exception()
     if error is not None:
-        LOGGER.warning("a transaction that nobody waits for was not aborted: %s", error)
+        _logger.warning("A cancelled transaction was not aborted: %s", error)

@@ -1,11 +1,11 @@
-"""The future of one record that was sent, made to cost next to nothing while nobody waits for it.
+"""The future of one record that was sent. It costs almost nothing while no thread waits for it.
 
-The delivery itself is what librdkafka calls back. It has no lock, no condition and no list of
-callbacks: a fresh one is an object without any attribute set, and being settled is having them.
-One that somebody listens to changes its class to one whose call also tells the listeners.
+The delivery itself is librdkafka's delivery callback. It has no lock, no condition and no list of
+callbacks. A new delivery is an object without any attribute set; once it has them, it is done. A
+delivery with callbacks changes its class to one whose call also runs them.
 
-Delivery reports are handed out by whoever asks the pump for them, so that no second thread
-competes for the interpreter with one that sends: `result()` does so itself.
+A thread that asks for reports dispatches them itself: `result()` does. So no second thread competes
+with the sending one for the interpreter.
 """
 
 from __future__ import annotations
@@ -20,98 +20,98 @@ from confluent_kafka import KafkaError, Message
 from millstream.client.error import BrokerError, DeliveryError, TimedOut, UsageError, from_kafka
 from millstream.client.record import RecordMetadata, metadata_of
 
-Listener = Callable[["Delivery"], object]
+DoneCallback = Callable[["Delivery"], object]
 
 
-class Reports(Protocol):
-    """What a delivery needs of the producer it belongs to."""
+class ReportDispatcher(Protocol):
+    """What a delivery needs of its producer handle."""
 
-    def serve(self) -> bool:
-        """Hand out the reports that are there; whether it was our turn."""
+    def dispatch_reports(self) -> bool:
+        """Dispatch the reports in the queue. False if another thread does."""
 
-    def wait(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Hand out reports until `done`; whether it came to that in time."""
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Dispatch reports until `done()`. False after the timeout."""
 
-    def failed(self, delivery: Delivery, error: KafkaError) -> None:
-        """The record was not delivered, and nobody knows yet."""
+    def record_failure(self, delivery: Delivery, error: KafkaError) -> None:
+        """Keep a failed delivery that the application has not seen."""
 
-    def noticed(self, delivery: Delivery) -> None:
-        """Somebody knows."""
+    def forget_failure(self, delivery: Delivery) -> None:
+        """Drop a failure that the application has seen."""
 
-    def listen(self) -> None:
-        """Hand out reports from now on also when nobody waits."""
+    def start_dispatcher(self) -> None:
+        """Dispatch reports from now on even if no thread waits."""
 
 
 class Delivery:
-    """Where a record has gone, as soon as the brokers have said so."""
+    """The future of a sent record."""
 
-    __slots__ = ("_error", "_listeners", "_message")
+    __slots__ = ("_callbacks", "_error", "_message")
 
-    _reports: ClassVar[Reports]
-    #: The class of the same deliveries once somebody listens; that class is its own.
-    _heard: ClassVar[type[Delivery]]
+    _dispatcher: ClassVar[ReportDispatcher]
+    #: The class with callbacks of these deliveries; that class refers to itself.
+    _with_callbacks: ClassVar[type[Delivery]]
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """librdkafka's report."""
+        """Store librdkafka's delivery report."""
         self._error = error
         self._message = message
         if error is not None:
-            self._reports.failed(self, error)
+            self._dispatcher.record_failure(self, error)
 
     def done(self) -> bool:
-        """Whether the record was delivered or given up. Does not wait."""
+        """Whether the record was delivered or expired. Does not wait."""
         if not hasattr(self, "_message"):
-            self._reports.serve()
+            self._dispatcher.dispatch_reports()
         return hasattr(self, "_message")
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait for the brokers; where the record is, or a DeliveryError."""
+        """Wait for the report. Return the record's position, or raise a DeliveryError."""
         error = self.exception(timeout_s)
         if error is not None:
             raise error
         return metadata_of(self._message)
 
     def exception(self, timeout_s: float | None = None) -> BrokerError | None:
-        """Wait for the brokers; None if the record was delivered."""
-        if not self._is_settled() and not self._reports.wait(self._is_settled, timeout_s):
-            raise TimedOut(f"The record was neither delivered nor given up in {timeout_s} s.")
+        """Wait for the report. Return None if the record was delivered."""
+        if not self._is_done() and not self._dispatcher.wait_until(self._is_done, timeout_s):
+            raise TimedOut(f"The record was neither delivered nor expired in {timeout_s} s.")
         if self._error is None:
             return None
-        self._reports.noticed(self)
+        self._dispatcher.forget_failure(self)
         error = from_kafka(self._error, "The record was not delivered", DeliveryError)
         assert isinstance(error, BrokerError)
         return error
 
-    def add_done_callback(self, listener: Listener) -> None:
-        """Call `listener(delivery)` when it is settled; at once if it is already."""
-        with _LISTENING:
-            if type(self) is not self._heard:
-                self._listeners: list[Listener] = []
-                # A report may come in on another thread meanwhile; hence the look below.
-                self.__class__ = self._heard
-            self._listeners.append(listener)
-        if self._is_settled():
-            self._tell()
+    def add_done_callback(self, callback: DoneCallback) -> None:
+        """Call `callback(delivery)` when it is done; at once if it is already."""
+        with _CALLBACKS_LOCK:
+            if type(self) is not self._with_callbacks:
+                self._callbacks: list[DoneCallback] = []
+                # A report may arrive on another thread meanwhile; hence the check below.
+                self.__class__ = self._with_callbacks
+            self._callbacks.append(callback)
+        if self._is_done():
+            self._notify()
         else:
-            self._reports.listen()
+            self._dispatcher.start_dispatcher()
 
-    def _is_settled(self) -> bool:
+    def _is_done(self) -> bool:
         return hasattr(self, "_message")
 
-    def _tell(self) -> None:
-        with _LISTENING:
-            listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener(self)
+    def _notify(self) -> None:
+        with _CALLBACKS_LOCK:
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
 
     def __repr__(self) -> str:
-        if not self._is_settled():
+        if not self._is_done():
             return "<Delivery pending>"
         return f"<Delivery failed: {self._error}>" if self._error else "<Delivery done>"
 
 
 class AsyncDelivery(Delivery):
-    """A delivery to be awaited, on the event loop of its producer."""
+    """A delivery that is awaited on the event loop of its producer."""
 
     __slots__ = ()
 
@@ -119,13 +119,13 @@ class AsyncDelivery(Delivery):
     _loop_thread: ClassVar[int]
 
     def exception(self, timeout_s: float | None = None) -> BrokerError | None:
-        """None if the record was delivered. On the loop, only once the delivery is done."""
-        if not self._is_settled() and threading.get_ident() == self._loop_thread:
+        """Return None if the record was delivered. On the event loop the delivery must be done."""
+        if not self._is_done() and threading.get_ident() == self._loop_thread:
             raise UsageError("The record is not delivered yet: await the delivery.")
         return super().exception(timeout_s)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self._is_settled():
+        if not self._is_done():
             if asyncio.get_running_loop() is not self._loop:
                 raise UsageError(
                     "This delivery belongs to another event loop: await it where it was sent."
@@ -136,34 +136,38 @@ class AsyncDelivery(Delivery):
         return self.result()
 
     def _wake(self, waiter: asyncio.Future[None]) -> None:
-        """Reports come on the loop, but those of an aborted transaction on a thread."""
+        """Resolve the waiter. Reports of an aborted transaction arrive on another thread."""
         if threading.get_ident() == self._loop_thread:
-            _settle(waiter)
+            _resolve(waiter)
         else:
-            self._loop.call_soon_threadsafe(_settle, waiter)
+            self._loop.call_soon_threadsafe(_resolve, waiter)
 
 
-def _settle(waiter: asyncio.Future[None]) -> None:
+def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
 
 
-#: Guards the lists of listeners, of all deliveries: they are rare, and short.
-_LISTENING = threading.Lock()
+#: Guards the callback lists of all deliveries. They are rare and short.
+_CALLBACKS_LOCK = threading.Lock()
 
 
 def delivery_type(
-    base: type[Delivery], reports: Reports, loop: asyncio.AbstractEventLoop | None = None
+    base: type[Delivery],
+    dispatcher: ReportDispatcher,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> type[Delivery]:
-    """The class of one producer's deliveries: whom they belong to is not written into each."""
-    shared = {"_reports": reports, "_loop": loop, "_loop_thread": threading.get_ident()}
+    """Return the class of one producer's deliveries. The class, not each delivery, refers to the
+    producer.
+    """
+    shared = {"_dispatcher": dispatcher, "_loop": loop, "_loop_thread": threading.get_ident()}
     plain: Any = type(base.__name__, (base,), {"__slots__": (), **shared})
 
     def report(self: Delivery, error: KafkaError | None, message: Message) -> None:
         base.__call__(self, error, message)
-        self._tell()
+        self._notify()
 
-    heard: Any = type(base.__name__, (plain,), {"__slots__": (), "__call__": report})
-    plain._heard = heard._heard = heard  # noqa: SLF001
+    with_callbacks: Any = type(base.__name__, (plain,), {"__slots__": (), "__call__": report})
+    plain._with_callbacks = with_callbacks._with_callbacks = with_callbacks  # noqa: SLF001
     made: type[Delivery] = plain
     return made

@@ -1,8 +1,9 @@
 """Which partition a record goes to.
 
-`by_key` is the default and librdkafka's work: Java's murmur2 of the key, so that all clients agree
-where a key lives; records without a key stay together for a while and move on. `round_robin` and
-functions of the application are asked here, with the key's bytes and the number of partitions.
+librdkafka applies the default, `by_key`: Java's murmur2 of the key, so that all clients choose the
+same partition. Records without a key stay in one partition for a while and then change to another.
+`round_robin` and functions of the application are called here, with the key's bytes and the number
+of partitions.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from millstream.client.error import UsageError
 PartitionFunction: TypeAlias = Callable[[bytes | None, int], int]
 Partitioner: TypeAlias = Literal["key", "round_robin"] | PartitionFunction
 
-#: What librdkafka calls the rule of `by_key`.
+#: librdkafka's name of the rule of `by_key`.
 BY_KEY: Final = "murmur2_random"
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 _WORD: Final = struct.Struct("<I")
-#: As long as librdkafka keeps what it knows of a topic.
-_COUNT_SECONDS_MAX: Final = 300.0
+#: As long as librdkafka caches topic metadata.
+_COUNT_S_MAX: Final = 300.0
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Java's client, unsigned.
+    """Return the 32-bit hash of Java's client, unsigned.
 
     >>> murmur2(b"abc")
     479470107
@@ -52,7 +53,7 @@ def murmur2(data: bytes) -> int:
 
 
 def by_key(key: bytes, partitions: int) -> int:
-    """The partition of a key, as Java's client and librdkafka's `murmur2` choose it.
+    """Return the partition of a key, as Java's client and librdkafka's `murmur2` choose it.
 
     >>> by_key(b"abc", 100)
     7
@@ -61,13 +62,13 @@ def by_key(key: bytes, partitions: int) -> int:
 
 
 def round_robin() -> PartitionFunction:
-    """A function that gives each partition its turn, whatever the key."""
+    """Return a function that cycles through the partitions."""
     turns = itertools.count()
     return lambda _key, partitions: next(turns) % partitions
 
 
 def function_of(partitioner: Partitioner) -> PartitionFunction | None:
-    """The function to ask, or None where librdkafka decides."""
+    """Return the function that chooses partitions, or None where librdkafka chooses."""
     if partitioner == "key":
         return None
     if partitioner == "round_robin":
@@ -75,41 +76,41 @@ def function_of(partitioner: Partitioner) -> PartitionFunction | None:
     if callable(partitioner):
         return partitioner
     raise UsageError(
-        f"partitioner={partitioner!r} is unknown: give 'key', 'round_robin' or a function of the "
+        f"partitioner={partitioner!r} is unknown: use 'key', 'round_robin' or a function of the "
         "key's bytes and the number of partitions."
     )
 
 
 class PartitionCounts:
-    """How many partitions topics have, asked again when the response is old."""
+    """Caches the number of partitions of topics."""
 
-    def __init__(self, ask: Callable[[str], int]) -> None:
-        self._ask = ask
+    def __init__(self, fetch: Callable[[str], int]) -> None:
+        self._fetch = fetch
         self._known: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
 
     def known(self, topic: str) -> int | None:
-        """The count, or None if it has to be asked for. Never waits."""
+        """Return the cached count, or None if it has to be fetched. Never waits."""
         known = self._known.get(topic)
         return known[0] if known is not None and time.monotonic() < known[1] else None
 
     def of(self, topic: str) -> int:
-        """The count; waits for the brokers if it has to be asked for."""
+        """Return the count; wait for the brokers if it is not cached."""
         known = self.known(topic)
         if known is not None:
             return known
         with self._lock:
-            # Another thread may have asked meanwhile.
+            # Another thread may have fetched it meanwhile.
             known = self.known(topic)
             if known is not None:
                 return known
-            count = self._ask(topic)
-            self._known[topic] = (count, time.monotonic() + _COUNT_SECONDS_MAX)
+            count = self._fetch(topic)
+            self._known[topic] = (count, time.monotonic() + _COUNT_S_MAX)
         return count
 
 
-def checked(chosen: int, topic: str, partitions: int) -> int:
-    """What a partition function returned, if the topic has it."""
+def checked_partition(chosen: int, topic: str, partitions: int) -> int:
+    """Return a partition function's result if the topic has that partition; raise otherwise."""
     if isinstance(chosen, int) and 0 <= chosen < partitions:
         return chosen
     raise UsageError(

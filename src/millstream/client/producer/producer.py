@@ -1,4 +1,4 @@
-"""The producer: records in, futures out."""
+"""The producer for threads: `send` returns a future for each record."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from confluent_kafka import KafkaException
 from millstream.client.error import BufferFull, ClientError
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.producer_core import ProducerCore
-from millstream.client.producer.producer_handle import SLICE_S, Lane
+from millstream.client.producer.producer_handle import SLICE_S, ProducerHandle
 from millstream.client.producer.transaction import State, Transaction, TransactionDriver
 from millstream.client.schedule import Headers, later
 from millstream.client.setting import Acks, ProducerOptions, ProducerSettings
 
-#: After so many records whoever sends hands out the reports that have come in.
-SERVE_EVERY: Final = 256
-#: Where another thread hands out reports, and so makes room.
-_OTHERS_TURN_S: Final = 0.001
+#: A sending thread dispatches reports after this many records.
+DISPATCH_EVERY: Final = 256
+#: The wait while another thread dispatches reports, and so makes room.
+_OTHER_DISPATCHER_S: Final = 0.001
 
 
 class Producer:
-    """Sends records; retries without duplicates and in order, until each is in its topic.
+    """Sends records. Retries keep their order and make no duplicates.
 
     >>> with Producer() as producer:
     ...     delivery = producer.send("orders", "alice", "2 apples")
@@ -32,17 +32,17 @@ class Producer:
     >>> metadata.topic
     'orders'
 
-    `send` returns at once with a `Delivery`, a future. Leaving the `with` block, `flush()` and
-    `close()` wait until everything is delivered, and raise what failed and nobody asked about.
-    `servers` defaults to $MILLSTREAM_BOOTSTRAP_SERVERS, then to 127.0.0.1:9092; the keywords are
+    `send` returns at once with a `Delivery`, a future. The end of the `with` block, `flush()` and
+    `close()` wait until all records are delivered, and raise failures that were not checked.
+    `servers` defaults to $MILLSTREAM_BOOTSTRAP_SERVERS, then to 127.0.0.1:9092. The keywords are
     those of `ProducerSettings`. All methods may be called from any thread.
     """
 
     def __init__(self, servers: str | None = None, **options: Unpack[ProducerOptions]) -> None:
         self._core = ProducerCore(servers, ProducerSettings.of(options), Delivery)
-        self._lane = self._core.lane
-        self._is_prepared = self._core.is_prepared
-        self._unserved = 0
+        self._handle = self._core.handle
+        self._needs_prepare = self._core.needs_prepare
+        self._undispatched = 0
 
     def send(
         self,
@@ -57,50 +57,53 @@ class Producer:
         deliver_at: dt.datetime | int | None = None,
         delay: dt.timedelta | float | None = None,
     ) -> Delivery:
-        """Send one record. `timestamp` is in milliseconds since 1970; without, it is now.
+        """Send one record. `timestamp` is in milliseconds since 1970 and defaults to now.
 
-        Key and value are bytes, strings or None, or whatever the serializers take. When the buffer
-        is full this waits up to `buffer_timeout_s`, then raises BufferFull. Records with other
-        `acks` than the producer's go a way of their own: they may overtake, and be overtaken.
+        Key and value are bytes, strings or None, or what the serializers encode. If the buffer is
+        full, `send` waits up to `buffer_timeout_s`, then raises BufferFull. Records with other
+        `acks` than the producer's have no order relative to the others.
 
         With `deliver_at` (a datetime, or milliseconds since 1970) or `delay` (seconds, or a
-        timedelta) it waits in `<topic>.scheduled`, for the workers of the topic to take it then.
+        timedelta) the record waits in `<topic>.scheduled` until the topic's workers process it at
+        that time.
         """
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
-        lane = self._lane
-        if self._is_prepared or acks is not None:
-            count = self._core.counts.of(topic) if self._core.needs_count(partition) else None
-            lane, key, value, partition = self._core.prepare(
-                topic, key, value, partition, acks, count
-            )
-        delivery = lane.delivery()
+        handle = self._handle
+        if self._needs_prepare or acks is not None:
+            count = self._core.fetch_count(topic) if self._core.needs_count(partition) else None
+            if acks is not None:
+                handle = self._core.handle_for(acks)
+            key, value, partition = self._core.prepare(topic, key, value, partition, count)
+        delivery = handle.delivery()
         number = -1 if partition is None else partition
         try:
             if headers is None and timestamp is None:
-                lane.produce(topic, value, key, number, delivery)
+                handle.produce(topic, value, key, number, delivery)
             else:
                 more = {"headers": headers, "timestamp": timestamp or 0}
-                lane.produce(topic, value, key, number, delivery, **more)
+                handle.produce(topic, value, key, number, delivery, **more)
         except BufferError:
-            self._send_later(lane, delivery, topic, key, value, number, headers, timestamp)
+            record = (topic, value, key, number, delivery)
+            more = {"headers": headers, "timestamp": timestamp or 0}
+            self._send_when_room(handle, record, more)
         except (TypeError, ValueError, KafkaException) as error:
             if isinstance(error, ClientError):
                 raise
-            self._core.explain(error, topic, key, value)
-        self._unserved += 1
-        if self._unserved >= SERVE_EVERY:
-            self._unserved = 0
-            lane.serve()
+            self._core.raise_rejected(error, topic, key, value)
+        self._undispatched += 1
+        if self._undispatched >= DISPATCH_EVERY:
+            self._undispatched = 0
+            handle.dispatch_reports()
         return delivery
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until every record is delivered or given up."""
-        for lane in self._core.lanes:
-            lane.flush(timeout_s)
+        """Wait until every record is delivered or expired."""
+        for handle in self._core.handles:
+            handle.flush(timeout_s)
 
     def refresh(self, topic: str) -> None:
-        """Ask the brokers for a topic now. If it was deleted, records that wait for it fail."""
+        """Fetch the metadata of a topic now. If the topic was deleted, its pending records fail."""
         self._core.refresh(topic)
 
     def transaction(self) -> Transaction:
@@ -117,11 +120,13 @@ class Producer:
 
     @property
     def transactions(self) -> TransactionDriver | None:
-        """What a consumer with delivery="exactly_once" drives; None without a transactional id."""
+        """The driver that a consumer with delivery="exactly_once" uses; None without a
+        transactional id.
+        """
         return self._core.driver
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Deliver what is there and end. An open transaction is aborted. Twice is once."""
+        """Deliver pending records, abort an open transaction, and close. Later calls do nothing."""
         if self._core.is_closed:
             return
         try:
@@ -134,8 +139,8 @@ class Producer:
             self._core.close()
 
     def __len__(self) -> int:
-        """Records and reports on their way."""
-        return sum(map(len, self._core.lanes))
+        """Return the number of records and reports in flight."""
+        return sum(map(len, self._core.handles))
 
     def __enter__(self) -> Self:
         return self
@@ -148,34 +153,26 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _send_later(
-        self,
-        lane: Lane,
-        delivery: Delivery,
-        topic: str,
-        key: Any,
-        value: Any,
-        partition: int,
-        headers: Headers | None,
-        timestamp: int | None,
+    def _send_when_room(
+        self, handle: ProducerHandle, arguments: tuple[Any, ...], more: dict[str, Any]
     ) -> None:
-        """Wait for room in the buffer."""
+        """Wait for room in the buffer, and send."""
         timeout_s = self._core.settings.buffer_timeout_s
         deadline = time.monotonic() + timeout_s
-        more = {"headers": headers, "timestamp": timestamp or 0}
         while (left := deadline - time.monotonic()) > 0:
-            if not lane.serve(min(left, SLICE_S)):
-                time.sleep(_OTHERS_TURN_S)
+            if not handle.dispatch_reports(min(left, SLICE_S)):
+                time.sleep(_OTHER_DISPATCHER_S)
             try:
-                lane.produce(topic, value, key, partition, delivery, **more)
+                handle.produce(*arguments, **more)
             except BufferError:
                 continue
             return
-        raise full(lane, timeout_s)
+        raise buffer_full(handle, timeout_s)
 
 
-def full(lane: Lane, timeout_s: float) -> BufferFull:
+def buffer_full(handle: ProducerHandle, timeout_s: float) -> BufferFull:
+    """Return the error for a buffer that stayed full."""
     return BufferFull(
-        f"{len(lane)} records wait for the brokers, and no room came free in {timeout_s} s. Send "
-        "slower, or raise buffer_records, buffer_bytes or buffer_timeout_s."
+        f"{len(handle)} records wait for the brokers, and there was no room for {timeout_s} s. "
+        "Send slower, or raise buffer_records, buffer_bytes or buffer_timeout_s."
     )

@@ -1,7 +1,7 @@
-"""What the producers, sync and asyncio, have in common: lanes, encoding, partitions, transactions.
+"""The parts that `Producer` and `AsyncProducer` share: handles, encoding, partitions, transactions.
 
-The fast way of a record is in `Producer.send` and `AsyncProducer.send` themselves; this holds all
-that a plain record does not need.
+`Producer.send` and `AsyncProducer.send` contain the fast path of a record themselves. This module
+has everything that a plain record does not need.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException
 
 from millstream.client.error import SerializationError, UsageError, from_kafka, translated
 from millstream.client.producer.delivery import Delivery
-from millstream.client.producer.partitioner import PartitionCounts, checked, function_of
-from millstream.client.producer.producer_handle import Lane, closed, failure
+from millstream.client.producer.partitioner import PartitionCounts, checked_partition, function_of
+from millstream.client.producer.producer_handle import ProducerHandle, closed_error, delivery_error
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.serializer import encoded, refused
 from millstream.client.setting import Acks, ProducerSettings, acks_text
@@ -24,139 +24,141 @@ _METADATA_S_MAX = 30.0
 
 
 class ProducerCore:
+    """The handles, partition function and transactions of one producer."""
+
     def __init__(
         self,
         servers: str | None,
         settings: ProducerSettings,
         delivery: type[Delivery],
-        lane: type[Lane] = Lane,
+        handle: type[ProducerHandle] = ProducerHandle,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._settings = settings
-        self._open: Callable[[Acks], Lane] = lambda acks: lane(
+        self._open_handle: Callable[[Acks], ProducerHandle] = lambda acks: handle(
             settings.properties(servers, acks), delivery, loop
         )
-        self.lane = self._open(settings.acks)
+        self.handle = self._open_handle(settings.acks)
         self._acks = acks_text(settings.acks)
-        self._lanes = {self._acks: self.lane}
-        self._choose = function_of(settings.partitioner)
-        self.counts = PartitionCounts(self._count)
+        self._handles = {self._acks: self.handle}
+        self._partition_function = function_of(settings.partitioner)
+        self.partition_counts = PartitionCounts(self._partition_count)
+        self.fetch_count = self.partition_counts.of
         self.is_closed = False
         #: Whether a record has to pass `prepare`.
-        self.is_prepared = (
-            self._choose is not None
+        self.needs_prepare = (
+            self._partition_function is not None
             or settings.key_serializer is not None
             or settings.value_serializer is not None
         )
         self.driver: TransactionDriver | None = None
         if settings.transactional_id is not None:
-            self.driver = TransactionDriver(self.lane.handle, self._allow)
+            self.driver = TransactionDriver(self.handle.rdkafka, self._set_open)
 
     @property
-    def lanes(self) -> list[Lane]:
-        return list(self._lanes.values())
+    def handles(self) -> list[ProducerHandle]:
+        """All handles, one per value of `acks`."""
+        return list(self._handles.values())
 
     @property
     def settings(self) -> ProducerSettings:
+        """The producer's settings."""
         return self._settings
 
     def needs_count(self, partition: int | None) -> bool:
-        """Whether `prepare` has to know how many partitions the topic has."""
-        return partition is None and self._choose is not None
+        """Whether `prepare` needs the number of the topic's partitions."""
+        return partition is None and self._partition_function is not None
 
     def prepare(
-        self,
-        topic: str,
-        key: Any,
-        value: Any,
-        partition: int | None,
-        acks: Acks | None,
-        count: int | None,
-    ) -> tuple[Lane, Any, Any, int | None]:
-        """The lane, and key, value and partition as librdkafka takes them. Never waits: `count`,
-        the number of partitions, is there if `needs_count`."""
-        lane = self.lane if acks is None else self._lane_of(acks)
+        self, topic: str, key: Any, value: Any, partition: int | None, count: int | None
+    ) -> tuple[Any, Any, int | None]:
+        """Encode key and value, and choose the partition. Never waits: `count` is given if
+        `needs_count`.
+        """
         settings = self._settings
         if settings.key_serializer is not None:
             key = encoded(settings.key_serializer, key, "key", topic)
         if settings.value_serializer is not None:
             value = encoded(settings.value_serializer, value, "value", topic)
-        if partition is None and self._choose is not None:
+        if partition is None and self._partition_function is not None:
             assert count is not None
             key = key.encode() if isinstance(key, str) else key
-            partition = checked(self._choose(key, count), topic, count)
-        return lane, key, value, partition
+            partition = checked_partition(self._partition_function(key, count), topic, count)
+        return key, value, partition
 
-    def explain(self, error: Exception, topic: Any, key: Any, value: Any) -> NoReturn:
-        """Raise what librdkafka's refusal to take a record means."""
+    def raise_rejected(self, error: Exception, topic: Any, key: Any, value: Any) -> NoReturn:
+        """Raise the error for a record that librdkafka did not accept."""
         if isinstance(error, KafkaException):
-            raise failure(error, f"The record for topic {topic!r} was not taken") from error
+            raise delivery_error(error, f"The record for topic {topic!r} was rejected") from error
         if not isinstance(topic, str):
-            raise UsageError(f"The topic is {topic!r}: give its name, a string.") from error
+            raise UsageError(f"The topic is {topic!r}: pass its name, a string.") from error
         for part, given in (("key", key), ("value", value)):
             if not isinstance(given, str | bytes | None):
                 raise refused(part, given, topic) from error
         raise SerializationError(
-            f"The record for topic {topic!r} was not taken: {error}. Headers are pairs of a string "
+            f"The record for topic {topic!r} was rejected: {error}. Headers are pairs of a string "
             "and bytes, partition and timestamp are integers."
         ) from error
 
     def begin(self) -> TransactionDriver:
+        """Begin a transaction."""
         if self.driver is None:
-            raise UsageError("Transactions need a producer made with transactional_id='...'.")
+            raise UsageError("Transactions need a producer with transactional_id='...'.")
         if self.is_closed:
-            raise closed()
+            raise closed_error()
         self.driver.begin()
         return self.driver
 
     def close(self) -> None:
+        """Reject further records, and purge those that were not delivered."""
         self.begin_closing()
         self.finish_closing()
 
     def begin_closing(self) -> None:
-        """Refuse to send more."""
+        """Reject further records."""
         self.is_closed = True
-        for lane in self.lanes:
-            lane.begin_closing()
+        for handle in self.handles:
+            handle.begin_closing()
 
     def finish_closing(self) -> None:
-        """Give up what was not delivered. Waits for librdkafka."""
+        """Purge records that were not delivered. Waits for librdkafka."""
         is_broken = self.driver is not None and self.driver.state is State.BROKEN
-        for lane in self.lanes:
-            lane.close(is_broken=is_broken)
+        for handle in self.handles:
+            handle.close(is_broken=is_broken)
 
-    def _lane_of(self, acks: Acks) -> Lane:
+    def handle_for(self, acks: Acks) -> ProducerHandle:
+        """Return the handle for this value of `acks`. The first use opens it."""
         text = acks_text(acks)
-        lane = self._lanes.get(text)
-        if lane is None:
+        handle = self._handles.get(text)
+        if handle is None:
             if self.is_closed:
-                raise closed()
+                raise closed_error()
             if self.driver is not None:
-                raise UsageError("Records of a transaction have acks='all'.")
-            lane = self._lanes[text] = self._open(acks)
-        return lane
+                raise UsageError("Records of a transaction need acks='all'.")
+            handle = self._handles[text] = self._open_handle(acks)
+        return handle
 
-    def _allow(self, is_allowed: bool) -> None:
-        if is_allowed:
-            self.lane.produce = self.lane.handle.produce
+    def _set_open(self, is_open: bool) -> None:
+        if is_open:
+            self.handle.produce = self.handle.rdkafka.produce
         else:
-            self.lane.refuse(_outside)
+            self.handle.reject_sends(_no_transaction_error)
 
     def refresh(self, topic: str) -> None:
-        """librdkafka takes what the brokers say of the topic into account, for all its records."""
+        """Fetch the metadata of a topic. librdkafka applies it to all records of the topic."""
         with translated(f"Asking for topic {topic!r}"):
-            self.lane.handle.list_topics(topic, timeout=_METADATA_S_MAX)
+            self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX)
 
-    def _count(self, topic: str) -> int:
+    def _partition_count(self, topic: str) -> int:
         what = f"Asking for the partitions of {topic!r}"
         with translated(what):
-            found = self.lane.handle.list_topics(topic, timeout=_METADATA_S_MAX).topics[topic]
+            found = self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX).topics[topic]
         if found.error is not None:
             raise from_kafka(found.error, what)
         return len(found.partitions)
 
 
-def _outside() -> UsageError:
+def _no_transaction_error() -> UsageError:
     return UsageError(
         "This producer is transactional and has no open transaction: send inside `with "
         "producer.transaction():`. If it belongs to an exactly-once consumer, send before "

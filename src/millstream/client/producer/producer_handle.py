@@ -1,12 +1,12 @@
-"""One producer of librdkafka with its delivery reports: who gets them, and when.
+"""One librdkafka producer with its delivery reports: which thread dispatches them, and when.
 
-librdkafka sends on threads of its own; reports wait in its queue until somebody polls. Polling
-calls back into Python once a record, and gives the interpreter away in between: on a second thread
-that would cost a sending one most of its speed. So whoever sends polls now and then, whoever waits
-polls while waiting (one of them, the others look on), and a thread of our own runs only for
-deliveries with callbacks.
+librdkafka sends on its own threads. Delivery reports wait in its queue until a thread polls.
+Polling calls back into Python once per record and switches threads in between: a second thread
+would cost the sending one most of its speed. So a thread that sends polls now and then. A thread
+that waits polls while it waits; if several wait, one polls for all. A dispatcher thread runs only
+for deliveries with callbacks.
 
-A producer has a lane for its own `acks`, and one more for each other that `send` is asked for.
+A producer has one handle for its own `acks`, and one more for each other value that `send` gets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import Producer as Handle
+from confluent_kafka import Producer as RdKafkaProducer
 
 from millstream.client.error import (
     ClosedError,
@@ -33,27 +33,33 @@ from millstream.client.error import (
 )
 from millstream.client.producer.delivery import Delivery, delivery_type
 
-LOGGER: Final = logging.getLogger("millstream.client")
-#: A wait is cut in slices, so that signals are handled and nobody sleeps past another's report.
+_logger = logging.getLogger(__name__)
+
+#: Waits are split into slices, so that signals are handled and no thread sleeps past a report that
+#: another thread dispatched.
 SLICE_S: Final = 0.1
-_TICK_S: Final = 0.005
-_IDLE_TICK_S: Final = 0.1
-_TAIL_S_MAX: Final = 30.0
-#: Failed deliveries that are kept for `flush` to speak of; the rest are only counted.
+_DISPATCH_S: Final = 0.005
+_DISPATCH_IDLE_S: Final = 0.1
+_FLUSH_S_MAX: Final = 30.0
+#: Failed deliveries that are kept for `flush`. Further ones are only counted.
 _FAILURES_KEPT_MAX: Final = 1000
-#: By somebody who knows: an abort, or a close that did not wait.
-_GIVEN_UP: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+#: The application gave these up itself: by an abort, or a close with a timeout.
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
 
-def open_handle(properties: dict[str, Any]) -> Handle:
+def open_handle(properties: dict[str, Any]) -> RdKafkaProducer:
+    """Return a librdkafka producer with these properties."""
     try:
-        return Handle(properties, logger=LOGGER)
+        return RdKafkaProducer(properties, logger=_logger)
     except KafkaException as error:
         raise settings_error(error, "producer") from error
 
 
-class Lane:
-    """`produce` is librdkafka's, or what refuses in its place; `delivery` makes a future."""
+class ProducerHandle:
+    """Sends records and dispatches their delivery reports.
+
+    `produce` is librdkafka's, or a function that raises. `delivery` is the class of the futures.
+    """
 
     def __init__(
         self,
@@ -62,77 +68,87 @@ class Lane:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.loop = loop
-        self.handle = open_handle(properties)
-        self.produce: Callable[..., None] = self.handle.produce
+        self.rdkafka = open_handle(properties)
+        self.produce: Callable[..., None] = self.rdkafka.produce
         self.delivery: type[Delivery] = delivery_type(base, self, loop)
-        self._serving = threading.Lock()
-        self._serving_thread: int | None = None
-        self._served = threading.Condition(threading.Lock())
+        self._dispatch_lock = threading.Lock()
+        self._dispatch_thread: int | None = None
+        self._dispatched = threading.Condition(threading.Lock())
         self._failures: dict[Delivery, None] = {}
-        self._failures_more = 0
+        self._failures_dropped = 0
         self._closed = threading.Event()
-        self._ticker: threading.Thread | None = None
-        self._tail = weakref.finalize(self, _flush_tail, self.handle)
+        self._dispatcher: threading.Thread | None = None
+        self._finalizer = weakref.finalize(self, _flush_unclosed, self.rdkafka)
 
     def __len__(self) -> int:
-        """Records and reports on their way."""
-        return len(self.handle)
+        """Return the number of records and reports in flight."""
+        return len(self.rdkafka)
 
-    # Reports
+    # ReportDispatcher
 
-    def serve(self, timeout_s: float = 0.0) -> bool:
-        """Hand out the reports that are there, or the first to come; whether it was our turn."""
-        if not self._serving.acquire(blocking=False):
+    def dispatch_reports(self, timeout_s: float = 0.0) -> bool:
+        """Dispatch the reports in the queue, or wait for the first one.
+
+        Returns False without doing anything if another thread dispatches.
+        """
+        if not self._dispatch_lock.acquire(blocking=False):
             return False
-        self._serving_thread = threading.get_ident()
+        self._dispatch_thread = threading.get_ident()
         try:
-            self.handle.poll(timeout_s)
+            self.rdkafka.poll(timeout_s)
         except KafkaException as error:
-            raise from_kafka(error, "The producer cannot go on") from error
+            raise from_kafka(error, "The producer failed") from error
         finally:
-            self._serving_thread = None
-            self._serving.release()
-        with self._served:
-            self._served.notify_all()
+            self._dispatch_thread = None
+            self._dispatch_lock.release()
+        with self._dispatched:
+            self._dispatched.notify_all()
         return True
 
-    def wait(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        if self._serving_thread == threading.get_ident():
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Dispatch reports until `done()`. False after the timeout."""
+        if self._dispatch_thread == threading.get_ident():
             raise UsageError("A delivery's callback cannot wait for another delivery.")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not done():
             left = SLICE_S if deadline is None else min(SLICE_S, deadline - time.monotonic())
             if left <= 0:
                 return False
-            if not self.serve(left):
-                with self._served:
-                    self._served.wait(left)
+            if not self.dispatch_reports(left):
+                with self._dispatched:
+                    self._dispatched.wait(left)
         return True
 
-    def listen(self) -> None:
-        if self._ticker is None:
-            # It must not keep a forgotten producer alive.
+    def start_dispatcher(self) -> None:
+        """Dispatch reports from now on even if no thread waits for them."""
+        if self._dispatcher is None:
+            # The thread must not keep an unused producer alive.
             arguments = (weakref.ref(self), self._closed)
-            self._ticker = threading.Thread(
-                target=_tick, args=arguments, name="millstream-deliveries", daemon=True
+            self._dispatcher = threading.Thread(
+                target=_dispatch_while_open,
+                args=arguments,
+                name="millstream-deliveries",
+                daemon=True,
             )
-            self._ticker.start()
+            self._dispatcher.start()
 
-    def failed(self, delivery: Delivery, error: KafkaError) -> None:
-        if error.code() in _GIVEN_UP:
+    def record_failure(self, delivery: Delivery, error: KafkaError) -> None:
+        """Keep a failed delivery for `flush` to raise. Purged records do not count."""
+        if error.code() in _PURGED:
             return
         if len(self._failures) < _FAILURES_KEPT_MAX:
             self._failures[delivery] = None
         else:
-            self._failures_more += 1
+            self._failures_dropped += 1
 
-    def noticed(self, delivery: Delivery) -> None:
+    def forget_failure(self, delivery: Delivery) -> None:
+        """Drop a failure that the application has seen."""
         self._failures.pop(delivery, None)
 
-    # The end
+    # Shutdown
 
     def flush(self, timeout_s: float | None) -> None:
-        """Until everything is delivered or given up; what failed unnoticed is raised here."""
+        """Wait until all records are delivered or expired. Raise failures that were not seen."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while left := self._flush(SLICE_S):
             if deadline is not None and time.monotonic() > deadline:
@@ -141,28 +157,29 @@ class Lane:
 
     def _flush(self, timeout_s: float) -> int:
         try:
-            return self.handle.flush(timeout_s)
+            return self.rdkafka.flush(timeout_s)
         except KafkaException as error:
-            # librdkafka raises what is fatal from whatever call comes next.
-            raise from_kafka(error, "The producer cannot go on") from error
+            # librdkafka raises a fatal error from the next call, whichever it is.
+            raise from_kafka(error, "The producer failed") from error
 
     def raise_failures(self) -> None:
-        count = len(self._failures) + self._failures_more
+        """Raise one error for all failed deliveries that the application has not seen."""
+        count = len(self._failures) + self._failures_dropped
         if not count:
             return
         first = next(iter(self._failures), None)
         self._failures.clear()
-        self._failures_more = 0
+        self._failures_dropped = 0
         reason = first.exception() if first is not None else None
         name, code = (reason.name, reason.code) if reason is not None else ("", 0)
         raise DeliveryError(
-            f"{count} records that nobody asked about were not delivered; the first: {reason}",
+            f"{count} records whose deliveries were not checked failed; the first: {reason}",
             name,
             code,
         )
 
-    def refuse(self, error: Callable[[], Exception]) -> None:
-        """From now on sending raises."""
+    def reject_sends(self, error: Callable[[], Exception]) -> None:
+        """Make `produce` raise `error()` from now on."""
 
         def produce(*_arguments: Any, **_keywords: Any) -> NoReturn:
             raise error()
@@ -170,49 +187,53 @@ class Lane:
         self.produce = produce
 
     def begin_closing(self) -> None:
-        self.refuse(closed)
+        """Reject further records."""
+        self.reject_sends(closed_error)
 
     def close(self, *, is_broken: bool = False) -> None:
-        """What is still on its way is given up, and its deliveries told so. Waits for that.
+        """Purge the records in flight, resolve their deliveries as failed, and close librdkafka's
+        producer.
 
-        A handle that was fenced cannot be closed, only let go.
+        A fenced producer cannot be closed, only released.
         """
-        if len(self.handle):
-            self.handle.purge()
+        if len(self.rdkafka):
+            self.rdkafka.purge()
             try:
-                self.handle.flush(_TAIL_S_MAX)
+                self.rdkafka.flush(_FLUSH_S_MAX)
             except KafkaException as error:
-                LOGGER.warning("closing a producer: %s", error)
+                _logger.warning("Closing a producer: %s", error)
         self._closed.set()
-        self._tail.detach()
-        if self._ticker is not None and self._ticker is not threading.current_thread():
-            self._ticker.join()
+        self._finalizer.detach()
+        if self._dispatcher is not None and self._dispatcher is not threading.current_thread():
+            self._dispatcher.join()
         if not is_broken:
             with contextlib.suppress(AttributeError):
-                # Releases of confluent-kafka before 2.13 end with their last use.
-                self.handle.close()
+                # Before version 2.13, confluent-kafka has no `close`.
+                self.rdkafka.close()
 
 
-def closed() -> ClosedError:
-    return ClosedError("The producer is closed: make another one to send more.")
+def closed_error() -> ClosedError:
+    """Return the error for a closed producer."""
+    return ClosedError("The producer is closed: create another one to send more.")
 
 
-def failure(error: KafkaException, what: str) -> Exception:
+def delivery_error(error: KafkaException, what: str) -> Exception:
+    """Return the error for a record that librdkafka rejected."""
     return from_kafka(error, what, DeliveryError)
 
 
-def _tick(reference: weakref.ref[Lane], closed: threading.Event) -> None:
-    pause = _TICK_S
+def _dispatch_while_open(reference: weakref.ref[ProducerHandle], closed: threading.Event) -> None:
+    pause = _DISPATCH_S
     while not closed.wait(pause):
-        lane = reference()
-        if lane is None:
+        handle = reference()
+        if handle is None:
             return
-        pause = _TICK_S if len(lane) else _IDLE_TICK_S
-        lane.serve()
+        pause = _DISPATCH_S if len(handle) else _DISPATCH_IDLE_S
+        handle.dispatch_reports()
 
 
-def _flush_tail(handle: Handle) -> None:
-    """A producer that nobody closed: what it holds is still sent, also at the program's end."""
-    left = handle.flush(_TAIL_S_MAX)
+def _flush_unclosed(rdkafka: RdKafkaProducer) -> None:
+    """Send the records of a producer that was not closed, also at the end of the program."""
+    left = rdkafka.flush(_FLUSH_S_MAX)
     if left:
-        LOGGER.error("%d records were not delivered before the program ended", left)
+        _logger.error("%d records were not delivered before the program ended.", left)

@@ -1,10 +1,10 @@
-"""One transaction of a producer: what it sends and the offsets it commits become visible together.
+"""A producer's transactions: the records sent and the offsets added become visible together.
 
     open --commit--> committed        open --abort, error--> aborted
-    open --commit, no answer--> unknown --commit--> committed | aborted
+    open --commit, no response--> unknown --commit--> committed | aborted
 
-`TransactionDriver` is the one of a producer, in librdkafka's words: retriable errors are retried
-until the time is up, abortable ones abort. Its calls block.
+`TransactionDriver` drives the transactions of one producer. It retries retriable errors until the
+timeout, and aborts after abortable ones. Its calls block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import Producer as Handle
+from confluent_kafka import Producer as RdKafkaProducer
 
 from millstream.client.error import (
     BrokerError,
@@ -38,13 +38,16 @@ _ARRIVAL_S_MAX: Final = 1.0
 class OffsetSource(Protocol):
     """A consumer, as a transaction sees it."""
 
-    def group_metadata(self) -> Any: ...
+    def group_metadata(self) -> Any:
+        """Return what the coordinator needs to identify the group member."""
 
     def offsets(self) -> Mapping[Partition, int]:
-        """The next offset to read after what was processed, by partition."""
+        """Return the next offset to read after the processed records, by partition."""
 
 
 class State(StrEnum):
+    """The state of a transaction. BROKEN: the producer can only be closed."""
+
     NONE = auto()
     OPEN = auto()
     COMMITTED = auto()
@@ -54,87 +57,99 @@ class State(StrEnum):
 
 
 class TransactionDriver:
-    """The transactions of one producer, one after the other."""
+    """Runs the transactions of one producer, one after the other."""
 
-    def __init__(self, handle: Handle, allow: Callable[[bool], None]) -> None:
-        self._handle = handle
-        #: Told whether records may be sent now.
-        self._allow = allow
+    def __init__(self, rdkafka: RdKafkaProducer, set_open: Callable[[bool], None]) -> None:
+        self._rdkafka = rdkafka
+        #: Called with whether records may be sent now.
+        self._set_open = set_open
         self._is_ready = False
         self.state = State.NONE
-        #: What the transaction is once the call that ends it was interrupted; NONE before.
+        #: The state after an interrupted commit or abort; NONE before.
         self._if_interrupted = State.NONE
-        allow(False)
+        set_open(False)
 
     def begin(self) -> None:
+        """Begin a transaction. The first one registers the transactional id."""
         if self.state is State.OPEN:
-            raise UsageError("The producer has an open transaction: end it before the next.")
+            raise UsageError(
+                "The producer has an open transaction: end it before you begin another one."
+            )
         if self.state is State.UNKNOWN:
             raise UsageError(
-                "Whether the last transaction was committed is not known yet: call its commit() "
-                "again before the next one."
+                "The outcome of the last transaction is unknown: call its commit() again "
+                "before the next one."
             )
         if not self._is_ready:
-            self._insist(self._handle.init_transactions, "Asking for the transactional id")
+            self._retry(self._rdkafka.init_transactions, "Asking for the transactional id")
             self._is_ready = True
-        self._insist(lambda _timeout_s: self._handle.begin_transaction(), "Beginning a transaction")
+        self._retry(lambda _timeout_s: self._rdkafka.begin_transaction(), "Beginning a transaction")
         self.state = State.OPEN
         self._if_interrupted = State.NONE
-        self._allow(True)
+        self._set_open(True)
 
     def add_offsets(self, offsets: Mapping[Partition, int], metadata: Any) -> None:
+        """Add offsets, which are committed with the transaction."""
         if self.state is not State.OPEN:
-            raise UsageError(f"The transaction is {self.state}: offsets belong into an open one.")
+            raise UsageError(f"The transaction is {self.state}: offsets need an open one.")
         rows = [row_of(partition, offset) for partition, offset in offsets.items()]
         if rows:
-            self._insist(
-                lambda left: self._handle.send_offsets_to_transaction(rows, metadata, left),
+            self._retry(
+                lambda left: self._rdkafka.send_offsets_to_transaction(rows, metadata, left),
                 "Adding offsets to the transaction",
             )
 
     def commit(self, timeout_s: float) -> None:
+        """Commit the transaction, or ask again for the outcome of an earlier commit.
+
+        Raises TransactionAborted once it is aborted, and OutcomeUnknown after the timeout.
+        """
         if self.state not in (State.OPEN, State.UNKNOWN):
             raise UsageError(f"The transaction is {self.state}: it cannot be committed.")
-        self._allow(False)
+        self._set_open(False)
         self._if_interrupted = State.UNKNOWN
         try:
-            self._insist(self._handle.commit_transaction, "Committing the transaction", timeout_s)
+            self._retry(self._rdkafka.commit_transaction, "Committing the transaction", timeout_s)
         except TransactionAborted:
             self._abort()
             raise
         except TimeoutError as error:
             self.state = State.UNKNOWN
             raise OutcomeUnknown(
-                f"The commit was not answered in {timeout_s} s: it may have happened, or may yet. "
-                "Call commit() of this transaction again to learn which."
+                f"The commit got no response in {timeout_s} s: it may have happened, or may "
+                "still happen. Call commit() of this transaction again to learn which."
             ) from error
         self.state = State.COMMITTED
 
     def abort(self) -> None:
+        """Abort the transaction."""
         if self.state not in (State.OPEN, State.UNKNOWN):
             raise UsageError(f"The transaction is {self.state}: it cannot be aborted.")
-        self._allow(False)
-        if len(self._handle):
-            # librdkafka may ask to end a transaction that its coordinator has not heard of yet, and
-            # is broken by the answer. Records that have arrived are proof that it has.
-            self._insist(lambda _timeout_s: self._handle.flush(_ARRIVAL_S_MAX), "Aborting")
+        self._set_open(False)
+        if len(self._rdkafka):
+            # librdkafka may ask to end a transaction that its coordinator does not know yet, and
+            # the response breaks the producer. Records that have arrived prove that the coordinator
+            # knows it.
+            self._retry(lambda _timeout_s: self._rdkafka.flush(_ARRIVAL_S_MAX), "Aborting")
         self._abort()
 
     def _abort(self) -> None:
         interrupted, self._if_interrupted = self._if_interrupted, State.ABORTED
         try:
-            self._insist(self._handle.abort_transaction, "Aborting the transaction")
+            self._retry(self._rdkafka.abort_transaction, "Aborting the transaction")
         except BrokerError as error:
-            # Ctrl-C in an earlier call that ended it: librdkafka has none to abort any more.
+            # Ctrl-C interrupted an earlier call that ended the transaction: librdkafka has none to
+            # abort.
             if error.code != KafkaError._STATE or interrupted is State.NONE:  # noqa: SLF001
                 raise
             self.state = interrupted
         else:
             self.state = State.ABORTED
 
-    def _insist(
+    def _retry(
         self, call: Callable[[float], object], what: str, timeout_s: float = TIMEOUT_S
     ) -> None:
+        """Call until it succeeds, fails for good, or the timeout passes."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -160,34 +175,37 @@ class TransactionDriver:
 
 
 class Transaction:
-    """Commits at the end of its `with` block, aborts if that ends with an exception."""
+    """Commits at the end of its `with` block. An exception aborts it."""
 
     def __init__(self, driver: TransactionDriver, send: Callable[..., Delivery]) -> None:
         self._driver = driver
-        #: As the producer's.
+        #: The producer's `send`.
         self.send = send
         self._ended: State | None = None
 
     @property
     def state(self) -> State:
+        """The state of this transaction."""
         return self._ended or self._driver.state
 
     def send_offsets(
         self, source: OffsetSource | Any, offsets: Mapping[Partition, int] | None = None
     ) -> None:
-        """Commit with the transaction what `source`, a consumer, has processed; or `offsets`."""
+        """Commit the offsets that `source`, a consumer, has processed with the transaction; or
+        `offsets`.
+        """
         self._check()
         self._driver.add_offsets(
             source.offsets() if offsets is None else offsets, source.group_metadata()
         )
 
     def commit(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Make it visible; OutcomeUnknown if the brokers do not say in time whether it is."""
+        """Commit. Raises OutcomeUnknown if the coordinator does not respond in time."""
         self._check()
         self._end(lambda: self._driver.commit(timeout_s))
 
     def abort(self) -> None:
-        """Nothing of it will be seen by readers of committed records."""
+        """Abort: read-committed consumers see nothing of the transaction."""
         self._check()
         self._end(self._driver.abort)
 
@@ -219,4 +237,4 @@ class Transaction:
             try:
                 self.abort()
             except ClientError as failure:
-                error.add_note(f"and the transaction could not be aborted: {failure}")
+                error.add_note(f"The transaction could not be aborted: {failure}")

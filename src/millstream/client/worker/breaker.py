@@ -1,11 +1,11 @@
-"""A circuit breaker: when a dependency fails again and again, the worker rests. Pure.
+"""A circuit breaker: while a dependency fails repeatedly, the worker pauses. Pure.
 
-    closed --`failures` in a row--> open --`rest_s`--> trying --success--> closed
+    closed --`failures` in a row--> open --`rest_s`--> half open --success--> closed
                                      ^                   | failure
                                      +-------------------+
 
-Attempts that fail while it is not closed do not count: the messages stay where they are instead of
-becoming dead letters one after the other. The clock is the caller's.
+Attempts that fail while the breaker is not closed do not count. So the messages stay in their topic
+instead of becoming dead letters one after the other. The caller passes the time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from millstream.client.error import UsageError
 
 
 class Breaker:
-    """`on` are the exceptions that speak of the dependency; others neither open nor close it."""
+    """Opens after `failures` failed attempts in a row, for `rest_s` seconds.
+
+    `on` are the exceptions that the dependency causes. Other exceptions neither open nor close the
+    breaker.
+    """
 
     def __init__(
         self,
@@ -23,30 +27,32 @@ class Breaker:
         on: tuple[type[BaseException], ...] = (Exception,),
     ) -> None:
         if failures < 1 or rest_s <= 0:
-            raise UsageError(f"Breaker({failures}, {rest_s}): both are greater than 0.")
+            raise UsageError(f"Breaker({failures}, {rest_s}): both must be greater than 0.")
         self._failures_max = failures
         self._rest_s = rest_s
         self._on = on
         self._failures = 0
-        #: Until when nothing starts; None when closed.
+        #: Nothing starts before this time. None: closed.
         self._open_until: float | None = None
 
     @property
     def is_closed(self) -> bool:
+        """Whether the breaker sets no limit."""
         return self._open_until is None
 
     def allowed(self, now: float) -> int | None:
-        """How many may run at once; None where the breaker sets no limit."""
+        """Return how many attempts may run at once. None: the breaker sets no limit."""
         if self._open_until is None:
             return None
         return 1 if now >= self._open_until else 0
 
     def succeeded(self) -> None:
+        """Close the breaker."""
         self._failures = 0
         self._open_until = None
 
     def failed(self, error: BaseException | str | None, now: float) -> bool:
-        """Whether the attempt is not to count, because the dependency is to blame."""
+        """Count a failed attempt. True if it does not count, because the dependency caused it."""
         if not isinstance(error, self._on):
             return False
         self._failures += 1

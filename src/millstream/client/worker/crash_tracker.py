@@ -1,15 +1,15 @@
-"""Which messages may have killed a process, and how a worker handles them. Pure.
+"""Which messages may have killed a process, and how the worker runs them. Pure.
 
-A partition's note (`note.py`) names its worker. Whoever finds the name of another worker knows that
-this one died, or lost its session, without giving the partition up. What it had in progress is then
-found out in three steps, each of which a death takes one further:
+A partition's offset metadata (`offset_metadata.py`) names its worker. A worker that finds another
+worker's id knows that this worker died, or lost its session, without giving the partition up. Three
+steps then find the message that kills processes. Each further death leads to the next step:
 
-    unknown   for a while, messages start only after a committed note names them (`is_careful`)
-    suspect   a message that a note named when a process died. It runs with nothing beside it in
-              the process, so that a second death is its own doing and no bystander's.
-    dead      a suspect whose deaths and attempts are as many as attempts are allowed
+    tracked   for a while, messages start only after committed metadata names them
+    suspect   metadata named the message when a process died. It now runs with nothing else in
+              progress in the process, so a second death has no other cause
+    dead      a suspect whose deaths and attempts reach `attempts_max` becomes a dead letter
 
-A partition that was given up in order, or whose worker lives, costs nothing of this.
+A partition that its worker gave up in order, or that keeps its worker, costs nothing of this.
 """
 
 from __future__ import annotations
@@ -18,155 +18,176 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.client.record import Partition
-from millstream.client.worker.in_flight import Board, Entry, Taken
-from millstream.client.worker.offset_metadata import NOTED_MAX, Note
+from millstream.client.worker.in_flight import InFlight
+from millstream.client.worker.offset_metadata import TRACKED_MAX, OffsetMetadata
+from millstream.client.worker.partition_window import PartitionProgress
+from millstream.client.worker.work_item import WorkItem
 
-#: How long after a death messages that are read may be those that the dead process had.
-_CAREFUL_S: Final = 30.0
-#: The first death may have been a bystander's; from the second on, nothing else was in progress.
+#: Messages read within this time after a death may be those that the dead process had in progress.
+_TRACKING_S: Final = 30.0
+#: Another message may have caused the first death. From the second on, nothing else ran.
 _DEATHS_CERTAIN: Final = 2
 
 
-class Watch:
-    """The caution about one partition."""
+class PartitionTracking:
+    """What is known about deaths in one partition."""
 
-    __slots__ = ("deaths", "held", "is_leaving", "left", "running", "until")
+    __slots__ = ("deaths", "is_released", "remaining", "running", "unfinished", "until")
 
-    def __init__(self, note: Note, owner: str, window: int, now: float) -> None:
-        has_died = note.owner not in (None, owner)
-        self.deaths = dict(note.deaths)
+    def __init__(self, metadata: OffsetMetadata, owner: str, window: int, now: float) -> None:
+        has_died = metadata.owner not in (None, owner)
+        self.deaths = dict(metadata.deaths)
         if has_died:
-            for offset in note.running:
+            for offset in metadata.running:
                 self.deaths[offset] = self.deaths.get(offset, 0) + 1
-        is_careful = has_died or note.is_careful
-        #: Until then, so many of the messages that are read are careful ones.
-        self.until = now + _CAREFUL_S if is_careful else 0.0
-        self.left = window if is_careful else 0
-        #: Careful messages that are unfinished.
-        self.held = 0
-        #: In progress, and named by a note that is committed or about to be.
+        is_tracking = has_died or metadata.is_tracking
+        #: Until this time, up to `remaining` messages that are read become tracked.
+        self.until = now + _TRACKING_S if is_tracking else 0.0
+        self.remaining = window if is_tracking else 0
+        #: Tracked messages that are not finished.
+        self.unfinished = 0
+        #: In progress, and named by metadata that is committed or about to be.
         self.running: dict[int, None] = {}
-        self.is_leaving = False
+        self.is_released = False
+
+    def is_active(self, now: float) -> bool:
+        """Whether messages that are read now become tracked."""
+        return self.remaining > 0 and now < self.until
 
 
-class Caution:
+class CrashTracker:
+    """Decides which items are tracked and when they start. `owner` is this worker's id."""
+
     def __init__(self, owner: str, attempts_max: int, window: int) -> None:
         self._owner = owner
         self._attempts_max = attempts_max
         self._window = window
-        self._watches: dict[Partition, Watch] = {}
-        #: Entries that the next note names.
-        self._noting: list[Entry] = []
-        #: A suspect that has run by itself, and that the note still names.
-        self._past: Entry | None = None
+        self._partitions: dict[Partition, PartitionTracking] = {}
+        #: Items that the next committed metadata names.
+        self._recording: list[WorkItem] = []
+        #: A suspect that has run by itself, and that committed metadata still names.
+        self._ended_suspect: WorkItem | None = None
 
-    def open(self, partition: Partition, note: Note, now: float) -> None:
-        self._watches[partition] = Watch(note, self._owner, self._window, now)
+    def open(self, partition: Partition, metadata: OffsetMetadata, now: float) -> None:
+        """Begin with what the previous worker committed."""
+        self._partitions[partition] = PartitionTracking(metadata, self._owner, self._window, now)
 
-    def drop(self, partitions: Iterable[Partition], board: Board) -> None:
+    def drop(self, partitions: Iterable[Partition], in_flight: InFlight) -> None:
+        """Forget partitions that another member has now."""
         for partition in partitions:
-            self._watches.pop(partition, None)
-            if board.alone is not None and board.alone.partition == partition:
-                board.alone, board.is_quiet = None, False
-            if self._past is not None and self._past.partition == partition:
-                self._past, board.is_quiet = None, False
+            self._partitions.pop(partition, None)
+            if in_flight.exclusive is not None and in_flight.exclusive.partition == partition:
+                in_flight.exclusive, in_flight.is_exclusive = None, False
+            if self._ended_suspect is not None and self._ended_suspect.partition == partition:
+                self._ended_suspect, in_flight.is_exclusive = None, False
 
-    def leave(self, partitions: Iterable[Partition]) -> None:
-        """Their notes say from now on that they are given up in order."""
+    def release(self, partitions: Iterable[Partition]) -> None:
+        """From now on, the metadata says that this worker gave the partitions up in order."""
         for partition in partitions:
-            if partition in self._watches:
-                self._watches[partition].is_leaving = True
+            if partition in self._partitions:
+                self._partitions[partition].is_released = True
 
-    def look_at(self, entry: Entry, now: float) -> bool:
-        """Decide how to treat a message that was read; whether it is a dead letter at once."""
-        watch = self._watches[entry.partition]
-        if not watch.left and not watch.deaths:
+    # Items
+
+    def classify(self, item: WorkItem, now: float) -> bool:
+        """Set how an item that was read runs. Return whether it becomes a dead letter at once."""
+        tracking = self._partitions[item.partition]
+        if not tracking.remaining and not tracking.deaths:
             return False
-        entry.deaths = watch.deaths.get(entry.offset, 0)
-        entry.attempts += entry.deaths
-        if entry.deaths or (watch.left and now < watch.until):
-            entry.is_careful = True
-            watch.left -= watch.left > 0
-            watch.held += 1
-        return entry.deaths >= _DEATHS_CERTAIN and entry.attempts >= self._attempts_max
+        item.deaths = tracking.deaths.get(item.offset, 0)
+        item.attempts += item.deaths
+        if item.deaths or tracking.is_active(now):
+            item.is_tracked = True
+            tracking.remaining -= tracking.remaining > 0
+            tracking.unfinished += 1
+        return item.deaths >= _DEATHS_CERTAIN and item.attempts >= self._attempts_max
 
-    def settled(self, entry: Entry, board: Board) -> None:
-        """An attempt at it has ended."""
-        if not entry.is_careful:
+    def attempt_ended(self, item: WorkItem, in_flight: InFlight) -> None:
+        """Note that an attempt at the item has ended."""
+        if not item.is_tracked:
             return
-        watch = self._watches.get(entry.partition)
-        if watch is not None:
-            watch.running.pop(entry.offset, None)
-        if entry is board.alone:
-            # The note must not name it when others run.
-            board.alone, self._past = None, entry
+        tracking = self._partitions.get(item.partition)
+        if tracking is not None:
+            tracking.running.pop(item.offset, None)
+        if item is in_flight.exclusive:
+            # Metadata must not name the suspect when others run.
+            in_flight.exclusive, self._ended_suspect = None, item
 
-    def finished(self, entry: Entry) -> None:
-        if not entry.is_careful:
+    def finished(self, item: WorkItem) -> None:
+        """Stop tracking a finished item."""
+        if not item.is_tracked:
             return
-        watch = self._watches.get(entry.partition)
-        if watch is not None:
-            watch.held -= 1
-            watch.deaths.pop(entry.offset, None)
+        tracking = self._partitions.get(item.partition)
+        if tracking is not None:
+            tracking.unfinished -= 1
+            tracking.deaths.pop(item.offset, None)
 
-    # Notes before messages start
+    # Metadata before items start
 
-    def plan(self, board: Board) -> set[Partition]:
-        """Choose what starts next; the partitions whose notes have to be committed before."""
-        if self._past is not None:
-            return {self._past.partition}
-        if board.alone is not None or not board.unnoted:
+    def plan(self, in_flight: InFlight) -> set[Partition]:
+        """Choose the items to start next. Return the partitions whose metadata to commit first."""
+        if self._ended_suspect is not None:
+            return {self._ended_suspect.partition}
+        if in_flight.exclusive is not None or not in_flight.unrecorded:
             return set()
-        suspect = next((entry for entry in board.unnoted if entry.deaths), None)
+        suspect = next((item for item in in_flight.unrecorded if item.deaths), None)
         if suspect is None:
-            self._noting = self._next_ones(board)
+            self._recording = self._next_items(in_flight)
         else:
-            board.is_quiet = True
-            if board.running:
+            in_flight.is_exclusive = True
+            if in_flight.running:
                 return set()
-            board.alone = suspect
-            self._noting = [suspect]
-        for entry in self._noting:
-            board.unnoted.remove(entry)
-            self._watches[entry.partition].running[entry.offset] = None
-        return {entry.partition for entry in self._noting}
+            in_flight.exclusive = suspect
+            self._recording = [suspect]
+        for item in self._recording:
+            in_flight.unrecorded.remove(item)
+            self._partitions[item.partition].running[item.offset] = None
+        return {item.partition for item in self._recording}
 
-    def _next_ones(self, board: Board) -> list[Entry]:
-        """Careful entries, as many of each partition as a note may name."""
-        room = {each: NOTED_MAX - len(watch.running) for each, watch in self._watches.items()}
+    def _next_items(self, in_flight: InFlight) -> list[WorkItem]:
+        """Return tracked items, as many of each partition as its metadata may name."""
+        room = {
+            partition: TRACKED_MAX - len(tracking.running)
+            for partition, tracking in self._partitions.items()
+        }
         chosen = []
-        for entry in board.unnoted:
-            if room[entry.partition] > 0:
-                room[entry.partition] -= 1
-                chosen.append(entry)
+        for item in in_flight.unrecorded:
+            if room[item.partition] > 0:
+                room[item.partition] -= 1
+                chosen.append(item)
         return chosen
 
-    def noted(self, board: Board, *, is_committed: bool) -> None:
-        """What `plan` asked for is committed, or could not be."""
-        noting, self._noting = self._noting, []
+    def recorded(self, in_flight: InFlight, *, is_committed: bool) -> None:
+        """Let the planned items start, or put them back if their metadata was not committed."""
+        recording, self._recording = self._recording, []
         if not is_committed:
-            for entry in reversed(noting):
-                if not entry.is_gone:
-                    self._watches[entry.partition].running.pop(entry.offset, None)
-                    board.unnoted.appendleft(entry)
-            if board.alone in noting:
-                board.alone = None
+            for item in reversed(recording):
+                if not item.is_dropped:
+                    self._partitions[item.partition].running.pop(item.offset, None)
+                    in_flight.unrecorded.appendleft(item)
+            if in_flight.exclusive in recording:
+                in_flight.exclusive = None
             return
-        if self._past is not None:
-            self._past, board.is_quiet = None, False
-        for entry in noting:
-            if not entry.is_gone:
-                board.make_ready(entry)
+        if self._ended_suspect is not None:
+            self._ended_suspect, in_flight.is_exclusive = None, False
+        for item in recording:
+            if not item.is_dropped:
+                in_flight.make_ready(item)
 
-    def note(self, partition: Partition, taken: Taken, board: Board, now: float) -> Note:
-        """What a successor has to know of the partition."""
-        watch = self._watches[partition]
-        return Note(
-            None if watch.is_leaving else self._owner,
-            taken.end,
-            taken.unfinished,
-            watch.held > 0 or (watch.left > 0 and now < watch.until),
-            tuple(watch.running),
-            board.alone is not None and tuple(watch.running) == (board.alone.offset,),
-            {offset: count for offset, count in watch.deaths.items() if offset >= taken.offset},
+    def metadata(
+        self, partition: Partition, progress: PartitionProgress, in_flight: InFlight, now: float
+    ) -> OffsetMetadata:
+        """Return what the next worker of the partition must know."""
+        tracking = self._partitions[partition]
+        running = tuple(tracking.running)
+        exclusive = in_flight.exclusive
+        deaths = tracking.deaths.items()
+        return OffsetMetadata(
+            None if tracking.is_released else self._owner,
+            progress.end,
+            progress.unfinished,
+            tracking.unfinished > 0 or tracking.is_active(now),
+            running,
+            exclusive is not None and running == (exclusive.offset,),
+            {offset: count for offset, count in deaths if offset >= progress.offset},
         )

@@ -1,13 +1,13 @@
-"""What the records that a worker moves carry in their headers. Pure.
+"""The headers of records that a worker moves between topics, and the records it builds. Pure.
 
     millstream.original.topic, .partition, .offset, .timestamp   where the record was first
-    millstream.group        whose worker moved it: workers of other groups leave it alone
-    millstream.attempts     how often it was tried
+    millstream.group        the group whose worker moved it; workers of other groups ignore it
+    millstream.attempts     number of attempts so far
     millstream.due          in retry, scheduled and parked topics: not before, in ms since 1970
-    millstream.parked       in parked topics: it is moved on then, in ms since 1970
+    millstream.parked       in parked topics: when to move it on, in ms since 1970
     millstream.error.type, .message, .stack, millstream.dead.timestamp   of dead letters
 
-All values are text. What the application has put into a record's headers stays.
+All values are text. The application's own headers stay.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ERROR_STACK: Final = "millstream.error.stack"
 DEAD_TIMESTAMP: Final = "millstream.dead.timestamp"
 REPLAYED_FROM: Final = "millstream.replayed.from"
 
-#: Brokers refuse large records: a stack or a message is cut, not lost with its letter.
+#: Brokers reject large records. Stacks and messages are truncated so that the letter fits.
 HEADERS_BYTES_MAX: Final = 64 * 1024
 _STACK_CHARACTERS_MAX: Final = 8000
 MESSAGE_CHARACTERS_MAX: Final = 1000
 
 
-class Output(NamedTuple):
-    """A record to be sent."""
+class OutputRecord(NamedTuple):
+    """A record to send."""
 
     topic: str
     key: Any
@@ -51,13 +51,13 @@ class Output(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About as many bytes as it takes in memory."""
+        """Estimated memory in bytes."""
         return len(self.key or "") + len(self.value or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record was first, and what has become of it since."""
+    """Where a record was first, and its attempts and due times since."""
 
     topic: str
     partition: int
@@ -70,15 +70,16 @@ class Origin:
 
     @classmethod
     def of(cls, record: Record) -> Origin:
-        known = headers_of(record.headers)
+        """Read the origin from a record's headers. Without them the record is its own origin."""
+        known = worker_headers(record.headers)
         if not known:
-            place = (record.topic, record.partition, record.offset, record.timestamp)
-            return cls(*place, None, 0, None)
+            position = (record.topic, record.partition, record.offset, record.timestamp)
+            return cls(*position, None, 0, None)
         timestamp = number_in(known, TIMESTAMP)
         return cls(
             known.get(TOPIC) or record.topic.removesuffix(scheduled_topic("")),
-            _first(number_in(known, PARTITION), record.partition),
-            _first(number_in(known, OFFSET), record.offset),
+            _or_default(number_in(known, PARTITION), record.partition),
+            _or_default(number_in(known, OFFSET), record.offset),
             record.timestamp if timestamp is None else timestamp,
             known.get(GROUP),
             number_in(known, ATTEMPTS) or 0,
@@ -87,8 +88,8 @@ class Origin:
         )
 
 
-def headers_of(headers: Iterable[Header]) -> dict[str, str]:
-    """Ours of a record's headers."""
+def worker_headers(headers: Iterable[Header]) -> dict[str, str]:
+    """Return Millstream's headers of a record, as text."""
     return {
         name: (value or b"").decode(errors="replace")
         for name, value in headers
@@ -96,43 +97,56 @@ def headers_of(headers: Iterable[Header]) -> dict[str, str]:
     }
 
 
-def foreign(headers: Iterable[Header]) -> list[Header]:
-    """The application's of a record's headers."""
+def application_headers(headers: Iterable[Header]) -> list[Header]:
+    """Return the application's headers of a record."""
     return [(name, value) for name, value in headers if not name.startswith(PREFIX)]
 
 
-def scheduled(topic: str, key: Any, value: Any, headers: Iterable[Header], due_ms: int) -> Output:
-    return Output(scheduled_topic(topic), key, value, [*headers, (DUE, _text(due_ms))], due_ms)
+def scheduled_record(
+    topic: str, key: Any, value: Any, headers: Iterable[Header], due_ms: int
+) -> OutputRecord:
+    """Return the record for `<topic>.scheduled` that is due at `due_ms`."""
+    extra = (DUE, _text(due_ms))
+    return OutputRecord(scheduled_topic(topic), key, value, [*headers, extra], due_ms)
 
 
-def retried(record: Record, origin: Origin, group: str, topic: str, due_ms: int) -> Output:
-    """The record on its way to another attempt."""
-    extra = [*_trail(origin, group), (DUE, _text(due_ms))]
-    return Output(topic, record.raw_key, record.raw_value, foreign(record.headers) + extra)
+def retry_record(
+    record: Record, origin: Origin, group: str, topic: str, due_ms: int
+) -> OutputRecord:
+    """Return the record for the retry topic `topic`."""
+    headers = [
+        *application_headers(record.headers),
+        *_origin_headers(origin, group),
+        (DUE, _text(due_ms)),
+    ]
+    return OutputRecord(topic, record.raw_key, record.raw_value, headers)
 
 
-def parked(record: Record, origin: Origin, group: str, level: int, now_ms: int) -> Output:
-    """The record on its way to a partition where it waits for a part of its time."""
+def parked_record(
+    record: Record, origin: Origin, group: str, level: int, now_ms: int
+) -> OutputRecord:
+    """Return the record for partition `level` of the parked topic."""
     until_ms = now_ms + PARKED_S[level] * 1000
-    extra = [
-        *_trail(origin, group),
+    headers = [
+        *application_headers(record.headers),
+        *_origin_headers(origin, group),
         (DUE, _text(origin.due_ms or 0)),
         (PARKED, _text(until_ms)),
     ]
-    return Output(
+    return OutputRecord(
         parked_topic(origin.topic),
         record.raw_key,
         record.raw_value,
-        foreign(record.headers) + extra,
+        headers,
         origin.due_ms,
         level,
     )
 
 
-def buried(
+def dead_letter_record(
     record: Record, origin: Origin, group: str, error: BaseException | str, now_ms: int
-) -> Output:
-    """The record as a dead letter."""
+) -> OutputRecord:
+    """Return the record's dead letter."""
     if isinstance(error, BaseException):
         kind, message = type(error).__qualname__, str(error)
         stack = "".join(traceback.format_exception(error))
@@ -140,39 +154,42 @@ def buried(
             kind = f"{type(error).__module__}.{kind}"
     else:
         kind, message, stack = "Rejected", error, ""
-    extra: list[Header] = [
-        *_trail(origin, group),
+    headers: list[Header] = [
+        *application_headers(record.headers),
+        *_origin_headers(origin, group),
         (DEAD_TIMESTAMP, _text(now_ms)),
         (ERROR_TYPE, kind.encode(errors="replace")),
         (ERROR_MESSAGE, message[:MESSAGE_CHARACTERS_MAX].encode(errors="replace")),
-        # The end of a stack says where it happened.
+        # The last lines of a stack name the failing call.
         (ERROR_STACK, stack[-_STACK_CHARACTERS_MAX:].encode(errors="replace")),
     ]
     topic = dead_letter_topic(origin.topic)
-    return Output(topic, record.raw_key, record.raw_value, foreign(record.headers) + extra)
+    return OutputRecord(topic, record.raw_key, record.raw_value, headers)
 
 
 def dead_letter_topic(topic: str) -> str:
+    """Return the name of the topic's dead-letter topic."""
     return f"{topic}.dlq"
 
 
 def retry_topic(topic: str, level: int) -> str:
+    """Return the name of the topic's retry topic of this level."""
     return f"{topic}.retry.{level}"
 
 
 def number_in(headers: dict[str, str], name: str) -> int | None:
-    """A number among headers, which anybody may have written."""
+    """Return a header as a number. None if it is absent or malformed: any program may write it."""
     text = headers.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def _trail(origin: Origin, group: str) -> list[Header]:
-    stamp = [] if origin.timestamp is None else [(TIMESTAMP, _text(origin.timestamp))]
+def _origin_headers(origin: Origin, group: str) -> list[Header]:
+    timestamp = [] if origin.timestamp is None else [(TIMESTAMP, _text(origin.timestamp))]
     return [
         (TOPIC, origin.topic.encode()),
         (PARTITION, _text(origin.partition)),
         (OFFSET, _text(origin.offset)),
-        *stamp,
+        *timestamp,
         (GROUP, group.encode()),
         (ATTEMPTS, _text(origin.attempts)),
     ]
@@ -182,5 +199,5 @@ def _text(number: int) -> bytes:
     return str(number).encode()
 
 
-def _first(value: int | None, default: int) -> int:
+def _or_default(value: int | None, default: int) -> int:
     return default if value is None else value

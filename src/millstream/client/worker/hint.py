@@ -1,4 +1,4 @@
-"""How many workers a group could do with, from how far it is behind. Pure."""
+"""How many workers a group needs, computed from its lag. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from millstream.client.record import Partition
 
 
 class Hint(NamedTuple):
-    """For an autoscaler. `rate` is what this worker finishes a second, measured since it began."""
+    """For an autoscaler. `rate` is the number of messages that this worker finishes per second,
+    measured since it started.
+    """
 
     lag: int
     rate: float
@@ -18,13 +20,17 @@ class Hint(NamedTuple):
 
 
 def lag_of(ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> int:
-    """Records that the group has not committed yet; what has no commit counts from 0."""
+    """Return the number of records that the group has not committed. Partitions without a commit
+    count from 0.
+    """
     return sum(max(0, end - committed.get(each, 0)) for each, end in ends.items())
 
 
 def hint_of(lag: int, rate: float, catch_up_s: float, workers_max: int) -> Hint:
-    """So many workers of this rate would have caught up in `catch_up_s`: 0 if there is nothing to
-    do, 1 while no rate is known, never more than can have a partition."""
+    """Return how many workers of this rate would catch up within `catch_up_s`.
+
+    The result is 0 without lag, 1 while the rate is unknown, and at most `workers_max`.
+    """
     if lag == 0:
         return Hint(0, rate, 0)
     wanted = 1 if rate <= 0 else math.ceil(lag / (rate * catch_up_s))

@@ -1,16 +1,17 @@
-"""The messages that a worker holds: which may start, which partitions are full, what may be
-committed. Pure: the clock is the caller's, and so is the lock.
+"""The messages that a worker holds: which may start, which partitions are full, what to commit.
 
-    waiting (not due) -> ready -> running -> released -> finished -> taken (to be committed)
-                 careful: unnoted -> ready
+    waiting (not due) -> ready -> running -> released -> finished -> committed
+                 tracked: unrecorded -> ready
 
-A lane is what has to happen in order: the messages of a key, or one message by itself. Its first
-entry waits, is ready or runs; the others follow once it is released. A partition's offset moves
-up to its lowest unfinished message, never beyond. Finished messages beyond that are told to a
-successor by the offset's note, as far as the note has room.
+Pure: the caller passes the time and holds the lock.
 
-The window limits messages that could run, and bytes. Messages that wait for a time, and those
-behind them in their lane, count as bytes only: a long delay does not stop the reading.
+Items with the same queue key run one after the other. The first item of a key queue waits, is ready
+or runs; the next one follows once the first is released. A partition's offset advances up to its
+lowest unfinished message, never beyond it. The offset's metadata records finished messages beyond
+it, as far as the metadata has room.
+
+The window limits runnable messages per partition, and bytes. Messages that are not due, and those
+behind them in their key queue, count as bytes only: a long delay does not stop reading.
 """
 
 from __future__ import annotations
@@ -19,336 +20,235 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, NamedTuple
 
-from millstream.client.record import Partition, Record
-from millstream.client.worker.header import Origin, Output
-from millstream.client.worker.offset_metadata import Note, fitting
-
-#: What a message costs beside its key and value.
-_ENTRY_BYTES: Final = 512
+from millstream.client.record import Partition
+from millstream.client.worker.offset_metadata import OffsetMetadata
+from millstream.client.worker.partition_window import PartitionProgress, PartitionWindow
+from millstream.client.worker.work_item import WorkItem
 
 
-class Entry:
-    """One message. `attempts` counts those that were begun, and counted."""
+class KeyQueue:
+    """The items of one key in order. The first waits, is ready or runs."""
 
-    __slots__ = (
-        "attempts",
-        "deaths",
-        "due",
-        "is_careful",
-        "is_dead",
-        "is_gone",
-        "is_parked",
-        "lane",
-        "offset",
-        "origin",
-        "outputs",
-        "partition",
-        "record",
-        "size",
-    )
-
-    def __init__(
-        self, partition: Partition, record: Record, origin: Origin, lane: object, due: float = 0.0
-    ) -> None:
-        self.record = record
-        self.origin = origin
-        self.partition = partition
-        self.offset = record.offset
-        #: None for one that is in nobody's order.
-        self.lane = lane
-        self.due = due
-        self.attempts = origin.attempts
-        #: Processes that died while this message was in progress.
-        self.deaths = 0
-        #: It starts only after the partition's note names it.
-        self.is_careful = False
-        #: Its output is its dead letter.
-        self.is_dead = False
-        #: Its partition was taken away.
-        self.is_gone = False
-        #: It is due later than its wait on the board ends: then it is moved on.
-        self.is_parked = False
-        self.outputs: list[Output] = []
-        self.size = _ENTRY_BYTES + len(record.raw_key or b"") + len(record.raw_value or b"")
-
-
-class Taken(NamedTuple):
-    """Messages of a partition that have finished since the last time, and its state after them:
-    the offset to commit, unfinished messages from there on, and the end of what that says."""
-
-    entries: list[Entry]
-    offset: int
-    unfinished: tuple[int, ...]
-    end: int
-
-
-class Lane:
-    """Entries in their order; the first is the one that waits, is ready or runs."""
-
-    __slots__ = ("entries", "is_waiting")
+    __slots__ = ("is_waiting", "items")
 
     def __init__(self) -> None:
-        self.entries: deque[Entry] = deque()
+        self.items: deque[WorkItem] = deque()
         self.is_waiting = False
 
 
-class Ledger:
-    """What is unfinished in one partition."""
-
-    __slots__ = (
-        "_inherited",
-        "_inherited_end",
-        "bytes",
-        "end",
-        "fresh",
-        "has_changed",
-        "idle",
-        "unfinished",
-    )
-
-    def __init__(self, offset: int, note: Note) -> None:
-        #: In the order of offsets.
-        self.unfinished: dict[int, Entry] = {}
-        #: Finished, and not taken yet.
-        self.fresh: list[Entry] = []
-        #: After the last message that was read.
-        self.end = offset
-        #: The former worker has finished everything before that end but these.
-        self._inherited = dict.fromkeys(note.unfinished)
-        self._inherited_end = note.end
-        self.bytes = 0
-        #: How many wait for a time, or for one that does.
-        self.idle = 0
-        self.has_changed = False
-
-    def read_to(self, offset: int) -> None:
-        """The message there was read; if it is not added, nothing is to be done about it."""
-        self.end = offset + 1
-        self.has_changed = True
-
-    def is_finished(self, offset: int) -> bool:
-        """Whether the former worker has finished it."""
-        return offset < self._inherited_end and offset not in self._inherited
-
-    def taken(self) -> Taken:
-        offset = next(iter(self.unfinished), self.end)
-        left = (each for each in self._inherited if each >= self.end)
-        end = max(self.end, self._inherited_end)
-        unfinished, end = fitting(offset, itertools.chain(self.unfinished, left), end)
-        entries = [entry for entry in self.fresh if entry.offset < end]
-        self.fresh = [entry for entry in self.fresh if entry.offset >= end]
-        self.has_changed = False
-        for entry in entries:
-            self.bytes -= entry.size
-        return Taken(entries, offset, unfinished, end)
-
-
-class Board:
-    """`window` is per partition, `window_bytes` of all partitions together."""
+class InFlight:
+    """All items of a worker. `window` is per partition, `window_bytes` for all of them."""
 
     def __init__(self, window: int, window_bytes: int) -> None:
         self._window = window
         self._window_bytes = window_bytes
-        self._ledgers: dict[Partition, Ledger] = {}
-        self._lanes: dict[object, Lane] = {}
-        self._ready: deque[Entry] = deque()
-        self._waiting: list[tuple[float, int, Entry]] = []
+        self._partitions: dict[Partition, PartitionWindow] = {}
+        self._queues: dict[object, KeyQueue] = {}
+        self._ready: deque[WorkItem] = deque()
+        self._waiting: list[tuple[float, int, WorkItem]] = []
         self._numbers = itertools.count()
-        #: Nothing of these starts any more.
-        self._held: set[Partition] = set()
-        self.running: dict[Entry, None] = {}
-        #: Careful entries that could start once a note names them.
-        self.unnoted: deque[Entry] = deque()
-        #: While set, only this entry starts; `is_quiet` without one: nothing does.
-        self.alone: Entry | None = None
-        self.is_quiet = False
+        #: Partitions whose items no longer start.
+        self._stopped: set[Partition] = set()
+        self.running: dict[WorkItem, None] = {}
+        #: Tracked items that may start once committed metadata names them.
+        self.unrecorded: deque[WorkItem] = deque()
+        #: While set, only this item starts. With `is_exclusive` and no item, nothing starts.
+        self.exclusive: WorkItem | None = None
+        self.is_exclusive = False
 
     def __len__(self) -> int:
-        return sum(len(ledger.unfinished) + len(ledger.fresh) for ledger in self._ledgers.values())
+        """Return the number of items that are not finished and collected for a commit."""
+        windows = self._partitions.values()
+        return sum(len(window.unfinished) + len(window.finished) for window in windows)
 
     @property
     def bytes(self) -> int:
-        """What is held in memory, about."""
-        return sum(ledger.bytes for ledger in self._ledgers.values())
-
-    def partitions(self) -> dict[Partition, None]:
-        """Those of which anything was read."""
-        return dict.fromkeys(self._ledgers)
+        """Estimated memory of all items."""
+        return sum(window.bytes for window in self._partitions.values())
 
     @property
     def ready_count(self) -> int:
-        """At least as many as may start now."""
+        """An upper bound of the number of items that may start now."""
         return len(self._ready)
 
-    def open(self, partition: Partition, offset: int, note: Note | None = None) -> None:
-        """Messages of it from this offset on may be added from now on."""
-        self._ledgers[partition] = Ledger(offset, note or Note())
+    # Partitions
 
-    def ledger(self, partition: Partition) -> Ledger | None:
-        """The partition's, if it is open."""
-        return self._ledgers.get(partition)
+    def partitions(self) -> dict[Partition, None]:
+        """Return the open partitions."""
+        return dict.fromkeys(self._partitions)
 
-    def add(self, entry: Entry, now: float) -> None:
-        """Read, in the order of offsets."""
-        ledger = self.add_released(entry)
-        if entry.lane is not None:
-            lane = self._lanes.setdefault(entry.lane, Lane())
-            lane.entries.append(entry)
-            if len(lane.entries) > 1:
-                ledger.idle += lane.is_waiting
-                return
-        self._offer(entry, now)
+    def open(
+        self, partition: Partition, offset: int, metadata: OffsetMetadata | None = None
+    ) -> None:
+        """Accept messages of the partition from `offset` on."""
+        self._partitions[partition] = PartitionWindow(offset, metadata or OffsetMetadata())
 
-    def add_released(self, entry: Entry) -> Ledger:
-        """Read, and not to be run: it only has to be finished."""
-        ledger = self._ledgers[entry.partition]
-        ledger.read_to(entry.offset)
-        ledger.unfinished[entry.offset] = entry
-        ledger.bytes += entry.size
-        return ledger
+    def window(self, partition: Partition) -> PartitionWindow | None:
+        """Return the partition's window, or None if the partition is not open."""
+        return self._partitions.get(partition)
 
-    def wake(self, now: float) -> list[Entry]:
-        """Make ready what is due. Returns parked messages whose wait has ended, which are not."""
-        parked = []
-        while self._waiting and self._waiting[0][0] <= now:
-            entry = heapq.heappop(self._waiting)[2]
-            if entry.is_gone:
-                continue
-            self._set_waiting(entry, is_waiting=False)
-            if entry.is_parked:
-                parked.append(entry)
-            else:
-                self._enqueue(entry)
-        return parked
-
-    def is_crowded(self, partition: Partition) -> bool:
-        """Whether so many messages of it wait that others should wait elsewhere."""
-        ledger = self._ledgers[partition]
-        return ledger.idle >= self._window or ledger.bytes * 2 >= self._share
-
-    def make_ready(self, entry: Entry) -> None:
-        """The note names it now."""
-        self._ready.append(entry)
-
-    def start(self) -> Entry | None:
-        """The next that may run; it runs."""
-        if self.is_quiet:
-            return self._start_alone()
-        while self._ready:
-            entry = self._ready.popleft()
-            if entry.is_gone or entry.partition in self._held:
-                continue
-            self.running[entry] = None
-            return entry
-        return None
-
-    def postpone(self, entry: Entry, due: float, now: float) -> None:
-        """It is to run again; its lane waits for it."""
-        self.running.pop(entry, None)
-        if not entry.is_gone:
-            entry.due = due
-            self._offer(entry, now)
-
-    def release(self, entry: Entry, now: float) -> None:
-        """It will not run again: its lane goes on."""
-        self.running.pop(entry, None)
-        if entry.is_gone or entry.lane is None:
-            return
-        lane = self._lanes[entry.lane]
-        lane.entries.popleft()
-        if lane.entries:
-            self._offer(lane.entries[0], now)
-        else:
-            del self._lanes[entry.lane]
-
-    def finish(self, entry: Entry, *, keep: bool) -> None:
-        """It is done with; `keep` if whoever takes it has still to send its output."""
-        ledger = self._ledgers.get(entry.partition)
-        if entry.is_gone or ledger is None:
-            return
-        del ledger.unfinished[entry.offset]
-        ledger.has_changed = True
-        if keep:
-            grown = sum(output.size for output in entry.outputs)
-            entry.size += grown
-            ledger.bytes += grown
-            ledger.fresh.append(entry)
-        else:
-            ledger.bytes -= entry.size
-
-    def take(self, also: Iterable[Partition] = ()) -> dict[Partition, Taken]:
-        """What has changed since the last time, by partition; and `also` these partitions."""
-        chosen = dict.fromkeys(also)
-        return {
-            partition: ledger.taken()
-            for partition, ledger in self._ledgers.items()
-            if ledger.has_changed or partition in chosen
-        }
-
-    def hold(self, partitions: Iterable[Partition]) -> None:
-        self._held.update(partitions)
+    def stop_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Start no more items of these partitions."""
+        self._stopped.update(partitions)
 
     def drop(self, partitions: Iterable[Partition]) -> None:
-        """They are somebody else's now."""
+        """Forget the items of partitions that another member has now."""
         for partition in partitions:
-            self._held.discard(partition)
-            ledger = self._ledgers.pop(partition, None)
-            for entry in () if ledger is None else ledger.unfinished.values():
-                entry.is_gone = True
-                if entry.lane is not None:
-                    self._lanes.pop(entry.lane, None)
-        self.unnoted = deque(entry for entry in self.unnoted if not entry.is_gone)
+            self._stopped.discard(partition)
+            window = self._partitions.pop(partition, None)
+            for item in () if window is None else window.unfinished.values():
+                item.is_dropped = True
+                if item.queue_key is not None:
+                    self._queues.pop(item.queue_key, None)
+        self.unrecorded = deque(item for item in self.unrecorded if not item.is_dropped)
 
-    def full(self) -> set[Partition]:
-        """Partitions of which no more should be read."""
-        share = self._share
+    def full_partitions(self) -> set[Partition]:
+        """Return the partitions whose reading should pause."""
+        share = self._bytes_per_partition
         return {
             partition
-            for partition, ledger in self._ledgers.items()
-            if len(ledger.unfinished) - ledger.idle >= self._window or ledger.bytes >= share
+            for partition, window in self._partitions.items()
+            if len(window.unfinished) - window.waiting >= self._window or window.bytes >= share
         }
 
-    def roomy(self) -> set[Partition]:
-        """Partitions of which more can be read, if they were full before."""
-        share = self._share
+    def resumable_partitions(self) -> set[Partition]:
+        """Return the partitions whose reading may resume: their window is at most half full."""
+        share = self._bytes_per_partition
         return {
             partition
-            for partition, ledger in self._ledgers.items()
-            if (len(ledger.unfinished) - ledger.idle) * 2 <= self._window
-            and ledger.bytes * 2 <= share
+            for partition, window in self._partitions.items()
+            if (len(window.unfinished) - window.waiting) * 2 <= self._window
+            and window.bytes * 2 <= share
         }
+
+    def is_crowded(self, partition: Partition) -> bool:
+        """Whether so many messages of the partition wait that further ones should be parked."""
+        window = self._partitions[partition]
+        return window.waiting >= self._window or window.bytes * 2 >= self._bytes_per_partition
 
     @property
-    def _share(self) -> float:
-        """Bytes that a partition may hold."""
-        return self._window_bytes / max(1, len(self._ledgers))
+    def _bytes_per_partition(self) -> float:
+        return self._window_bytes / max(1, len(self._partitions))
 
-    def _start_alone(self) -> Entry | None:
-        entry = self.alone
-        if entry is None or self.running or entry.is_gone or entry not in self._ready:
-            return None
-        self._ready.remove(entry)
-        if entry.partition in self._held:
-            return None
-        self.running[entry] = None
-        return entry
+    # Items, in the order of their states
 
-    def _offer(self, entry: Entry, now: float) -> None:
-        if entry.due > now:
-            heapq.heappush(self._waiting, (entry.due, next(self._numbers), entry))
-            self._set_waiting(entry, is_waiting=True)
+    def add(self, item: WorkItem, now: float) -> None:
+        """Add an item. Items of a partition are added in offset order."""
+        window = self.add_released(item)
+        if item.queue_key is not None:
+            queue = self._queues.setdefault(item.queue_key, KeyQueue())
+            queue.items.append(item)
+            if len(queue.items) > 1:
+                window.waiting += queue.is_waiting
+                return
+        self._offer(item, now)
+
+    def add_released(self, item: WorkItem) -> PartitionWindow:
+        """Add an item that does not run: it only has to be finished."""
+        window = self._partitions[item.partition]
+        window.advance(item.offset)
+        window.unfinished[item.offset] = item
+        window.bytes += item.size
+        return window
+
+    def promote_due(self, now: float) -> list[WorkItem]:
+        """Make items ready that are due. Return parked items whose wait ended instead."""
+        parked = []
+        while self._waiting and self._waiting[0][0] <= now:
+            item = heapq.heappop(self._waiting)[2]
+            if item.is_dropped:
+                continue
+            self._set_waiting(item, is_waiting=False)
+            if item.is_parked:
+                parked.append(item)
+            else:
+                self._enqueue(item)
+        return parked
+
+    def make_ready(self, item: WorkItem) -> None:
+        """Let a tracked item start: committed metadata names it."""
+        self._ready.append(item)
+
+    def start(self) -> WorkItem | None:
+        """Return the next item that may run, now running, or None."""
+        if self.is_exclusive:
+            return self._start_exclusive()
+        while self._ready:
+            item = self._ready.popleft()
+            if item.is_dropped or item.partition in self._stopped:
+                continue
+            self.running[item] = None
+            return item
+        return None
+
+    def postpone(self, item: WorkItem, due: float, now: float) -> None:
+        """Let the item run again at `due`. Its key queue waits for it."""
+        self.running.pop(item, None)
+        if not item.is_dropped:
+            item.due = due
+            self._offer(item, now)
+
+    def release(self, item: WorkItem, now: float) -> None:
+        """End the item's runs, and let the next item of its key queue follow."""
+        self.running.pop(item, None)
+        if item.is_dropped or item.queue_key is None:
+            return
+        queue = self._queues[item.queue_key]
+        queue.items.popleft()
+        if queue.items:
+            self._offer(queue.items[0], now)
         else:
-            self._enqueue(entry)
+            del self._queues[item.queue_key]
 
-    def _enqueue(self, entry: Entry) -> None:
-        (self.unnoted if entry.is_careful else self._ready).append(entry)
+    def finish(self, item: WorkItem, *, keep: bool) -> None:
+        """Mark the item finished. With `keep` its output is sent with the commit of its offset."""
+        window = self._partitions.get(item.partition)
+        if item.is_dropped or window is None:
+            return
+        del window.unfinished[item.offset]
+        window.has_changed = True
+        if keep:
+            grown = sum(output.size for output in item.outputs)
+            item.size += grown
+            window.bytes += grown
+            window.finished.append(item)
+        else:
+            window.bytes -= item.size
 
-    def _set_waiting(self, entry: Entry, *, is_waiting: bool) -> None:
+    def take_progress(self, also: Iterable[Partition] = ()) -> dict[Partition, PartitionProgress]:
+        """Return the progress of partitions that changed since the last call, and of `also`."""
+        chosen = dict.fromkeys(also)
+        return {
+            partition: window.take_progress()
+            for partition, window in self._partitions.items()
+            if window.has_changed or partition in chosen
+        }
+
+    def _start_exclusive(self) -> WorkItem | None:
+        item = self.exclusive
+        if item is None or self.running or item.is_dropped or item not in self._ready:
+            return None
+        self._ready.remove(item)
+        if item.partition in self._stopped:
+            return None
+        self.running[item] = None
+        return item
+
+    def _offer(self, item: WorkItem, now: float) -> None:
+        if item.due > now:
+            heapq.heappush(self._waiting, (item.due, next(self._numbers), item))
+            self._set_waiting(item, is_waiting=True)
+        else:
+            self._enqueue(item)
+
+    def _enqueue(self, item: WorkItem) -> None:
+        (self.unrecorded if item.is_tracked else self._ready).append(item)
+
+    def _set_waiting(self, item: WorkItem, *, is_waiting: bool) -> None:
         count = 1
-        if entry.lane is not None:
-            lane = self._lanes[entry.lane]
-            lane.is_waiting = is_waiting
-            count = len(lane.entries)
-        self._ledgers[entry.partition].idle += count if is_waiting else -count
+        if item.queue_key is not None:
+            queue = self._queues[item.queue_key]
+            queue.is_waiting = is_waiting
+            count = len(queue.items)
+        self._partitions[item.partition].waiting += count if is_waiting else -count

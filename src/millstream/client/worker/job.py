@@ -11,9 +11,9 @@ from millstream.client.error import UsageError
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
 from millstream.client.serializer import encoded
-from millstream.client.worker.header import Output, foreign, scheduled
-from millstream.client.worker.in_flight import Entry
-from millstream.client.worker.policy import Serializers, Verdict
+from millstream.client.worker.header import OutputRecord, application_headers, scheduled_record
+from millstream.client.worker.policy import AttemptResult, Serializers
+from millstream.client.worker.work_item import WorkItem
 
 Part: TypeAlias = Literal["key", "value"]
 
@@ -21,86 +21,87 @@ Part: TypeAlias = Literal["key", "value"]
 class Job:
     """One attempt at a message.
 
-    Returning means `ack()`, raising means `nack()` with that exception. Said explicitly, the last
-    word counts, and takes effect when the handler ends.
+    Returning means `ack()`, raising means `nack()` with that exception. A handler that calls one of
+    them decides itself. The last call counts, and takes effect when the handler ends.
     """
 
-    __slots__ = ("_deadline", "_serializers", "entry", "is_over", "outputs", "verdict")
+    __slots__ = ("_deadline", "_serializers", "is_over", "item", "outputs", "result")
 
     def __init__(
-        self, entry: Entry, deadline: float, serializers: Serializers = (None, None)
+        self, item: WorkItem, deadline: float, serializers: Serializers = (None, None)
     ) -> None:
-        self.entry = entry
+        self.item = item
         self._deadline = deadline
-        #: Of keys and values that the handler sends.
+        #: For the keys and values that the handler sends.
         self._serializers = serializers
-        self.outputs: list[Output] = []
-        self.verdict: Verdict | None = None
-        #: The attempt has ended, for its handler or without it.
+        self.outputs: list[OutputRecord] = []
+        self.result: AttemptResult | None = None
+        #: The attempt has ended, by its handler or by its deadline.
         self.is_over = False
 
     # The message
 
     @property
     def record(self) -> Record:
-        """As it was read: from the topic itself, a retry topic or the scheduled ones."""
-        return self.entry.record
+        """The record as it was read: from the topic itself, a retry topic or a scheduled one."""
+        return self.item.record
 
     @property
     def topic(self) -> str:
-        """The topic that the message was sent to first."""
-        return self.entry.origin.topic
+        """The topic that the message was first sent to."""
+        return self.item.origin.topic
 
     @property
     def partition(self) -> int:
-        """Where it was in that topic."""
-        return self.entry.origin.partition
+        """The partition of the message in that topic."""
+        return self.item.origin.partition
 
     @property
     def offset(self) -> int:
-        return self.entry.origin.offset
+        """The offset of the message in that topic."""
+        return self.item.origin.offset
 
     @property
     def key(self) -> Any:
-        return self.entry.record.key
+        return self.item.record.key
 
     @property
     def value(self) -> Any:
-        return self.entry.record.value
+        return self.item.record.value
 
     @property
     def headers(self) -> list[Header]:
-        """Those of the application."""
-        return foreign(self.entry.record.headers)
+        """The application's headers."""
+        return application_headers(self.item.record.headers)
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
-        return self.entry.attempts
+        """The number of this attempt, from 1 on."""
+        return self.item.attempts
 
     @property
     def deadline(self) -> float:
-        """When the attempt counts as failed, in the seconds of `time.monotonic()`."""
+        """When the attempt counts as failed, in seconds of `time.monotonic()`."""
         return self._deadline
 
-    # What becomes of it
+    # The outcome
 
     def ack(self) -> None:
-        """It is done."""
-        self.verdict = Verdict("ack")
+        """Mark the message as done."""
+        self.result = AttemptResult("ack")
 
     def nack(self, delay: float | None = None, reason: str | None = None) -> None:
-        """It is to be tried again, after `delay` seconds, or as the backoff says."""
+        """Retry the message after `delay` seconds, or as the backoff says."""
         if delay is not None and delay < 0:
             raise UsageError(f"delay={delay!r}: give seconds from now on.")
-        self.verdict = Verdict("nack", delay, reason or "nack() by the handler")
+        self.result = AttemptResult("nack", delay, reason or "nack() by the handler")
 
     def reject(self, reason: str | None = None) -> None:
-        """It becomes a dead letter at once."""
-        self.verdict = Verdict("reject", None, reason or "reject() by the handler")
+        """Make the message a dead letter at once."""
+        self.result = AttemptResult("reject", None, reason or "reject() by the handler")
 
     def extend(self, seconds: float) -> None:
-        """Have this long from now on before the attempt counts as failed."""
+        """Set the deadline of this attempt to `seconds` from now."""
         if seconds <= 0:
             raise UsageError(f"extend({seconds!r}): give seconds.")
         self._deadline = time.monotonic() + seconds
@@ -115,10 +116,11 @@ class Job:
         deliver_at: dt.datetime | int | None = None,
         delay: dt.timedelta | float | None = None,
     ) -> None:
-        """Send a record once the message is done; nothing is sent if the attempt fails.
+        """Send a record once the message is done. Nothing is sent if the attempt fails.
 
-        It is sent before the message counts as processed; with `transactional=True` both are one.
-        Key and value are bytes, strings or None, or what the serializers in `producer=` take.
+        The record is sent before the message counts as processed. With `transactional=True` both
+        happen in one transaction. Key and value are bytes, strings or None, or what the serializers
+        in `producer=` encode.
         """
         key = self._encoded("key", key, topic)
         value = self._encoded("value", value, topic)
@@ -126,9 +128,9 @@ class Job:
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
         if deliver_at is not None or delay is not None:
             due = due_ms(deliver_at, delay)
-            self.outputs.append(scheduled(topic, key, value, listed, due))
+            self.outputs.append(scheduled_record(topic, key, value, listed, due))
         else:
-            self.outputs.append(Output(topic, key, value, listed))
+            self.outputs.append(OutputRecord(topic, key, value, listed))
 
     def _encoded(self, part: Part, given: Any, topic: str) -> Any:
         serializer = self._serializers[part == "value"]

@@ -1,17 +1,18 @@
-"""How outcomes reach the brokers: records to retry and dead-letter topics, output, and offsets.
+"""How a worker's outcomes reach the brokers: output, retries, dead letters and offsets.
 
-`plain_mover.py` and `transaction_mover.py` do it; this is what they share.
+`plain_publisher.py` and `transactional_publisher.py` implement `Publisher`. This module has what
+they share.
 
-A message whose output the brokers reject for good becomes a dead letter. Brokers reject batches: so
-before that, the output is sent once more, with nothing else in its batch. A dead letter that is
-rejected itself is sent again after a while, because there is no other place for it.
+A message whose output brokers reject for good becomes a dead letter. Brokers reject whole batches,
+so the output is first sent once more with nothing else in its batch. A dead letter that is rejected
+itself is sent again after a pause: there is no other topic for it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from millstream.client.consumer.consumer import Consumer
 from millstream.client.error import (
@@ -27,91 +28,94 @@ from millstream.client.error import (
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition
-from millstream.client.worker.header import Output
-from millstream.client.worker.in_flight import Entry
-from millstream.client.worker.job_queue import Desk
+from millstream.client.worker.header import OutputRecord
+from millstream.client.worker.job_queue import JobQueue
+from millstream.client.worker.work_item import WorkItem
 
-LOGGER: Final = logging.getLogger("millstream.client.worker")
-#: Before a dead letter that was rejected is sent again.
-LETTER_REST_S: Final = 2.0
+_logger = logging.getLogger(__name__)
+
+#: The pause before a rejected dead letter is sent again.
+DEAD_LETTER_RETRY_S: Final = 2.0
+
+#: The result of sending a record: a delivery, or the error with which librdkafka rejected it.
+SendResult: TypeAlias = Delivery | ClientError
 
 
-class Mover(Protocol):
+class Publisher(Protocol):
+    """Sends the output of finished messages and commits their offsets."""
+
     def step(self) -> None:
-        """Send what there is to send, and commit if it is time. Waits for little."""
+        """Send output that is pending, and commit if the interval has passed. Waits briefly."""
 
-    def settle(self, also: Iterable[Partition] = ()) -> bool:
-        """Send and commit all that can be, now, with the notes of `also` these partitions.
+    def flush(self, also: Iterable[Partition] = ()) -> bool:
+        """Send and commit everything that can be, with the metadata of `also` these partitions.
 
         Returns whether it is committed.
         """
 
-    def note(self, partitions: Iterable[Partition]) -> bool:
-        """Commit the notes of these partitions now; whether they are committed."""
+    def commit_metadata(self, partitions: Iterable[Partition]) -> bool:
+        """Commit the offset metadata of these partitions now. Returns whether it is committed."""
 
     def drop(self, partitions: Iterable[Partition]) -> None:
-        """They are somebody else's."""
+        """Forget partitions that another member has now."""
 
 
-class Clients:
-    """What both kinds of movers work with. `repair` creates the worker's own topics anew."""
+class PublisherClients:
+    """The clients that both publishers use. `repair` creates the worker's own topics again."""
 
     def __init__(
-        self, consumer: Consumer, producer: Producer, desk: Desk, repair: Callable[[], None]
+        self, consumer: Consumer, producer: Producer, queue: JobQueue, repair: Callable[[], None]
     ) -> None:
         self.consumer = consumer
         self.producer = producer
-        self.desk = desk
+        self.queue = queue
         self._repair = repair
 
-    def send(self, output: Output) -> Delivery:
+    def send(self, output: OutputRecord) -> Delivery:
+        """Send one record."""
         topic, key, value, headers, timestamp, partition = output
         return self.producer.send(
             topic, key, value, headers=headers, partition=partition, timestamp=timestamp
         )
 
-    def reject(self, entry: Entry, error: ClientError) -> bool:
-        """Have its dead letter sent instead; False if it was the dead letter that was rejected."""
-        if not entry.is_dead:
-            self.desk.reject(entry, error)
+    def reject(self, item: WorkItem, error: ClientError) -> bool:
+        """Replace rejected output by a dead letter. False if the dead letter itself is rejected."""
+        if not item.is_dead:
+            self.queue.reject(item, error)
             return True
-        LOGGER.error(
-            "The dead letter of %r is rejected, and the message cannot be finished before that is "
-            "mended: %s",
-            entry.record,
+        _logger.error(
+            "The dead letter of %r is rejected, and the message cannot be finished before the "
+            "cause is fixed: %s",
+            item.record,
             error,
         )
         if isinstance(error, BrokerError) and is_of_topic(error.code):
             try:
                 self._repair()
             except ClientError as failure:
-                LOGGER.warning("%s", failure)
+                _logger.warning("The worker's topics were not created: %s", failure)
         return False
 
 
-#: What became of a record: a delivery, or the error with which it was not taken at all.
-Sent = Delivery | ClientError
-
-
-def failure_of(sent: Sent) -> ClientError | None:
-    """Wait for the brokers; None if the record was delivered."""
-    return sent.exception() if isinstance(sent, Delivery) else sent
+def failure_of(result: SendResult) -> ClientError | None:
+    """Wait for the delivery report. None if the record was delivered."""
+    return result.exception() if isinstance(result, Delivery) else result
 
 
 def is_final(error: ClientError) -> bool:
-    """Whether sending it again would not help."""
+    """Whether sending the record again cannot succeed."""
     if isinstance(error, BrokerError):
         return is_rejection(error.code)
     return isinstance(error, UsageError | SerializationError) and not isinstance(error, ClosedError)
 
 
-def shares_blame(error: ClientError) -> bool:
-    """Whether another record of the same batch may be to blame."""
+def may_be_of_other_record(error: ClientError) -> bool:
+    """Whether another record of the same batch may have caused the rejection."""
     return isinstance(error, BrokerError) and is_of_batch(error.code)
 
 
-def checked(error: ClientError) -> ClientError:
-    """The error, if it is final; any other is raised."""
+def require_final(error: ClientError) -> ClientError:
+    """Return a final error; raise any other."""
     if not is_final(error):
         raise error
     return error

@@ -1,4 +1,4 @@
-"""Who runs the handlers: threads, or tasks on an event loop of their own."""
+"""Runs the handlers: on threads, or as tasks on an event loop of their own."""
 
 from __future__ import annotations
 
@@ -10,52 +10,60 @@ from typing import Any, Protocol
 
 from millstream.client.error import UsageError
 from millstream.client.worker.job import Job
-from millstream.client.worker.job_queue import Desk
-from millstream.client.worker.policy import Verdict
+from millstream.client.worker.job_queue import JobQueue
+from millstream.client.worker.policy import AttemptResult
 
 Handler = Callable[[Job], Any]
 
 
 class Runner(Protocol):
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Start to take jobs."""
+
+    """Runs handlers for the jobs of a queue."""
 
     def abandon(self, jobs: list[Job]) -> None:
-        """Their time is over: others run in their place."""
+        """Stop waiting for jobs past their deadline, and run other jobs instead."""
 
     def stop(self) -> None:
-        """The desk is closed; what still runs is left alone."""
+        """Stop. The queue is closed, and handlers that still run are not waited for."""
 
 
-def runner_for(handler: Handler, desk: Desk, concurrency: int) -> Runner:
+def runner_for(handler: Handler, queue: JobQueue, concurrency: int) -> Runner:
+    """Return the runner for a handler: tasks for a coroutine function, else threads."""
     if is_coroutine(handler):
-        return TaskRunner(handler, desk, concurrency)
-    return ThreadRunner(handler, desk, concurrency)
+        return TaskRunner(handler, queue, concurrency)
+    return ThreadRunner(handler, queue, concurrency)
 
 
 def check_handler(handler: object) -> None:
+    """Raise if the handler is not callable."""
     if not callable(handler):
         raise UsageError(f"The handler {handler!r} is not callable: give a function of one job.")
 
 
 def is_coroutine(handler: object) -> bool:
+    """Whether calling the handler returns a coroutine."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 -- a class may have an async one
     )
 
 
-def verdict_of(job: Job, error: BaseException | None) -> Verdict:
-    """What the handler said, or else how it ended."""
-    if job.verdict is not None:
-        return job.verdict
-    return Verdict("ack") if error is None else Verdict("nack", None, error)
+def result_of(job: Job, error: BaseException | None) -> AttemptResult:
+    """Return the result that the handler set, or else the one that its end implies."""
+    if job.result is not None:
+        return job.result
+    return AttemptResult("ack") if error is None else AttemptResult("nack", None, error)
 
 
 class ThreadRunner:
-    """Threads are daemons: a handler that never comes back does not keep the process."""
+    """Runs handlers on daemon threads: a handler that never returns does not keep the process
+    alive.
+    """
 
-    def __init__(self, handler: Handler, desk: Desk, concurrency: int) -> None:
+    def __init__(self, handler: Handler, queue: JobQueue, concurrency: int) -> None:
         self._handler = handler
-        self._desk = desk
+        self._queue = queue
         self._concurrency = concurrency
         self._count = 0
 
@@ -68,7 +76,7 @@ class ThreadRunner:
             self._add()
 
     def stop(self) -> None:
-        """Threads end at the desk."""
+        """Do nothing: the threads end when the queue returns no job."""
 
     def _add(self) -> None:
         self._count += 1
@@ -76,21 +84,23 @@ class ThreadRunner:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
-        while (job := self._desk.take()) is not None:
+        while (job := self._queue.next_job()) is not None:
             error: BaseException | None = None
             try:
                 self._handler(job)
             except BaseException as failure:  # noqa: BLE001 -- sys.exit() too ends only the attempt
                 error = failure
-            if not self._desk.settle(job, verdict_of(job, error)):
-                # Its time was over, and another thread has its place.
+            if not self._queue.complete(job, result_of(job, error)):
+                # The attempt had ended at its deadline, and another thread replaces this one.
                 return
 
 
 class TaskRunner:
-    def __init__(self, handler: Handler, desk: Desk, concurrency: int) -> None:
+    """Runs handlers as tasks on an event loop in a thread."""
+
+    def __init__(self, handler: Handler, queue: JobQueue, concurrency: int) -> None:
         self._handler = handler
-        self._desk = desk
+        self._queue = queue
         self._concurrency = concurrency
         self._loop = asyncio.new_event_loop()
         self._tasks: dict[Job, asyncio.Task[None]] = {}
@@ -100,38 +110,41 @@ class TaskRunner:
         )
 
     def start(self) -> None:
-        self._desk.on_ready = self._poke
+        self._queue.on_ready = self._schedule_fill
         self._thread.start()
-        self._poke()
+        self._schedule_fill()
 
     def abandon(self, jobs: list[Job]) -> None:
         self._loop.call_soon_threadsafe(self._cancel, jobs)
 
     def stop(self) -> None:
-        self._desk.on_ready = None
+        self._queue.on_ready = None
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _poke(self) -> None:
+    def _schedule_fill(self) -> None:
         if not self._is_filling:
             self._is_filling = True
             self._loop.call_soon_threadsafe(self._fill)
 
     def _fill(self) -> None:
         self._is_filling = False
-        while len(self._tasks) < self._concurrency and (job := self._desk.take_now()) is not None:
+        while (
+            len(self._tasks) < self._concurrency
+            and (job := self._queue.next_job_nowait()) is not None
+        ):
             self._tasks[job] = self._loop.create_task(self._run(job))
 
     async def _run(self, job: Job) -> None:
         error: BaseException | None = None
         try:
             await self._handler(job)
-        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 -- told in its verdict
+        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 -- becomes the result
             error = failure
         self._tasks.pop(job, None)
-        self._desk.settle(job, verdict_of(job, error))
+        self._queue.complete(job, result_of(job, error))
         self._fill()
 
     def _cancel(self, jobs: list[Job]) -> None:

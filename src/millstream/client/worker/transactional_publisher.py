@@ -1,11 +1,12 @@
-"""Moves in transactions: finished messages, what they send and their offsets are one transaction.
+"""Publishes in transactions: finished messages, their output and their offsets commit together.
 
-A batch whose transaction was aborted is tried again as it is, but without the partitions that have
-gone, and with dead letters in place of output that was rejected.
+A batch whose transaction was aborted is retried as it is, without the partitions that were revoked
+and with dead letters instead of rejected output.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -15,49 +16,53 @@ from millstream.client.error import ClientError, OutcomeUnknown, TimedOut, Trans
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.transaction import TIMEOUT_S, State
 from millstream.client.record import Partition
-from millstream.client.worker.in_flight import Entry
-from millstream.client.worker.job_queue import Finished
+from millstream.client.worker.job_queue import PartitionCommit
 from millstream.client.worker.publisher import (
-    LETTER_REST_S,
-    LOGGER,
-    Clients,
-    Sent,
-    checked,
+    DEAD_LETTER_RETRY_S,
+    PublisherClients,
+    SendResult,
     failure_of,
     is_final,
-    shares_blame,
+    may_be_of_other_record,
+    require_final,
 )
+from millstream.client.worker.work_item import WorkItem
 
-#: How long records of a transaction are waited for before their topics are looked up.
+_logger = logging.getLogger(__name__)
+
+#: How long to wait for a transaction's records before their topics are looked up.
 _DELIVERY_S: Final = 2.0
 
 
-class TransactionMover:
-    """The lock is held for a whole transaction, and taken after the consumer's: partitions are not
-    given away while a transaction has their offsets."""
+class TransactionalPublisher:
+    """The `Publisher` of transactional workers.
 
-    def __init__(self, clients: Clients, interval_s: float) -> None:
+    The lock is held for a whole transaction and acquired after the consumer's: no partition is
+    revoked while a transaction has its offsets.
+    """
+
+    def __init__(self, clients: PublisherClients, interval_s: float) -> None:
         driver = clients.producer.transactions
         assert driver is not None
         self._driver = driver
         self._clients = clients
         self._consumer = clients.consumer
-        self._desk = clients.desk
+        self._queue = clients.queue
         self._interval_s = interval_s
-        self._batch: dict[Partition, list[Finished]] = {}
-        #: Rejected, perhaps because of another record in their batch.
-        self._suspects: dict[Entry, None] = {}
+        self._batch: dict[Partition, list[PartitionCommit]] = {}
+        #: Rejected, possibly because of another record in their batch.
+        self._suspects: dict[WorkItem, None] = {}
         self._committed_at = time.monotonic()
-        #: After a dead letter was rejected.
-        self._rests_until = 0.0
+        #: Set after a dead letter was rejected.
+        self._paused_until = 0.0
         self._lock = threading.RLock()
 
     def step(self) -> None:
         now = time.monotonic()
-        if now - self._committed_at >= self._interval_s and now >= self._rests_until:
-            self.settle()
+        if now - self._committed_at >= self._interval_s and now >= self._paused_until:
+            self.flush()
 
-    def settle(self, also: Iterable[Partition] = ()) -> bool:
+    def flush(self, also: Iterable[Partition] = ()) -> bool:
         metadata = self._consumer.group_metadata()
         with self._lock:
             self._committed_at = time.monotonic()
@@ -65,18 +70,18 @@ class TransactionMover:
                 if self._driver.state is State.UNKNOWN:
                     self._driver.commit(TIMEOUT_S)
                     self._batch.clear()
-                for partition, finished in self._desk.take_finished(also).items():
-                    self._batch.setdefault(partition, []).append(finished)
+                for partition, commit in self._queue.take_commits(also).items():
+                    self._batch.setdefault(partition, []).append(commit)
                 while self._batch and not self._transact(metadata):
                     pass
             except TransactionAborted as error:
-                LOGGER.warning("The transaction is tried again: %s", error)
+                _logger.warning("The transaction is retried: %s", error)
             except OutcomeUnknown as error:
-                LOGGER.warning("%s", error)
+                _logger.warning("%s", error)
             return not self._batch
 
-    def note(self, partitions: Iterable[Partition]) -> bool:
-        return self.settle(partitions)
+    def commit_metadata(self, partitions: Iterable[Partition]) -> bool:
+        return self.flush(partitions)
 
     def drop(self, partitions: Iterable[Partition]) -> None:
         with self._lock:
@@ -84,12 +89,12 @@ class TransactionMover:
                 self._batch.pop(partition, None)
 
     def _transact(self, metadata: Any) -> bool:
-        """One attempt; False if the next one is to be made at once, with other output."""
-        sent: list[tuple[Entry, Sent]] = []
+        """Run one transaction. False if it was aborted and has other output to send now."""
+        sent: list[tuple[WorkItem, SendResult]] = []
         self._driver.begin()
         try:
-            for entry in self._entries():
-                self._send(entry, sent)
+            for item in self._items():
+                self._send(item, sent)
             offsets = {partition: parts[-1].offset for partition, parts in self._batch.items()}
             self._driver.add_offsets(offsets, metadata)
             self._wait(sent)
@@ -99,61 +104,65 @@ class TransactionMover:
                 self._driver.abort()
             if self._driver.state is not State.ABORTED:
                 raise
-            if self._has_changed(sent):
+            if self._replace_rejected(sent):
                 return False
             raise TransactionAborted(str(error)) from error
         self._batch.clear()
         self._suspects.clear()
         return True
 
-    def _entries(self) -> Iterator[Entry]:
-        parts = (part for partition in self._batch.values() for part in partition)
-        return (entry for part in parts for entry in part.entries)
+    def _items(self) -> Iterator[WorkItem]:
+        commits = (commit for commits in self._batch.values() for commit in commits)
+        return (item for commit in commits for item in commit.items)
 
-    def _send(self, entry: Entry, sent: list[tuple[Entry, Sent]]) -> None:
-        is_suspect = entry in self._suspects
-        for output in entry.outputs:
+    def _send(self, item: WorkItem, sent: list[tuple[WorkItem, SendResult]]) -> None:
+        is_suspect = item in self._suspects
+        for output in item.outputs:
             if is_suspect:
-                # Nothing else is in its batch.
-                for _entry, before in sent:
+                # Nothing else may be in the suspect's batch.
+                for _item, before in sent:
                     failure_of(before)
             try:
                 delivery = self._clients.send(output)
             except ClientError as error:
-                sent.append((entry, checked(error)))
+                sent.append((item, require_final(error)))
                 raise
-            sent.append((entry, delivery))
+            sent.append((item, delivery))
             if is_suspect and (failure := delivery.exception()) is not None:
                 raise failure
 
-    def _wait(self, sent: list[tuple[Entry, Sent]]) -> None:
-        """Wait for the records for a while. What takes longer may be for a topic that was deleted:
-        librdkafka would ask the coordinator for it until the transaction is over."""
+    def _wait(self, sent: list[tuple[WorkItem, SendResult]]) -> None:
+        """Wait for the records for `_DELIVERY_S`, then look up the topics of those that are late.
+
+        A late record may be for a topic that was deleted. librdkafka would ask the coordinator for
+        it until the transaction is over.
+        """
         deadline = time.monotonic() + _DELIVERY_S
         topics: dict[str, None] = {}
-        for entry, each in sent:
+        for item, each in sent:
             try:
                 if isinstance(each, Delivery):
                     each.exception(max(0.0, deadline - time.monotonic()))
             except TimedOut:
-                topics |= dict.fromkeys(output.topic for output in entry.outputs)
+                topics |= dict.fromkeys(output.topic for output in item.outputs)
         for topic in topics:
             self._clients.producer.refresh(topic)
 
-    def _has_changed(self, sent: list[tuple[Entry, Sent]]) -> bool:
-        """Whether the next transaction finds out more, or sends a dead letter instead."""
+    def _replace_rejected(self, sent: list[tuple[WorkItem, SendResult]]) -> bool:
+        """Prepare rejected items for the next transaction. Returns whether it differs from this."""
         has_changed = False
-        seen: dict[Entry, None] = {}
-        for entry, each in sent:
+        seen: dict[WorkItem, None] = {}
+        for item, each in sent:
             error = failure_of(each)
-            if error is None or entry in seen or not is_final(error):
+            if error is None or item in seen or not is_final(error):
                 continue
-            seen[entry] = None
-            if isinstance(each, Delivery) and shares_blame(error) and entry not in self._suspects:
-                self._suspects[entry] = None
+            seen[item] = None
+            is_of_batch = isinstance(each, Delivery) and may_be_of_other_record(error)
+            if is_of_batch and item not in self._suspects:
+                self._suspects[item] = None
                 has_changed = True
-            elif self._clients.reject(entry, error):
+            elif self._clients.reject(item, error):
                 has_changed = True
             else:
-                self._rests_until = time.monotonic() + LETTER_REST_S
+                self._paused_until = time.monotonic() + DEAD_LETTER_RETRY_S
         return has_changed

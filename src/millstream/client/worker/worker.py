@@ -1,4 +1,4 @@
-"""The worker: a handler for the messages of topics, run as a member of a group."""
+"""The worker: calls a handler for the messages of topics, as a member of a group."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from millstream.client.record import Partition
 from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
 from millstream.client.worker.header import HEADERS_BYTES_MAX
 from millstream.client.worker.hint import Hint, hint_of, lag_of
-from millstream.client.worker.job_queue import Counts
+from millstream.client.worker.outcome import Counts
 from millstream.client.worker.policy import WorkerOptions, WorkerSettings
 from millstream.client.worker.runner import Handler, check_handler
-from millstream.client.worker.session import Session
+from millstream.client.worker.session import SessionConfig, WorkerSession
 from millstream.env.termination import on_termination
 
-LOGGER: Final = logging.getLogger("millstream.client.worker")
-_REST_S: Final = 1.0
+_logger = logging.getLogger(__name__)
+
+_RESTART_S: Final = 1.0
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,14 +52,14 @@ class Worker:
     >>> worker.counts.dead
     1
 
-    Returning is `job.ack()`, raising `job.nack()`: the message is tried again after a while, and
-    after `attempts_max` attempts it is a dead letter in `<topic>.dlq`. Messages of one key are
-    processed one after the other; with `order="none"` all at once, and those that failed wait in
-    `<topic>.retry.N`. What is committed never goes past an unfinished message: after a crash
-    messages may come again, but none is lost. A message that kills its process each time is a dead
-    letter too, and so is one whose output the brokers reject. With `transactional=True` what
-    handlers send comes once. The keywords are those of `WorkerSettings`. A handler may be a
-    coroutine function.
+    Returning is `job.ack()`, raising is `job.nack()`: the message is retried after a delay, and
+    becomes a dead letter in `<topic>.dlq` after `attempts_max` attempts. Messages of one key run
+    one after the other. With `order="none"` all run at once, and failed ones wait in
+    `<topic>.retry.N`. The committed offset never passes an unfinished message: after a crash
+    messages may come again, but none is lost. A message that kills its process each time becomes a
+    dead letter too, and so does one whose output brokers reject. With `transactional=True` the
+    records that handlers send are visible once. The keywords are those of `WorkerSettings`. A
+    handler may be a coroutine function.
     """
 
     def __init__(
@@ -80,25 +81,26 @@ class Worker:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._ended.set()
-        #: In notes beside committed offsets, for as long as this object lives.
+        #: The id in offset metadata, for as long as this object lives.
         self._id = uuid.uuid4().hex[:12]
-        self._session: Session | None = None
+        self._session: WorkerSession | None = None
         self._began_at: float | None = None
         self._failure: BaseException | None = None
         self.counts = Counts()
 
     def handler(self, function: Function) -> Function:
-        """Decorator: the function that is called with each `Job`."""
+        """Decorator: set the function that is called with each `Job`."""
         check_handler(function)
         self._handler = function
         return function
 
     def run(self) -> None:
-        """Work until `stop()`, SIGTERM or Ctrl-C; then finish what runs, commit and leave.
+        """Work until `stop()`, SIGTERM or Ctrl-C. Then finish running jobs, commit and leave the
+        group.
 
-        In the main thread, SIGTERM calls `stop()` where the program has no handler for it. Ctrl-C,
-        and whatever else a signal handler raises, is raised once everything is committed; a second
-        one is raised at once. Afterwards `run` can be called again.
+        In the main thread, SIGTERM calls `stop()` unless the program has its own handler. Ctrl-C,
+        and any other exception of a signal handler, is raised once everything is committed. A
+        second one is raised at once. `run` can be called again afterwards.
         """
         self._start()
         with on_termination(self.stop, signals=(signal.SIGTERM,), only_default=True):
@@ -112,24 +114,26 @@ class Worker:
         self._raise_failure()
 
     def stop(self) -> None:
-        """Have `run` end; without one, have the next one end at once. Does not wait for it; may be
-        called in a signal handler."""
+        """Make `run` return; if it does not run, the next call returns at once.
+
+        Does not wait, and may be called in a signal handler.
+        """
         self._stopping.set()
 
     @property
     def held(self) -> int:
-        """Messages that were read and are not finished and committed."""
+        """The number of messages that were read and are not finished and committed."""
         session = self._session
-        return 0 if session is None else len(session.desk)
+        return 0 if session is None else len(session.queue)
 
     @property
     def is_full(self) -> bool:
-        """Whether reading rests, in a partition at least, until messages that are held are done."""
+        """Whether reading of a partition is paused until messages that are held are done."""
         session = self._session
         return session is not None and session.is_full
 
     def hint(self, catch_up_s: float = 60.0) -> Hint:
-        """How many workers like this one would have the group caught up in that time."""
+        """Return how many workers like this one the group needs to catch up in `catch_up_s`."""
         admin = Admin(self._servers, config=self._settings.consumer.get("config"))
         with admin:
             ends: dict[Partition, int] = {}
@@ -153,18 +157,21 @@ class Worker:
     ) -> None:
         self.stop()
         self._ended.wait()
-        # The block may have stopped the worker itself.
+        # The block may have called `stop()` itself.
         self._stopping.clear()
         if error is None:
             self._raise_failure()
 
     def _start(self) -> None:
-        """Begin to work, on a thread: signals interrupt the main thread between any two steps, and
-        must not come between reading a message and noting what became of it."""
+        """Start the worker's thread.
+
+        A signal interrupts the main thread between any two steps. It must not come between reading
+        a message and recording its outcome.
+        """
         if self._handler is None:
-            raise UsageError("The worker has no handler: give handler=, or decorate one.")
+            raise UsageError("The worker has no handler: pass handler=, or decorate a function.")
         if not self._ended.is_set():
-            raise UsageError("The worker is running: stop it before it is started again.")
+            raise UsageError("The worker is running: stop it before you start it again.")
         self._ended.clear()
         self._failure = None
         arguments = (self._handler,)
@@ -177,12 +184,12 @@ class Worker:
         try:
             while not self._stopping.is_set():
                 try:
-                    self._work(handler)
+                    self._run_session(handler)
                 except UsageError:
                     raise
                 except ClientError as error:
-                    LOGGER.warning("The worker begins anew: %s", error)
-                    self._stopping.wait(_REST_S)
+                    _logger.warning("The worker starts a new session: %s", error)
+                    self._stopping.wait(_RESTART_S)
         except BaseException as error:  # noqa: BLE001 -- raised where the worker is waited for
             self._failure = error
         finally:
@@ -194,43 +201,47 @@ class Worker:
         if self._failure is not None:
             raise self._failure
 
-    def _work(self, handler: Handler) -> None:
+    def _run_session(self, handler: Handler) -> None:
         if self._settings.create_topics:
-            self._make_topics()
-        self._session = Session(
-            self._servers,
-            self._group,
-            self._topics,
-            self._settings,
-            handler,
-            self.counts,
-            self._id,
-            self._stopping.is_set,
-            self._repair,
+            self._create_topics()
+        config = SessionConfig(
+            servers=self._servers,
+            group=self._group,
+            topics=self._topics,
+            settings=self._settings,
+            handler=handler,
+            counts=self.counts,
+            owner=self._id,
+            is_stopping=self._stopping.is_set,
+            repair=self._repair,
         )
+        self._session = WorkerSession(config)
         self._session.run()
 
     def _repair(self) -> None:
-        """Create the worker's topics anew that somebody has deleted."""
+        """Create those of the worker's topics again that were deleted."""
         if self._settings.create_topics:
-            self._make_topics()
+            self._create_topics()
 
-    def _make_topics(self) -> None:
-        """Those beside each topic, with as many partitions; a parked one has its own number."""
+    def _create_topics(self) -> None:
+        """Create the worker's own topics where they are missing."""
         with Admin(self._servers, config=self._settings.consumer.get("config")) as admin:
-            there = set(admin.topics())
-            for made, topic in self._settings.topics_made(self._topics).items():
-                config = self._settings.topic_config(made)
-                if made not in there:
-                    partitions = admin.topic(topic).partitions
-                    if made == parked_topic(topic):
-                        partitions = len(PARKED_S)
-                    # The largest message of the topic fits with the headers that it gets.
-                    size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
-                    config |= {"max.message.bytes": str(size)}
-                    admin.create_topic(made, partitions=partitions, config=config, if_missing=True)
-                elif made == scheduled_topic(topic) and not config.items() <= (
-                    admin.topic_config(made).items()
+            existing = set(admin.topics())
+            for name, topic in self._settings.created_topics(self._topics).items():
+                config = self._settings.topic_config(name)
+                if name not in existing:
+                    self._create_topic(admin, name, topic, config)
+                elif name == scheduled_topic(topic) and not config.items() <= (
+                    admin.topic_config(name).items()
                 ):
-                    # A producer was here first, and it was made without being asked for.
-                    admin.alter_topic(made, config)
+                    # A producer created the topic by sending to it.
+                    admin.alter_topic(name, config)
+
+    def _create_topic(self, admin: Admin, name: str, topic: str, config: dict[str, str]) -> None:
+        """Create `name` for `topic`, with as many partitions. A parked topic has its own number."""
+        is_parked = name == parked_topic(topic)
+        partitions = len(PARKED_S) if is_parked else admin.topic(topic).partitions
+        # Leave room for the headers that the worker adds to the largest message.
+        size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
+        config |= {"max.message.bytes": str(size)}
+        admin.create_topic(name, partitions=partitions, config=config, if_missing=True)

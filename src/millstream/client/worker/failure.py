@@ -1,0 +1,13 @@
+"""The errors with which a worker ends an attempt on its own."""
+
+from __future__ import annotations
+
+from millstream.client.error import ClientError
+
+
+class DeadlinePassed(ClientError, TimeoutError):  # noqa: N818
+    """A handler did not return before its visibility deadline."""
+
+
+class ProcessDied(ClientError):  # noqa: N818
+    """The worker's process died each time that the message was in progress."""
