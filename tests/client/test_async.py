@@ -1,4 +1,4 @@
-"""The twins for asyncio: what differs from the sync clients is waiting, cancellation and loops."""
+"""The asyncio clients: waiting, cancellation and event loops differ from the sync ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_send_and_await(bootstrap: str, topic: str) -> None:
             assert offsets == list(range(2, 2002))
             with pytest.raises(DeliveryError):
                 await producer.send_and_wait(topic, None, "x", partition=77)
-            # A line that librdkafka logs on a slow machine counts until it was served.
+            # A log line of librdkafka counts until it was dispatched.
             async with asyncio.timeout(60):
                 while len(producer):
                     await producer.flush()
@@ -59,7 +59,7 @@ def test_send_and_await(bootstrap: str, topic: str) -> None:
     asyncio.run(main())
 
 
-def test_leaving_the_block_delivers_the_tail(bootstrap: str, topic: str) -> None:
+def test_the_end_of_the_block_delivers_pending_records(bootstrap: str, topic: str) -> None:
     async def main() -> None:
         await fill(bootstrap, topic, 1000)
         async with AsyncConsumer(bootstrap, topics=[topic]) as consumer:
@@ -125,7 +125,7 @@ def test_a_cancelled_poll_loses_nothing(
                     await producer.send(topic, None, str(sent))
                     sent += 1
                 turn += 1
-                # Some are cancelled before, some after, some while they take records.
+                # Some polls are cancelled before, some after, and some while they hand out records.
                 try:
                     async with asyncio.timeout(turn % 5 / 100):
                         found += [int(record.value) for record in await consumer.poll(10)]
@@ -188,7 +188,9 @@ def test_exactly_once(
     asyncio.run(main())
 
 
-def test_two_loops_are_told_apart(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
+def test_use_on_another_event_loop_raises(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
     async def make() -> tuple[AsyncProducer, AsyncConsumer]:
         return AsyncProducer(bootstrap), AsyncConsumer(
             bootstrap, group=name("group"), topics=[topic]

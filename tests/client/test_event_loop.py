@@ -41,7 +41,7 @@ class Gate:
     def __init__(self) -> None:
         self._opened = threading.Event()
         self._opened.set()
-        #: Calls that wait, or have waited.
+        #: Calls that wait or have waited.
         self.held: list[str] = []
         self.violations: list[str] = []
         self.loop_thread = 0
@@ -59,7 +59,7 @@ class Gate:
         elif not self._opened.is_set():
             self.held.append(call)
             if not self._opened.wait(SECONDS_MAX):
-                # The loop waits for a lock that this call's thread holds.
+                # The event loop waits for a lock that this thread holds.
                 self.violations.append(f"{call} was held, and the event loop stood still")
                 self._opened.set()
 
@@ -71,7 +71,7 @@ def gated(gate: Gate, kind: type[Any]) -> type[Any]:
         method = getattr(kind, name)
 
         def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
-            # A producer's reports are handed out by polls that do not wait.
+            # Polls that do not wait dispatch the reports of a producer.
             if (name, arguments) != ("poll", (0.0,)) or kind is not confluent_kafka.Producer:
                 gate.pass_through(f"{kind.__name__}.{name}")
             return method(self, *arguments, **keywords)
@@ -183,7 +183,7 @@ def test_reading_waits_on_the_thread(gate: Gate, broker: BrokerProcess, filled: 
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_a_consumer_begins_on_its_thread(
+def test_a_consumer_starts_on_its_thread(
     gate: Gate, broker: BrokerProcess, filled: str, group: str | None
 ) -> None:
     async def main() -> None:
@@ -201,7 +201,9 @@ def test_a_consumer_begins_on_its_thread(
     run(gate, main)
 
 
-def test_state_is_there_while_a_call_waits(gate: Gate, broker: BrokerProcess, filled: str) -> None:
+def test_state_is_readable_while_a_call_waits(
+    gate: Gate, broker: BrokerProcess, filled: str
+) -> None:
     """No lock that a waiting call holds is needed for it."""
 
     async def main() -> None:
@@ -308,21 +310,21 @@ def test_a_transaction_waits_on_threads(gate: Gate, broker: BrokerProcess, fille
             begun.cancel()
             await turn()
             gate.open()
-            # Nobody waits for that transaction: it is aborted, and another one can begin.
+            # The cancelled transaction is aborted, and another one can begin.
             driver = producer.transactions
             assert driver is not None
             await until(lambda: begun.done() and driver.state == "aborted")
             async with producer.transaction() as last:
                 await last.send(filled, None, "v")
             await producer.transaction().__aenter__()
-            # The end aborts the transaction.
+            # Closing aborts the transaction.
             await watched(gate, producer.close())
 
     run(gate, main)
 
 
-def test_every_method_was_looked_at() -> None:
-    """A new method has to be put into a test above, and then here."""
+def test_every_method_has_a_test() -> None:
+    """A new method needs a test above, and an entry here."""
 
     def methods(kind: type[Any]) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}

@@ -1,4 +1,4 @@
-"""The examples in the docstrings run as they stand, against the session's broker."""
+"""The examples in the docstrings run as they are, against the session's broker."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import millstream.client
 from millstream.client.setting import SERVERS_VARIABLE
 
 MODULES = [
-    f"{millstream.client.__name__}.{module.name}"
-    for module in pkgutil.iter_modules(millstream.client.__path__)
+    module.name
+    for module in pkgutil.walk_packages(millstream.client.__path__, "millstream.client.")
+    if not module.ispkg
 ]
 
 

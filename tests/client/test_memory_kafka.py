@@ -1,4 +1,4 @@
-"""The consumer in memory does what librdkafka's does: the same tests run on both."""
+"""The in-memory consumer behaves as librdkafka's: the same tests run on both."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_each_record_comes_once_in_order(world: World) -> None:
     assert consumer.consume(5, 0) == []
 
 
-def test_a_seek_drops_what_was_fetched_and_spares_other_partitions(world: World) -> None:
+def test_a_seek_drops_fetched_records_of_its_partition_only(world: World) -> None:
     consumer = world.assigned()
     first = read(consumer, 7)
     sought(consumer, world.row(0, 15))
@@ -133,7 +133,7 @@ def test_a_seek_drops_what_was_fetched_and_spares_other_partitions(world: World)
     assert read(consumer, 1) == {0: [19]}
 
 
-def test_a_paused_partition_is_silent_and_goes_on_where_it_was(world: World) -> None:
+def test_a_paused_partition_resumes_where_it_was(world: World) -> None:
     consumer = world.assigned()
     first = read(consumer, 9)
     consumer.pause([world.row(0)])
@@ -154,13 +154,13 @@ def test_a_seek_while_paused_holds(world: World) -> None:
     assert read(consumer, RECORDS - 12) == {0: ALL[12:]}
 
 
-def test_a_partition_that_is_not_assigned_cannot_be_sought(world: World) -> None:
+def test_seeking_an_unassigned_partition_fails(world: World) -> None:
     consumer = world.open()
     with pytest.raises(KafkaException):
         consumer.seek(world.row(0, 3))
 
 
-def test_partitions_come_and_go_one_by_one(world: World) -> None:
+def test_partitions_are_assigned_incrementally(world: World) -> None:
     consumer = world.open()
     consumer.incremental_assign([world.row(0, 4)])
     consumer.incremental_assign([world.row(1, 17)])
@@ -181,7 +181,7 @@ def test_offsets_are_committed_and_read_back(world: World) -> None:
     assert read(other, 14 + RECORDS) == {0: ALL, 1: ALL[6:]}
 
 
-def test_rebalances_are_served_by_polls_and_the_end(world: World) -> None:
+def test_polls_and_close_run_rebalance_callbacks(world: World) -> None:
     consumer = world.open()
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The parts without a broker: progress, partitions, serializers, imports."""
+"""The parts that need no broker: progress, partitions, serializers, imports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_progress_is_committed_once_and_rewound_to_the_last_commit(topic: str | 
     assert progress.uncommitted() == {}
 
 
-def test_a_commit_of_a_part_leaves_the_rest_to_go_back_to() -> None:
+def test_a_partial_commit_keeps_the_base_of_the_rest() -> None:
     progress = Progress("t")
     batch = messages((0, 2), (0, 3), (1, 4), (1, 5))
     progress.hand_out(batch)

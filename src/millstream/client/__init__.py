@@ -1,4 +1,8 @@
-"""The client for applications: producer, consumer and admin over librdkafka, sync and asyncio."""
+"""The client for applications: producer, consumer and admin on librdkafka, for threads and asyncio.
+
+The package owns the public API: delivery guarantees, workers, the outbox, dead letters and
+deduplication. It leaves the protocol to librdkafka.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics and groups, as an application manages them: each call waits for its answer."""
+"""Topics and groups, as an application manages them. Each call waits for its response."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TIMEOUT_S: Final = 30.0
 
 
 class Topic(NamedTuple):
-    """A topic and the brokers of its partitions."""
+    """A topic with its partition count and its lowest replication factor."""
 
     name: str
     partitions: int
@@ -82,12 +82,14 @@ class Admin:
         config: Mapping[str, str] | None = None,
         if_missing: bool = False,
     ) -> bool:
-        """Create a topic; -1 leaves a number to the broker. With `if_missing` a topic that exists
-        is left as it is, and False returned."""
+        """Create a topic; -1 leaves a number to the broker.
+
+        With `if_missing` an existing topic stays as it is, and the call returns False.
+        """
         row = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
-        made = self._open().create_topics([row], operation_timeout=self._timeout_s)
+        created = self._open().create_topics([row], operation_timeout=self._timeout_s)
         try:
-            self._wait(made[name], f"Creating topic {name!r}")
+            self._wait(created[name], f"Creating topic {name!r}")
         except BrokerError as error:
             if if_missing and is_existing(error.code):
                 return False
@@ -95,35 +97,37 @@ class Admin:
         return True
 
     def delete_topic(self, name: str) -> None:
-        gone = self._open().delete_topics([name], operation_timeout=self._timeout_s)
-        self._wait(gone[name], f"Deleting topic {name!r}")
+        """Delete a topic."""
+        deleted = self._open().delete_topics([name], operation_timeout=self._timeout_s)
+        self._wait(deleted[name], f"Deleting topic {name!r}")
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Have `total` partitions from now on; keys may move to others."""
+        """Raise the number of partitions to `total`. Keys may move to other partitions."""
         rows = [NewPartitions(name, total)]
         added = self._open().create_partitions(rows, operation_timeout=self._timeout_s)
         self._wait(added[name], f"Adding partitions to topic {name!r}")
 
     def topics(self) -> list[str]:
-        """The names of all topics, without the brokers' own."""
+        """Return the names of all topics except the brokers' internal ones."""
         return sorted(topic for topic in self._metadata(None).topics if not topic.startswith("__"))
 
     def topic(self, name: str) -> Topic:
+        """Return a topic's partition count and replication factor."""
         found = self._metadata(name).topics[name]
         if found.error is not None:
-            raise from_kafka(found.error, f"Asking for topic {name!r}")
+            raise from_kafka(found.error, f"Describing topic {name!r}")
         replicas = min((len(each.replicas) for each in found.partitions.values()), default=0)
         return Topic(name, len(found.partitions), replicas)
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """All settings of a topic that are in force."""
+        """Return all settings of a topic that are in force."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         found = self._open().describe_configs([resource], request_timeout=self._timeout_s)
         entries = self._wait(found[resource], f"Asking for the settings of topic {name!r}")
         return {key: entry.value for key, entry in entries.items()}
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Change these settings and no others; None goes back to the default."""
+        """Change these settings and no others. None resets a setting to its default."""
         entries = [
             ConfigEntry(
                 key,
@@ -139,7 +143,7 @@ class Admin:
         self._wait(done[resource], f"Changing the settings of topic {name!r}")
 
     def offsets(self, topic: str, *, end: bool = True) -> dict[Partition, int]:
-        """The end of each partition, or its beginning."""
+        """Return the end offset of each partition, or its start offset."""
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         rows = {
             TopicPartition(topic, n): spec for n in self._metadata(topic).topics[topic].partitions
@@ -147,18 +151,19 @@ class Admin:
         found = self._open().list_offsets(rows, request_timeout=self._timeout_s)
         what = f"Asking for the offsets of topic {topic!r}"
         return {
-            Partition(row.topic, row.partition): self._wait(answer, what).offset
-            for row, answer in found.items()
+            Partition(row.topic, row.partition): self._wait(response, what).offset
+            for row, response in found.items()
         }
 
     # Groups
 
     def groups(self) -> list[str]:
+        """Return the names of all groups."""
         listed = self._open().list_consumer_groups(request_timeout=self._timeout_s)
         return sorted(each.group_id for each in self._wait(listed, "Asking for groups").valid)
 
     def group_offsets(self, group: str) -> dict[Partition, int]:
-        """What a group has committed."""
+        """Return a group's committed offsets."""
         asked = [ConsumerGroupTopicPartitions(group)]
         found = self._open().list_consumer_group_offsets(asked, request_timeout=self._timeout_s)
         rows = self._wait(found[group], f"Asking for the offsets of group {group!r}")
@@ -169,11 +174,12 @@ class Admin:
         }
 
     def delete_group(self, group: str) -> None:
-        """Forget a group without members, and its offsets."""
-        gone = self._open().delete_consumer_groups([group], request_timeout=self._timeout_s)
-        self._wait(gone[group], f"Deleting group {group!r}")
+        """Delete a group without members, and its offsets."""
+        deleted = self._open().delete_consumer_groups([group], request_timeout=self._timeout_s)
+        self._wait(deleted[group], f"Deleting group {group!r}")
 
     def close(self) -> None:
+        """Close the client. Further calls raise ClosedError."""
         self._client = None
 
     def __enter__(self) -> Self:
@@ -189,7 +195,7 @@ class Admin:
 
     def _open(self) -> AdminClient:
         if self._client is None:
-            raise ClosedError("The admin is closed: make another one.")
+            raise ClosedError("The admin client is closed: create another one.")
         return self._client
 
     def _metadata(self, topic: str | None) -> Any:
@@ -199,6 +205,6 @@ class Admin:
                 return client.list_topics(timeout=self._timeout_s)
             return client.list_topics(topic, timeout=self._timeout_s)
 
-    def _wait(self, answer: Future[Any], what: str) -> Any:
+    def _wait(self, response: Future[Any], what: str) -> Any:
         with translated(what):
-            return answer.result(self._timeout_s * 2)
+            return response.result(self._timeout_s * 2)

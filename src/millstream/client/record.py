@@ -1,4 +1,4 @@
-"""Records as an application sees them: those it reads, and where those it sent have gone."""
+"""Records that an application reads, and the positions of those it sent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Partition(NamedTuple):
 
 
 class OffsetAndMetadata(int):
-    """A committed offset with `metadata`, the text that Kafka keeps beside it."""
+    """A committed offset with `metadata`, the text that Kafka stores beside it."""
 
     metadata: str
 
@@ -49,7 +49,7 @@ class OffsetAndMetadata(int):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record that was sent has gone. `offset` is -1 with acks=0, `timestamp` in ms."""
+    """The position of a sent record. `offset` is -1 with acks=0; `timestamp` is in ms."""
 
     topic: str
     partition: int
@@ -58,6 +58,7 @@ class RecordMetadata(NamedTuple):
 
 
 def metadata_of(message: Message) -> RecordMetadata:
+    """Return the position of a delivered message."""
     offset = message.offset()
     return RecordMetadata(
         message.topic() or "",
@@ -68,7 +69,7 @@ def metadata_of(message: Message) -> RecordMetadata:
 
 
 def row_of(partition: Partition, offset: int) -> TopicPartition:
-    """The offset as librdkafka takes it, with its metadata if it has any."""
+    """Return the offset as librdkafka's row, with its metadata if it has any."""
     metadata = getattr(offset, "metadata", "")
     if not metadata:
         return TopicPartition(*partition, int(offset))

@@ -1,8 +1,8 @@
 """Keys and values as bytes and back: JSON, msgspec, Avro, Protobuf, or anything with `encode` and
 `decode`.
 
-A serializer is given to producer and consumer alike. None stays None: in a compacted topic it
-deletes the key. What a format needs beyond Millstream is imported when its serializer is made.
+Producers and consumers use the same serializers. None stays None: in a compacted topic it deletes
+the key. A serializer imports the packages of its format when it is created.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ _EXTRAS: Final = {"fastavro": "avro", "google.protobuf": "protobuf"}
 
 
 class Serializer(Protocol):
-    """Values of one kind as bytes and back."""
+    """Encodes and decodes values of one kind."""
 
-    def encode(self, value: Any, /) -> bytes: ...
+    def encode(self, value: Any, /) -> bytes:
+        """Return the value as bytes."""
 
-    def decode(self, data: bytes, /) -> Any: ...
+    def decode(self, data: bytes, /) -> Any:
+        """Return the value of these bytes."""
 
 
 class JsonSerializer:
@@ -68,7 +70,7 @@ class MsgspecSerializer:
             self.encode = msgspec.msgpack.Encoder().encode
             self.decode = msgspec.msgpack.Decoder(kind).decode
         else:
-            raise UsageError(f"format={format!r} is unknown: give 'json' or 'msgpack'.")
+            raise UsageError(f"format={format!r} is unknown: use 'json' or 'msgpack'.")
 
 
 class AvroSerializer:
@@ -83,7 +85,7 @@ class AvroSerializer:
     >>> orders.decode(orders.encode({"customer": "alice", "apples": 2}))
     {'customer': 'alice', 'apples': 2}
 
-    `writer_schema` is what the data was written with where that is another version.
+    `writer_schema` is the schema that the data was written with, if that is another version.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class ProtobufSerializer:
 
 
 def encoded(serializer: Serializer, value: Any, part: str, topic: str) -> bytes | None:
-    """`value` as bytes; a SerializationError that names topic and type where that cannot be."""
+    """Return the value as bytes, or raise a SerializationError with topic and type."""
     if value is None:
         return None
     try:
@@ -144,11 +146,11 @@ def encoded(serializer: Serializer, value: Any, part: str, topic: str) -> bytes 
         ) from error
 
 
-def refused(part: str, value: object, topic: str) -> SerializationError:
-    """The error for a value that is not bytes where no serializer was given."""
+def no_serializer_error(part: str, value: object, topic: str) -> SerializationError:
+    """Return the error for a value that is not bytes where there is no serializer."""
     return SerializationError(
-        f"The {part} for topic {topic!r} is a {type(value).__name__}: give bytes, a string or "
-        f"None, or make the producer with {part}_serializer=..., for example JsonSerializer()."
+        f"The {part} for topic {topic!r} is a {type(value).__name__}: pass bytes, a string or "
+        f"None, or create the producer with {part}_serializer=..., for example JsonSerializer()."
     )
 
 

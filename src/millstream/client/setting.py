@@ -1,8 +1,8 @@
-"""What a producer and a consumer can be told, and what that is in librdkafka's words. Pure.
+"""The options of producers and consumers, and their librdkafka properties. Pure.
 
-The options are written down twice on purpose: as a TypedDict, so that editors and type checkers
-know the keywords of all clients, and as a dataclass with the defaults. `config` reaches whatever
-has no option of its own, and wins.
+Each option is declared twice on purpose: in a TypedDict, so that editors and type checkers know the
+keywords of all clients, and in a dataclass with its default. `config` sets librdkafka properties
+that have no option, and overrides the others.
 """
 
 from __future__ import annotations
@@ -75,23 +75,31 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class Checked:
-    """Options become settings: unknown names are refused with the nearest known one."""
+    """Base of settings: `of` rejects an unknown option and names the nearest known one."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the settings with these options."""
         known = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
         for name in options:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+                hint = (
+                    f"did you mean {near[0]!r}?"
+                    if near
+                    else f"known options are {', '.join(known)}."
+                )
                 raise UsageError(f"There is no option {name!r}: {hint}")
         return cls(**options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(Checked):
-    """Safe by default: every in-sync replica has a record before it counts as sent, retries make no
-    duplicates and keep the order."""
+    """The settings of a producer.
+
+    The defaults are safe: a record is delivered once every in-sync replica has it, and retries make
+    no duplicates and keep the order.
+    """
 
     acks: Acks = "all"
     #: How long a record may wait for others to share its batch.
@@ -100,9 +108,9 @@ class ProducerSettings(Checked):
     compression: Compression = "none"
     idempotence: bool = True
     retries: int = INT32_MAX
-    #: From `send` until the record is given up.
+    #: From `send` until the record expires.
     delivery_timeout_s: float = 120.0
-    #: At most this much is held for the brokers; then `send` waits, up to `buffer_timeout_s`.
+    #: The limits of the buffer. If it is full, `send` waits up to `buffer_timeout_s`.
     buffer_records: int = 100_000
     buffer_bytes: int = 64 * 1024 * 1024
     buffer_timeout_s: float = 60.0
@@ -126,7 +134,7 @@ class ProducerSettings(Checked):
             raise UsageError("A producer with a transactional_id needs idempotence=True.")
 
     def properties(self, servers: str | None, acks: Acks | None = None) -> dict[str, Any]:
-        """librdkafka's; `acks` for those records that ask for others than the producer's."""
+        """Return librdkafka's properties. `acks` replaces the producer's own value."""
         acks = self.acks if acks is None else acks
         found: dict[str, Any] = {
             "bootstrap.servers": servers_of(servers),
@@ -147,7 +155,7 @@ class ProducerSettings(Checked):
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": timeout_ms,
                 "message.timeout.ms": min(found["message.timeout.ms"], timeout_ms),
-                # With one broker, librdkafka's own recovery can hang after a restart.
+                # With one broker, the recovery of librdkafka can hang after a restart.
                 "metadata.recovery.strategy": "none",
             }
         return found | dict(self.config)
@@ -155,13 +163,15 @@ class ProducerSettings(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(Checked):
-    #: Where to begin in a partition in which the group has committed nothing.
+    """The settings of a consumer."""
+
+    #: Where to start in a partition without a committed offset.
     start: Start = "earliest"
     #: What happens to records that were being processed when the process died.
     delivery: DeliveryMode = "at_least_once"
     #: The transactional producer of `exactly_once`.
     producer: Any = None
-    #: How often what was processed is committed while polling goes on. 0: only `commit()` does.
+    #: The interval of commits while the application polls. 0: only `commit()` commits.
     commit_interval_s: float = 5.0
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
@@ -171,10 +181,10 @@ class ConsumerSettings(Checked):
     on_revoke: PartitionsCallback | None = None
     on_lost: PartitionsCallback | None = None
     group_protocol: Literal["classic", "consumer"] = "classic"
-    #: A member that comes back under the same name within its session keeps its partitions.
+    #: A member that rejoins with the same id within its session keeps its partitions.
     instance_id: str | None = None
     session_timeout_s: float | None = None
-    #: About how much is fetched ahead.
+    #: About how many bytes are fetched ahead.
     buffer_bytes: int = 64 * 1024 * 1024
     #: Properties of librdkafka, by its names.
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -191,26 +201,27 @@ class ConsumerSettings(Checked):
                 raise UsageError(f"{name}={callback!r} is not callable.")
             if inspect.iscoroutinefunction(callback):
                 raise UsageError(
-                    f"{name}={callback!r} is a coroutine function: give a plain one. It is called "
+                    f"{name}={callback!r} is a coroutine function: pass a plain one. It is called "
                     "with a Consumer, whose methods need no await."
                 )
         is_exact = self.delivery == "exactly_once"
         if is_exact and self.producer is None:
             raise UsageError(
                 "delivery='exactly_once' needs producer=Producer(transactional_id=...): what it "
-                "sends and what was read are committed together."
+                "sends and the offsets are committed together."
             )
         if self.producer is not None and not is_exact:
             raise UsageError("producer=... is for delivery='exactly_once' only.")
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether partitions come and go one by one, rather than all at each rebalance."""
+        """Whether a rebalance moves single partitions, rather than revoking all."""
         strategy = self.config.get("partition.assignment.strategy", "cooperative-sticky")
         protocol = self.config.get("group.protocol", self.group_protocol)
         return bool(protocol == "consumer" or strategy == "cooperative-sticky")
 
     def properties(self, servers: str | None, group: str | None) -> dict[str, Any]:
+        """Return librdkafka's properties."""
         found: dict[str, Any] = {
             "bootstrap.servers": servers_of(servers),
             "group.id": group or "millstream-without-a-group",
@@ -220,8 +231,8 @@ class ConsumerSettings(Checked):
             "isolation.level": "read_committed",
             "group.protocol": self.group_protocol,
             "queued.max.messages.kbytes": self.buffer_bytes // _KIB,
-            # Once enough is fetched ahead librdkafka rests, by default for a second, in which a
-            # fast reader starves.
+            # After fetching enough ahead, librdkafka pauses for a second by default. A fast reader
+            # would starve.
             "fetch.queue.backoff.ms": 10,
         }
         if self.group_protocol == "classic":
@@ -229,7 +240,8 @@ class ConsumerSettings(Checked):
             if self.session_timeout_s is not None:
                 session_ms = int(self.session_timeout_s * 1000)
                 found["session.timeout.ms"] = session_ms
-                # By default it is 3 s, whatever the session: a short one would lapse in between.
+                # The default is 3 s for any session timeout: a short session would expire in
+                # between.
                 found["heartbeat.interval.ms"] = max(1, min(3000, session_ms // 3))
         if self.instance_id is not None:
             found["group.instance.id"] = self.instance_id
@@ -237,22 +249,25 @@ class ConsumerSettings(Checked):
 
 
 def servers_of(servers: str | None) -> str:
-    """The brokers to ask first: as given, or as the environment says, or those of this machine."""
+    """Return the bootstrap servers: as given, from the environment, or the default."""
     return servers or os.environ.get(SERVERS_VARIABLE) or SERVERS_DEFAULT
 
 
 def acks_text(acks: Acks) -> str:
+    """Return `acks` as librdkafka's text, or raise."""
     text = str(acks)
     if text not in ("all", "0", "1"):
-        raise UsageError(f"acks={acks!r} is unknown: give 'all', 1 or 0.")
+        raise UsageError(f"acks={acks!r} is unknown: use 'all', 1 or 0.")
     return text
 
 
 def one_of(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise if the value is not among the allowed ones."""
     if value not in allowed:
-        raise UsageError(f"{name}={value!r} is unknown: give one of {', '.join(allowed)}.")
+        raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
 
 
 def at_least(name: str, value: object, minimum: float) -> None:
+    """Raise if the value is not a number of at least `minimum`."""
     if not isinstance(value, int | float) or value < minimum:
-        raise UsageError(f"{name}={value!r} is out of range: give a number from {minimum} on.")
+        raise UsageError(f"{name}={value!r} is out of range: use a number of at least {minimum}.")

@@ -1,4 +1,4 @@
-"""Positions: a fetched record is handed out, or its partition is read on at it or before it."""
+"""Positions: a fetched record is handed out, or its partition continues at it or before it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def offsets(found: list[Message]) -> list[tuple[int | None, int | None]]:
     return [(message.partition(), message.offset()) for message in found]
 
 
-def walked(positions: Positions, count: int, reached: int) -> None:
-    """Hand out a batch one by one, as far as that."""
+def iterated(positions: Positions, count: int, reached: int) -> None:
+    """Hand out the first records of a batch one by one."""
     walk = positions.iterate(Records(positions.hand_out(count), Record))
     for _ in range(reached):
         next(walk)
 
 
-def test_what_a_walk_has_not_reached_is_handed_out_again() -> None:
+def test_records_that_an_iteration_has_not_reached_are_handed_out_again() -> None:
     positions = Positions("at_least_once")
     positions.accept(messages((0, 0), (0, 1), (1, 0), (0, 2)))
-    walked(positions, 4, 2)
+    iterated(positions, 4, 2)
     positions.revoke([P1])
     assert positions.offsets() == {P0: 2}
     assert offsets(positions.hand_out(5)) == [(0, 2)]
 
 
-def test_a_walk_ends_where_it_was_recalled() -> None:
+def test_a_recall_ends_the_iteration() -> None:
     positions = Positions("at_least_once")
     positions.accept(messages((0, 0), (0, 1), (0, 2)))
     batch = Records(positions.hand_out(3), Record)
@@ -51,7 +51,7 @@ def test_a_walk_ends_where_it_was_recalled() -> None:
 def test_a_failure_counts_a_record_or_a_batch_as_not_processed() -> None:
     positions = Positions("at_least_once")
     positions.accept(messages((0, 0), (0, 1), (0, 2)))
-    walked(positions, 3, 2)
+    iterated(positions, 3, 2)
     positions.fail()
     positions.mark_processed()
     assert positions.offsets() == {P0: 1}
@@ -61,7 +61,7 @@ def test_a_failure_counts_a_record_or_a_batch_as_not_processed() -> None:
     assert positions.offsets() == {P0: 1}
 
 
-def test_held_records_come_back_in_order() -> None:
+def test_paused_records_are_handed_out_in_order_after_resume() -> None:
     positions = Positions("at_least_once")
     positions.accept(messages((0, 0), (1, 0), (0, 1)))
     positions.pause([P0])
@@ -73,13 +73,13 @@ def test_held_records_come_back_in_order() -> None:
 
 
 def test_a_rewind_keeps_what_was_fetched_of_other_partitions() -> None:
-    """Dropping them without a move would skip them."""
+    """Dropping them without a seek would skip them."""
     positions = Positions("exactly_once")
     positions.accept(messages((0, 0), (0, 1), (1, 0), (1, 1)))
     positions.hand_out(1)
     positions.rewind()
     assert positions.next_seek() == (P0, 0)
-    # Still from the old position.
+    # These are still from the old position.
     positions.accept(messages((0, 2), (1, 2)))
     positions.seek_done(P0, 0)
     positions.accept(messages((0, 0)))
@@ -87,7 +87,7 @@ def test_a_rewind_keeps_what_was_fetched_of_other_partitions() -> None:
     assert offsets(positions.hand_out(9)) == [(1, 0), (1, 1), (1, 2), (0, 0)]
 
 
-def test_a_move_is_owed_until_it_was_carried_out() -> None:
+def test_a_seek_is_pending_until_it_is_done() -> None:
     positions = Positions("at_least_once")
     positions.accept(messages((0, 0), (1, 0)))
     positions.pause([P0])
@@ -107,7 +107,7 @@ def test_at_most_once_hands_out_only_what_was_committed() -> None:
     assert positions.hand_out(3) == []
     positions.committed({P0: 2})
     positions.mark_precommitted(positions.peek(2))
-    # Nothing of it reached anybody yet.
+    # None of these was handed out yet.
     assert positions.handed_out() == {P0: 0}
     assert offsets(positions.hand_out(3)) == [(0, 0), (0, 1)]
     assert positions.handed_out() == {}
@@ -118,7 +118,7 @@ def test_at_most_once_hands_out_only_what_was_committed() -> None:
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_partitions_that_leave_with_records_in_hand_are_named_once(is_committed: bool) -> None:
+def test_partitions_revoked_with_uncommitted_records_are_returned_once(is_committed: bool) -> None:
     positions = Positions("at_least_once")
     positions.accept(messages((0, 0), (1, 0)))
     positions.hand_out(2)
@@ -130,13 +130,13 @@ def test_partitions_that_leave_with_records_in_hand_are_named_once(is_committed:
     assert positions.take_revoked() == []
 
 
-def test_what_was_handed_out_before_a_revocation_is_not_committed_after_it() -> None:
-    """At most once commits before it hands out. Another member may have gone on from there."""
+def test_records_handed_out_before_a_revocation_are_not_committed_after_it() -> None:
+    """At most once commits before it hands out. Another member may have continued from there."""
     positions = Positions("at_most_once")
     positions.accept(messages((0, 0), (0, 1), (0, 2)))
     positions.mark_precommitted(positions.peek(3))
     positions.committed({P0: 3})
-    walked(positions, 3, 1)
+    iterated(positions, 3, 1)
     assert positions.handed_out() == {P0: 1}
     positions.revoke([P0])
     assert positions.handed_out() == {}

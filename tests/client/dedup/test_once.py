@@ -135,5 +135,5 @@ def test_a_handler_that_outlives_its_lease_is_told(new_store: Callable[[], Store
 def test_wrong_use_is_told(store: Store) -> None:
     with pytest.raises(TypeError, match="handler is a function"):
         once(store)("no function")  # type: ignore[type-var]
-    with pytest.raises(ValueError, match="above zero"):
+    with pytest.raises(ValueError, match="above 0"):
         once(store, lease_s=0)

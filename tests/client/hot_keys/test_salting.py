@@ -39,7 +39,7 @@ def test_a_hot_key_takes_turns_from_its_home_on(key: bytes, partitions: int, spr
     assert {turn.spread for _, turn in placed} == {used}
     assert len({turn.session for _, turn in placed}) == 1
     assert [partition for partition, _ in placed] == [
-        (home + turn.lane) % partitions for _, turn in placed
+        (home + turn.slot) % partitions for _, turn in placed
     ]
     counts = Counter(partition for partition, _ in placed)
     assert len(counts) == used
@@ -105,7 +105,7 @@ def test_misuse_is_refused() -> None:
     for spread in (0, SPREAD_MAX + 1):
         with pytest.raises(ValueError, match="spread"):
             Salting(set(), spread)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="at least 1"):
         Salting(set(), 1).place(b"k", 0)
     with pytest.raises(ValueError, match="share"):
         HotKeys(share=0)

@@ -1,144 +1,33 @@
-"""A relay that ends between any two steps, and one that goes on after another took its shard."""
-
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from contextlib import closing
 
 import pytest
 
-from client.outbox.outbox_home import OutboxHome, values_by_key
-from harness.broker_process import wait_until
-from millstream.client.outbox.sink import Sink, SinkError, prepare
-from millstream.client.outbox.source import BatchLimit, Event, ShardSource, ShardTakenError
-from millstream.client.outbox.takeover import Tenure
-
-LIMIT = BatchLimit(100, 1 << 20)
-
-
-class Steps:
-    """The steps of a relay, one by one."""
-
-    def __init__(self, home: OutboxHome, *, locked: bool = True) -> None:
-        self.gone = False
-        shard = shard_of_key(home)
-        self.source: ShardSource = home.database.open(shard)
-        if locked:
-            assert self.source.acquire()
-        self.tenure: Tenure = self.source.take_over("a test")
-        self.sink = Sink(
-            {"bootstrap.servers": home.bootstrap}, self.tenure.name, shard, lambda: False
-        )
-        self.sink.open()
-        if self.sink.committed() is None:
-            self.sink.send([], self.tenure.batch)
-
-    def claim(self) -> list[Event]:
-        return list(self.source.claim(self.tenure.batch + 1, LIMIT, keep=False))
-
-    def vanish(self) -> None:
-        """As if killed: nothing more is said to anybody."""
-        if not self.gone:
-            self.gone = True
-            self.source.close()
-            self.sink.close()
+from millstream.client.outbox.takeover import (
+    BatchOutcome,
+    ProgressLostError,
+    ShardTakeover,
+    batch_outcome,
+)
 
 
-def shard_of_key(home: OutboxHome) -> int:
-    return int(home.query("SELECT shard FROM millstream_outbox ORDER BY id LIMIT 1")[0][0])
-
-
-@pytest.fixture
-def filled(home: OutboxHome, topic: str) -> OutboxHome:
-    prepare({"bootstrap.servers": home.bootstrap}, 4)
-    home.write(topic, [("k", "1"), ("k", "2")])
-    return home
-
-
-@pytest.fixture
-def begin(filled: OutboxHome) -> Iterator[Callable[..., Steps]]:
-    made: list[Steps] = []
-
-    def make(*, locked: bool = True) -> Steps:
-        made.append(Steps(filled, locked=locked))
-        return made[-1]
-
-    yield make
-    for steps in made:
-        steps.vanish()
-
-
-def test_killed_after_the_claim(
-    filled: OutboxHome, begin: Callable[..., Steps], topic: str
+@pytest.mark.parametrize(
+    ("claimed", "committed", "outcome"),
+    [
+        (False, None, BatchOutcome.BASELINE),
+        (False, 7, BatchOutcome.KNOWN),
+        (True, 7, BatchOutcome.SENT),
+        (True, 6, BatchOutcome.UNSENT),
+    ],
+)
+def test_what_became_of_the_last_batch(
+    claimed: bool, committed: int | None, outcome: BatchOutcome
 ) -> None:
-    steps = begin()
-    assert len(steps.claim()) == 2
-    steps.source.close()
-    filled.drain()
-    assert values_by_key(filled.bootstrap, topic) == {"k": ["1", "2"]}
+    assert batch_outcome(ShardTakeover("name", 3, 7, claimed), committed) is outcome
 
 
-def test_killed_with_an_open_transaction(
-    filled: OutboxHome, begin: Callable[..., Steps], topic: str
-) -> None:
-    steps = begin()
-    producer = steps.sink._producer
-    producer.begin_transaction()
-    for event in steps.claim():
-        producer.produce(event.topic, event.value, event.key)
-    producer.flush(60)
-    steps.source.close()
-    filled.drain()
-    assert values_by_key(filled.bootstrap, topic) == {"k": ["1", "2"]}
-
-
-def test_killed_between_the_commit_and_the_mark(
-    filled: OutboxHome, begin: Callable[..., Steps], topic: str
-) -> None:
-    steps = begin()
-    steps.sink.send(steps.claim(), steps.tenure.batch + 1)
-    steps.source.close()
-    filled.write(topic, [("k", "3")])
-    filled.drain()
-    assert values_by_key(filled.bootstrap, topic) == {"k": ["1", "2", "3"]}
-
-
-def test_a_former_owner_can_neither_send_nor_write(
-    filled: OutboxHome, begin: Callable[..., Steps], topic: str
-) -> None:
-    """Without the lock: a pooler may give one session's lock to another."""
-    former = begin(locked=False)
-    claimed = former.claim()
-    begin(locked=False)
-    with pytest.raises(SinkError):
-        former.sink.send(claimed, former.tenure.batch + 1)
-    for step in (
-        former.claim,
-        former.source.release,
-        lambda: former.source.finish(keep=False),
-    ):
-        with pytest.raises(ShardTakenError):
-            step()
-    filled.drain()
-    assert values_by_key(filled.bootstrap, topic) == {"k": ["1", "2"]}
-
-
-def test_a_locked_shard_is_left_to_its_owner(
-    filled: OutboxHome, begin: Callable[..., Steps]
-) -> None:
-    owner = begin()
-    with closing(filled.database.open(shard_of_key(filled))) as other:
-        assert not other.acquire()
-        assert [each.active for each in filled.database.status()].count(True) == 1
-        owner.vanish()
-        # The database notices a little later.
-        wait_until(other.acquire, "the shard to be free")
-
-
-def test_a_batch_ends_at_its_limits(filled: OutboxHome, begin: Callable[..., Steps]) -> None:
-    steps = begin()
-    assert len(steps.source.claim(1, BatchLimit(1, 1 << 20), keep=False)) == 1
-    steps.source.release()
-    assert len(steps.source.claim(1, BatchLimit(100, 1), keep=False)) == 1
-    steps.source.release()
-    assert len(steps.source.claim(1, BatchLimit(100, 2), keep=False)) == 2
+@pytest.mark.parametrize(
+    ("claimed", "committed"), [(False, 6), (False, 8), (True, None), (True, 5), (True, 8)]
+)
+def test_what_does_not_fit_together_is_refused(claimed: bool, committed: int | None) -> None:
+    with pytest.raises(ProgressLostError, match="outbox settle"):
+        batch_outcome(ShardTakeover("name", 3, 7, claimed), committed)

@@ -187,14 +187,16 @@ def test_failures_are_raised_once(bootstrap: str, topic: str) -> None:
         producer.flush()
     with Producer(bootstrap, delivery_timeout_s=30) as producer:
         producer.send(topic, None, b"x", partition=77)
-        with pytest.raises(DeliveryError, match="1 records whose deliveries were not checked failed"):
+        with pytest.raises(
+            DeliveryError, match="1 records whose deliveries were not checked failed"
+        ):
             producer.flush()
         producer.flush()
 
 
 def test_bad_use_is_explained(bootstrap: str, topic: str) -> None:
     producer = Producer(bootstrap)
-    with pytest.raises(SerializationError, match=r"value .* is a dict: give bytes.*JsonSerializer"):
+    with pytest.raises(SerializationError, match=r"value .* is a dict: pass bytes.*JsonSerializer"):
         producer.send(topic, None, {"a": 1})
     with pytest.raises(SerializationError, match=r"key .* is a int"):
         producer.send(topic, 7, b"")
@@ -202,7 +204,7 @@ def test_bad_use_is_explained(bootstrap: str, topic: str) -> None:
         producer.send(None, None, b"")  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="Headers are pairs"):
         producer.send(topic, None, b"", headers=[("a", 1)])  # type: ignore[list-item]
-    with pytest.raises(UsageError, match="acks='most' is unknown: give 'all', 1 or 0"):
+    with pytest.raises(UsageError, match="acks='most' is unknown: use 'all', 1 or 0"):
         producer.send(topic, None, b"", acks="most")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="need a producer with transactional_id"):
         producer.transaction()
@@ -218,7 +220,7 @@ def test_bad_use_is_explained(bootstrap: str, topic: str) -> None:
     ("options", "sentence"),
     [
         ({"linger": 5}, "no option 'linger': did you mean 'linger_ms'"),
-        ({"compression": "zip"}, "compression='zip' is unknown: give one of none, gzip"),
+        ({"compression": "zip"}, "compression='zip' is unknown: use one of none, gzip"),
         ({"acks": 2}, "acks=2 is unknown"),
         ({"batch_bytes": 0}, "batch_bytes=0 is out of range"),
         ({"partitioner": "sticky"}, "partitioner='sticky' is unknown"),

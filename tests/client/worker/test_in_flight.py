@@ -1,3 +1,5 @@
+"""Which messages of a worker may start, and which offsets it may commit, without brokers."""
+
 from __future__ import annotations
 
 import random
@@ -47,7 +49,7 @@ def finish(in_flight: InFlight, each: WorkItem, *, keep: bool = False) -> None:
     in_flight.finish(each, keep=keep)
 
 
-def test_the_offset_stays_at_the_lowest_unfinished_and_the_rest_is_told() -> None:
+def test_the_offset_stays_at_the_lowest_unfinished_message() -> None:
     in_flight = opened(10)
     items = [item(offset) for offset in (3, 4, 7, 8)]
     for each in items:
@@ -63,12 +65,12 @@ def test_the_offset_stays_at_the_lowest_unfinished_and_the_rest_is_told() -> Non
     progress = in_flight.take_progress()[HERE]
     assert (progress.items, progress.offset, progress.unfinished) == ([], 7, (7,))
     finish(in_flight, items[2])
-    # Offsets have gaps: compaction, markers.
+    # Offsets have gaps, because of compaction and markers.
     assert in_flight.take_progress()[HERE].offset == 9
     assert len(in_flight) == 0
 
 
-def test_what_a_former_worker_finished_is_kept_until_it_is_read_past() -> None:
+def test_messages_that_the_previous_worker_finished_stay_finished() -> None:
     in_flight = InFlight(10, BYTES)
     in_flight.open(HERE, 3, OffsetMetadata(end=10, unfinished=(3, 6, 8)))
     window = in_flight.window(HERE)
@@ -86,8 +88,8 @@ def test_what_a_former_worker_finished_is_kept_until_it_is_read_past() -> None:
     assert (progress.offset, progress.unfinished, progress.end) == (5, (6, 8), 10)
 
 
-def test_more_unfinished_messages_than_a_note_holds() -> None:
-    """What finished beyond the note's end is not taken: its output must wait."""
+def test_finished_items_beyond_what_the_metadata_holds_wait() -> None:
+    """An item that finished beyond the metadata's end is not returned: its output must wait."""
     in_flight = opened(100_000)
     items = [item(offset) for offset in range(0, 40_000, 10)]
     for each in items:
@@ -104,7 +106,7 @@ def test_more_unfinished_messages_than_a_note_holds() -> None:
     assert in_flight.take_progress()[HERE].items == [last]
 
 
-def test_a_lane_waits_for_its_first() -> None:
+def test_a_key_queue_waits_for_its_first_item() -> None:
     in_flight = opened(10)
     first, second, other = item(0, b"a"), item(1, b"a"), item(2, b"b")
     for each in (first, second, other):
@@ -119,7 +121,7 @@ def test_a_lane_waits_for_its_first() -> None:
     assert in_flight.start() is second
 
 
-def test_what_is_not_due_waits() -> None:
+def test_items_that_are_not_due_wait() -> None:
     in_flight = opened(10)
     late, early = item(0, due=9.0), item(1, due=3.0)
     for each in (late, early):
@@ -129,7 +131,7 @@ def test_what_is_not_due_waits() -> None:
     assert [in_flight.start(), in_flight.start()] == [early, late]
 
 
-def test_a_partition_that_went_leaves_nothing_behind() -> None:
+def test_a_dropped_partition_leaves_no_items() -> None:
     in_flight = opened(10, 2)
     running, queued, elsewhere = item(0, b"a"), item(1, b"a"), item(0, b"a", partition=1)
     for each in (running, queued, elsewhere):
@@ -145,14 +147,14 @@ def test_a_partition_that_went_leaves_nothing_behind() -> None:
     assert in_flight.running.keys() == {elsewhere, again}
 
 
-def test_a_held_partition_starts_nothing() -> None:
+def test_a_stopped_partition_starts_no_items() -> None:
     in_flight = opened(10)
     in_flight.add(item(0), 0.0)
     in_flight.stop_partitions([Partition("t", 0)])
     assert in_flight.start() is None
 
 
-def test_full_and_roomy() -> None:
+def test_full_and_resumable_partitions() -> None:
     in_flight = opened(4)
     items = [item(offset) for offset in range(4)]
     for each in items:
@@ -189,8 +191,8 @@ def test_output_that_waits_to_be_sent_counts_as_bytes() -> None:
     assert in_flight.bytes == 0
 
 
-def test_what_waits_for_a_time_does_not_fill_the_window() -> None:
-    """Nor do those of its key that wait behind it."""
+def test_items_that_are_not_due_do_not_fill_the_window() -> None:
+    """Nor do items of the same key that wait behind them."""
     in_flight = opened(4)
     first = item(0, b"slow")
     in_flight.add(first, 0.0)

@@ -1,4 +1,4 @@
-"""What is decided where the worker's threads meet, without brokers: notes, deaths, parked_level."""
+"""The worker's queue without brokers: offset metadata, process deaths, parked messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def queue(owner: str = "me", **options: Any) -> JobQueue:
 def take_over(
     after: OffsetAndMetadata | None, *, owner: str, count: int = 10, **options: Any
 ) -> JobQueue:
-    """A worker that reads a partition from what another has committed on."""
+    """Return a worker that continues a partition after what another worker committed."""
     made = queue(owner, **options)
     made.open(HERE, int(after or 0), OffsetMetadata.of(after))
     made.add(record(offset) for offset in range(int(after or 0), count))
@@ -55,22 +55,22 @@ def commit(worker: JobQueue) -> OffsetAndMetadata:
 
 
 def start_tracked(worker: JobQueue) -> tuple[list[Job], OffsetAndMetadata]:
-    """Write the note that is due; what starts then, and the note."""
+    """Commit the metadata that is due. Return the jobs that start then, and the metadata."""
     assert worker.next_job_nowait() is None
     assert worker.plan_tracked() == {HERE}
-    note = commit(worker)
+    metadata = commit(worker)
     worker.tracked_recorded(is_committed=True)
     jobs = []
     while (job := worker.next_job_nowait()) is not None:
         jobs.append(job)
-    return jobs, note
+    return jobs, metadata
 
 
-# Notes
+# Metadata
 
 
 @pytest.mark.parametrize(
-    "note",
+    "metadata",
     [
         OffsetMetadata(),
         OffsetMetadata("me", 20, (3, 7, 19), True, (7, 19), False, {7: 1}),
@@ -78,30 +78,30 @@ def start_tracked(worker: JobQueue) -> tuple[list[Job], OffsetAndMetadata]:
         OffsetMetadata("me", running=(4,), is_exclusive=True, deaths={4: 3}),
     ],
 )
-def test_a_note_survives_the_metadata(note: OffsetMetadata) -> None:
-    assert OffsetMetadata.of(note.at(3)) == note
+def test_metadata_survives_encoding(metadata: OffsetMetadata) -> None:
+    assert OffsetMetadata.of(metadata.at(3)) == metadata
 
 
 @pytest.mark.parametrize(
     "text", ["", "somebody else's", "millstream-worker {", "millstream-worker 5"]
 )
-def test_metadata_that_is_no_note(text: str) -> None:
+def test_foreign_metadata_decodes_as_empty(text: str) -> None:
     assert OffsetMetadata.of(OffsetAndMetadata(7, text)) == OffsetMetadata()
     assert OffsetMetadata.of(None) == OffsetMetadata()
 
 
-def test_a_note_always_fits() -> None:
+def test_the_metadata_always_fits() -> None:
     start = 10**12
     unfinished, end = fit_unfinished(start, range(start, start + 10**9, 12_345), start + 10**9)
     many = range(start, start + 10**9, 10**9 // TRACKED_MAX)
-    note = OffsetMetadata(
+    metadata = OffsetMetadata(
         "0" * 12, end, unfinished, True, tuple(many), False, dict.fromkeys(many, 99)
     )
-    assert len(note.at(start).metadata) < 4096
-    assert OffsetMetadata.of(note.at(start)) == note
+    assert len(metadata.at(start).metadata) < 4096
+    assert OffsetMetadata.of(metadata.at(start)) == metadata
 
 
-def test_a_successor_skips_what_is_finished() -> None:
+def test_the_next_worker_skips_finished_messages() -> None:
     first = take_over(None, owner="a", concurrency=4)
     jobs = [first.next_job_nowait() for _ in range(6)]
     for number in (1, 2, 4):
@@ -119,7 +119,7 @@ def test_a_successor_skips_what_is_finished() -> None:
 # Deaths
 
 
-def test_a_worker_that_gave_its_partition_up_leaves_no_suspicion() -> None:
+def test_a_released_partition_has_no_tracked_messages() -> None:
     first = take_over(None, owner="a")
     first.release([HERE])
     second = take_over(commit(first), owner="b")
@@ -127,40 +127,40 @@ def test_a_worker_that_gave_its_partition_up_leaves_no_suspicion() -> None:
     assert second.plan_tracked() == set()
 
 
-def test_the_same_worker_is_no_stranger() -> None:
+def test_a_worker_does_not_suspect_itself() -> None:
     first = take_over(None, owner="a")
     assert take_over(commit(first), owner="a").next_job_nowait() is not None
 
 
 def test_a_message_that_kills_each_time_is_found_and_becomes_a_dead_letter() -> None:
-    """Six messages in progress, the third is deadly: five bystanders, none of which is blamed."""
+    """Six messages in progress, the third is deadly: none of the five others is blamed."""
     options: dict[str, Any] = {"attempts_max": 2, "count": 6}
     worker = take_over(None, owner="0", **options)
-    note = commit(worker)
-    # The first death: nothing is known but that there was one.
-    worker = take_over(note, owner="1", **options)
-    jobs, note = start_tracked(worker)
+    metadata = commit(worker)
+    # The first death: which message caused it is unknown.
+    worker = take_over(metadata, owner="1", **options)
+    jobs, metadata = start_tracked(worker)
     assert [job.offset for job in jobs] == [0, 1, 2, 3, 4, 5]
-    # The second: one of six. They run one by one, each with a note of its own.
-    worker = take_over(note, owner="2", **options)
+    # The second: one of six. They run one by one, each with metadata of its own.
+    worker = take_over(metadata, owner="2", **options)
     for offset in (0, 1):
-        jobs, note = start_tracked(worker)
+        jobs, metadata = start_tracked(worker)
         assert [(job.offset, job.attempt) for job in jobs] == [(offset, 2)]
-        assert OffsetMetadata.of(note).is_exclusive
+        assert OffsetMetadata.of(metadata).is_exclusive
         worker.complete(jobs[0], ACK)
-        # A note without it, before anything else starts.
+        # Metadata without it is committed before anything else starts.
         assert start_tracked(worker)[0] == []
-    jobs, note = start_tracked(worker)
+    jobs, metadata = start_tracked(worker)
     assert [job.offset for job in jobs] == [2]
-    # The second and last attempt that is counted.
-    worker = take_over(note, owner="3", **options)
+    # The second attempt that counts, and the last.
+    worker = take_over(metadata, owner="3", **options)
     [item] = worker.take_unsent()
     assert item.offset == 2
     assert item.outputs[0].topic == "t.dlq"
     assert dict(item.outputs[0].headers)["millstream.attempts"] == b"2"
     worker.finish([item])
     for offset in (3, 4, 5):
-        jobs, note = start_tracked(worker)
+        jobs, metadata = start_tracked(worker)
         assert [job.offset for job in jobs] == [offset]
         worker.complete(jobs[0], ACK)
         assert start_tracked(worker)[0] == []
@@ -169,7 +169,7 @@ def test_a_message_that_kills_each_time_is_found_and_becomes_a_dead_letter() -> 
     assert not OffsetMetadata.of(final).deaths
 
 
-def test_a_note_that_could_not_be_committed_starts_nothing() -> None:
+def test_tracked_messages_do_not_start_before_their_metadata_is_committed() -> None:
     worker = take_over(commit(take_over(None, owner="0")), owner="1")
     assert worker.plan_tracked() == {HERE}
     worker.tracked_recorded(is_committed=False)
@@ -178,14 +178,14 @@ def test_a_note_that_could_not_be_committed_starts_nothing() -> None:
 
 
 def test_a_suspect_waits_until_nothing_else_runs() -> None:
-    note = OffsetMetadata("0", running=(5,)).at(0)
+    metadata = OffsetMetadata("0", running=(5,)).at(0)
     worker = queue("1")
     other = Partition("other", 0)
     worker.open(other, 0, OffsetMetadata())
     worker.add([record(0, "other"), record(1, "other")])
     job = worker.next_job_nowait()
     assert job is not None
-    worker.open(HERE, 0, OffsetMetadata.of(note))
+    worker.open(HERE, 0, OffsetMetadata.of(metadata))
     worker.add([record(5)])
     assert worker.plan_tracked() == set()
     assert worker.next_job_nowait() is None
@@ -193,7 +193,7 @@ def test_a_suspect_waits_until_nothing_else_runs() -> None:
     assert [each.offset for each in start_tracked(worker)[0]] == [5]
 
 
-def test_a_partition_that_goes_takes_its_suspicion_along() -> None:
+def test_a_dropped_partition_drops_its_suspect() -> None:
     worker = queue("1")
     worker.open(HERE, 0, OffsetMetadata("0", running=(5,)))
     other = Partition("other", 0)
@@ -207,7 +207,7 @@ def test_a_partition_that_goes_takes_its_suspicion_along() -> None:
     assert job.record.topic == "other"
 
 
-# Messages for later
+# Delayed messages
 
 
 def later(seconds: float) -> int:
@@ -215,24 +215,24 @@ def later(seconds: float) -> int:
 
 
 def delivered(worker: JobQueue) -> list[OutputRecord]:
-    """What is to be sent; it is."""
+    """Deliver the output that is due, and return it."""
     moves = worker.take_unsent()
     worker.finish(moves)
     return [output for item in moves for output in item.outputs]
 
 
-def test_far_messages_are_parked_once_many_wait() -> None:
+def test_messages_with_a_long_delay_are_parked_once_many_wait() -> None:
     worker = queue(window=5)
-    place = Partition("t.scheduled", 0)
-    worker.open(place, 0, OffsetMetadata())
-    worker.add(record(offset, *place, due=later(7200)) for offset in range(20))
+    partition = Partition("t.scheduled", 0)
+    worker.open(partition, 0, OffsetMetadata())
+    worker.add(record(offset, *partition, due=later(7200)) for offset in range(20))
     outputs = delivered(worker)
     assert len(outputs) == 15
     assert {(each.topic, each.partition) for each in outputs} == {
         ("t.parked", PARKED_S.index(3600))
     }
     assert worker.full_and_resumable()[0] == set()
-    worker.add([record(20, *place, due=later(10)), record(21, *place, due=later(-1))])
+    worker.add([record(20, *partition, due=later(10)), record(21, *partition, due=later(-1))])
     job = worker.next_job_nowait()
     assert job is not None
     assert (job.offset, delivered(worker)) == (21, [])
@@ -240,17 +240,17 @@ def test_far_messages_are_parked_once_many_wait() -> None:
 
 def test_a_parked_message_moves_on_when_it_has_waited() -> None:
     worker = queue()
-    place = Partition("t.parked", 2)
-    worker.open(place, 0, OffsetMetadata())
+    partition = Partition("t.parked", 2)
+    worker.open(partition, 0, OffsetMetadata())
     names = {"original.topic": "t", "original.offset": 4, "attempts": 1}
     worker.add(
         [
-            # Still far: to the next partition. Soon due, and due: here.
-            record(0, *place, due=later(1000), parked=later(-1), **names),
-            record(1, *place, due=later(5), parked=later(-1), **names),
-            record(2, *place, due=later(-1), parked=later(-1), **names),
+            # Due late: to the next partition. Due soon, and due: here.
+            record(0, *partition, due=later(1000), parked=later(-1), **names),
+            record(1, *partition, due=later(5), parked=later(-1), **names),
+            record(2, *partition, due=later(-1), parked=later(-1), **names),
             # Its wait is not over, though it is overdue.
-            record(3, *place, due=later(-1), parked=later(600), **names),
+            record(3, *partition, due=later(-1), parked=later(600), **names),
         ]
     )
     worker.tick()
@@ -266,7 +266,8 @@ def test_a_parked_message_moves_on_when_it_has_waited() -> None:
 
 
 def test_the_way_to_the_due_time_is_short() -> None:
-    """However late a message is due, it is moved a few dozen times, and is never late itself."""
+    """However late a message is due, it moves a few dozen times, and none of its waits is too
+    long."""
     for days in (1, 30, 365):
         left_s, moves = days * 86_400.0, 0
         while (level := parked_level(left_s)) is not None:

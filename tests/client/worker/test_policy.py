@@ -1,3 +1,5 @@
+"""What follows an attempt, the circuit breaker, and the hint for autoscalers."""
+
 from __future__ import annotations
 
 import pytest
@@ -19,7 +21,7 @@ def test_failed_messages_pass_through_the_retry_topics() -> None:
     assert settings.own_topics("t") == [*dict.fromkeys(topics), "t.scheduled", "t.parked"]
 
 
-def test_where_order_is_kept_they_wait_in_place() -> None:
+def test_failed_messages_wait_in_place_where_order_is_kept() -> None:
     settings = WorkerSettings(attempts_max=2)
     following = next_step(settings, "t", 1, AttemptResult("nack", 7.5, "later"))
     assert (following.kind, following.delay_s) == ("wait", 7.5)
@@ -27,7 +29,7 @@ def test_where_order_is_kept_they_wait_in_place() -> None:
     assert settings.own_topics("t") == ["t.scheduled", "t.parked"]
 
 
-def test_some_failures_are_final() -> None:
+def test_rejected_and_fatal_failures_become_dead_letters() -> None:
     settings = WorkerSettings()
     assert next_step(settings, "t", 1, AttemptResult("reject", None, "no")).kind == "dead_letter"
     assert (
@@ -37,7 +39,7 @@ def test_some_failures_are_final() -> None:
     assert next_step(settings, "t", 9, AttemptResult("ack")).kind == "done"
 
 
-def test_backoff_is_anywhere_up_to_a_bound_that_doubles() -> None:
+def test_backoff_is_random_up_to_a_bound_that_doubles() -> None:
     settings = WorkerSettings(backoff_s=1.0, backoff_s_max=10.0)
     for attempts, bound in ((1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (5000, 10.0)):
         delays = [backoff_s(settings, attempts) for _ in range(2000)]
@@ -45,7 +47,7 @@ def test_backoff_is_anywhere_up_to_a_bound_that_doubles() -> None:
         assert bound * 0.9 < max(delays) <= bound
 
 
-def test_a_breaker_opens_tries_and_closes() -> None:
+def test_a_breaker_opens_half_opens_and_closes() -> None:
     breaker = Breaker(failures=3, rest_s=10.0, on=(ConnectionError,))
     assert not breaker.failed(ValueError(), 0.0)
     assert not breaker.failed(ConnectionError(), 0.0)

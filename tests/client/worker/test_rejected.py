@@ -1,4 +1,4 @@
-"""Output that the brokers reject for good: its message becomes a dead letter, and others go on."""
+"""Output that brokers reject for good: its message becomes a dead letter, and others continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODES = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "t
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that makes no topics by itself."""
+    """A broker that does not create topics automatically."""
     settings = {
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": 0,
@@ -46,7 +46,7 @@ def copying(topic: str) -> Callable[[Job], None]:
 def test_output_that_is_too_large(
     bootstrap: str, topic: str, name: Name, transactional: bool
 ) -> None:
-    """Records that shared a batch with it, or were too large only together, come through."""
+    """Records that shared a batch with it, or were too large only together, are delivered."""
     output, group = name("output"), name("group")
     small, large = [b"%d" % number * 150 for number in range(10)], b"x" * 4000
     with Admin(bootstrap) as admin:
@@ -69,7 +69,7 @@ def test_output_that_is_too_large(
     assert [letter.value for letter in found] == [large, large]
     assert {letter.error_type for letter in found} == {"millstream.client.error.DeliveryError"}
     assert "too large" in found[0].error_message
-    # A reader of the output: the same code reads any topic as letters.
+    # Reads the output: the same code reads any topic as letters.
     copies = [each.value for each in letters_of(bootstrap, output)]
     assert sorted(set(copies), key=copies.index) == copies or not transactional
     assert set(copies) == set(small)
@@ -118,7 +118,7 @@ def test_output_for_a_topic_that_was_deleted(strict: str, name: Name, transactio
 
 
 @MODES
-def test_a_topic_of_dead_letters_that_was_deleted_is_made_anew(
+def test_a_deleted_dead_letter_topic_is_created_again(
     strict: str, name: Name, transactional: bool
 ) -> None:
     topic = name("topic")
@@ -150,7 +150,7 @@ def test_a_topic_of_dead_letters_that_was_deleted_is_made_anew(
 
 
 def test_serializers_are_for_what_handlers_send(bootstrap: str, topic: str, name: Name) -> None:
-    """A dead letter keeps its bytes, whatever the serializers would make of them."""
+    """A dead letter keeps its bytes, whatever the serializers would do with them."""
     output = name("output")
     with Admin(bootstrap) as admin:
         admin.create_topic(output, partitions=1)
@@ -187,8 +187,6 @@ def test_serializers_are_for_what_handlers_send(bootstrap: str, topic: str, name
         ({"consumer": {"start": "middle"}}, "start='middle' is unknown"),
     ],
 )
-def test_options_that_cannot_work_are_refused_at_once(
-    options: dict[str, Any], complaint: str
-) -> None:
+def test_invalid_options_are_rejected_at_once(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         Worker("127.0.0.1:1", topics=["t"], group="g", handler=print, **options)

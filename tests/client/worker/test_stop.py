@@ -1,4 +1,4 @@
-"""How a worker ends, by signals and by `stop()`, and that it can begin again."""
+"""How a worker ends, by signals and by `stop()`, and starts again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def committed(bootstrap: str, group: str, topic: str) -> int:
 @contextmanager
 def gated(bootstrap: str, topic: str, group: str, runs: int) -> Iterator[subprocess.Popen[str]]:
     program = [sys.executable, str(GATED), bootstrap, topic, group, str(runs)]
-    # A test runner in the background may have it ignored.
+    # A test runner in the background may ignore the signal.
     command = ["env", "--default-signal=INT", *program]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -58,10 +58,10 @@ def let_go(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_a_signal_ends_a_worker_after_what_it_has_begun(
+def test_a_signal_ends_a_worker_after_its_running_jobs(
     bootstrap: str, topic: str, name: Name, number: signal.Signals
 ) -> None:
-    """What is finished is committed at the end, though no commit was due; in each run."""
+    """Finished messages are committed at the end of each run, though no commit was due."""
     fill(bootstrap, topic, 2000)
     group = name("group")
     done = 0
@@ -73,7 +73,7 @@ def test_a_signal_ends_a_worker_after_what_it_has_begun(
             process.send_signal(number)
             let_go(process)
             done += 2
-            # It may have begun others before it heard of the signal.
+            # The worker may have started others before it received the signal.
             while (line := said(process)).startswith("began"):
                 assert line == f"began {done}"
                 let_go(process)
@@ -110,7 +110,7 @@ def test_a_worker_can_be_started_again(bootstrap: str, topic: str, name: Name) -
     assert committed(bootstrap, group, topic) == 4
 
 
-def test_a_worker_that_is_stopped_before_it_begins(bootstrap: str, topic: str, name: Name) -> None:
+def test_a_worker_that_is_stopped_before_it_starts(bootstrap: str, topic: str, name: Name) -> None:
     worker = Worker(bootstrap, topics=[topic], group=name("group"), handler=print)
     worker.stop()
     worker.run()

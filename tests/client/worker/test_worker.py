@@ -1,4 +1,4 @@
-"""Handlers on a real broker: what they say about a message, and what becomes of it."""
+"""Handlers on a real broker: their results, and what happens to the messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def run_until(worker: Worker, condition: Callable[[], object], what: str) -> Non
         wait_until(condition, what, SECONDS_MAX)
 
 
-def test_what_returns_is_done(bootstrap: str, wide_topic: str, name: Name) -> None:
+def test_a_message_is_done_when_its_handler_returns(
+    bootstrap: str, wide_topic: str, name: Name
+) -> None:
     fill(bootstrap, wide_topic, 200)
     seen: list[int] = []
     group = name("group")
@@ -79,7 +81,7 @@ def test_what_returns_is_done(bootstrap: str, wide_topic: str, name: Name) -> No
 
 @pytest.mark.parametrize("order", ["key", "none"])
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
-def test_what_fails_is_tried_again_and_dies_in_the_end(
+def test_a_failing_message_is_retried_and_becomes_a_dead_letter(
     bootstrap: str, wide_topic: str, name: Name, order: Any, transactional: bool
 ) -> None:
     fill(bootstrap, wide_topic, 40)
@@ -140,8 +142,10 @@ def test_what_fails_is_tried_again_and_dies_in_the_end(
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
-def test_many_keys_at_once_each_in_order(bootstrap: str, topic: str, name: Name, kind: str) -> None:
-    """All handlers wait until as many run as there are keys: one partition does not limit them."""
+def test_many_keys_run_at_once_each_in_order(
+    bootstrap: str, topic: str, name: Name, kind: str
+) -> None:
+    """All handlers wait until one per key runs: one partition does not limit them."""
     fill(bootstrap, topic, 200, keys=20)
     seen = defaultdict[bytes, list[int]](list)
     gate, async_gate, arrived = threading.Event(), asyncio.Event(), set[bytes]()
@@ -175,11 +179,9 @@ def test_many_keys_at_once_each_in_order(bootstrap: str, topic: str, name: Name,
         assert seen[b"key-%d" % number] == list(range(number, 200, 20))
 
 
-def test_a_stuck_key_holds_up_only_itself_and_little_memory(
-    bootstrap: str, topic: str, name: Name
-) -> None:
-    """The offset waits for the stuck message; others go on, more than the window has, and what
-    they have finished is known to the worker that comes next."""
+def test_a_stuck_key_blocks_only_itself(bootstrap: str, topic: str, name: Name) -> None:
+    """The offset stays at the stuck message. More messages than the window continue, and the
+    next worker knows which ones are finished."""
     with Producer(bootstrap) as producer:
         producer.send(topic, "stuck", "0")
         for number in range(1, 3000):
@@ -208,15 +210,15 @@ def test_a_stuck_key_holds_up_only_itself_and_little_memory(
     with worker():
         gate.set()
         wait_until(lambda: committed(bootstrap, group, topic) == 3000, "the rest", SECONDS_MAX)
-    # The stuck handler of the first worker has come back too.
+    # The stuck handler of the first worker has returned too.
     assert sorted(seen) == [0, 0, *range(1, 3000)]
 
 
 @pytest.mark.parametrize("limit", [{"window": 100}, {"window_bytes": 100_000}])
-def test_the_window_limits_what_is_held(
+def test_the_window_limits_held_messages(
     bootstrap: str, topic: str, name: Name, limit: dict[str, Any]
 ) -> None:
-    """Both limits hold at 100 messages, and more is read only once those are done."""
+    """Each limit holds at 100 messages, and more are read only once those are done."""
     with Producer(bootstrap) as producer:
         for _ in range(700):
             producer.send(topic, None, b"x" * 1000)
@@ -229,13 +231,14 @@ def test_the_window_limits_what_is_held(
     worker = Worker(bootstrap, topics=[topic], group=name("group"), handler=handle, **limit)
     with worker:
         wait_until(lambda: worker.is_full, "a full window", SECONDS_MAX)
-        # The poll that filled it may have brought more: of messages 500, of bytes as many again.
+        # The poll that filled the window may have returned more: 500 messages, or as many bytes
+        # again.
         assert worker.held < (600 if "window" in limit else 200)
         gate.set()
         wait_until(lambda: len(done) == 700, "all messages", SECONDS_MAX)
 
 
-def test_a_handler_that_is_late_has_failed_unless_it_asks_for_time(
+def test_a_late_handler_has_failed_unless_it_extends_its_deadline(
     bootstrap: str, topic: str, name: Name
 ) -> None:
     fill(bootstrap, topic, 2, keys=2)
@@ -270,9 +273,7 @@ def test_a_handler_that_is_late_has_failed_unless_it_asks_for_time(
     assert worker.counts.expired >= 1
 
 
-def test_a_breaker_rests_instead_of_filling_the_dead_letters(
-    bootstrap: str, topic: str, name: Name
-) -> None:
+def test_an_open_breaker_makes_no_dead_letters(bootstrap: str, topic: str, name: Name) -> None:
     fill(bootstrap, topic, 100, keys=100)
     is_up, done, calls = threading.Event(), list[int](), list[float]()
 
@@ -293,14 +294,14 @@ def test_a_breaker_rests_instead_of_filling_the_dead_letters(
         breaker=Breaker(failures=5, rest_s=0.2, on=(ConnectionError,)),
     )
     with worker:
-        # Without it each call but every second would have made a dead letter by then.
+        # Without the breaker each second call would have made a dead letter by then.
         wait_until(lambda: len(calls) > 12, "some trials", SECONDS_MAX)
         is_up.set()
         wait_until(lambda: len(done) + worker.counts.dead == 100, "the rest", SECONDS_MAX)
     assert worker.counts.dead <= 4
 
 
-def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
+def test_delayed_messages(bootstrap: str, topic: str, name: Name) -> None:
     seen: list[tuple[str, bytes, float]] = []
 
     def handle(job: Job) -> None:
@@ -317,7 +318,7 @@ def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
             producer.send(topic, "key", "first", delay=0.5, headers={"app": "x"})
             producer.send(topic, "key", "zeroth")
             far = producer.send(topic, "key", "far", delay=dt.timedelta(days=40)).result()
-            # Retention counts from then on.
+            # Retention counts from the due time.
             assert (far.timestamp or 0) > (start + 39 * 86_400) * 1000
         asyncio.run(send_later(bootstrap, topic))
         wait_until(lambda: len(seen) == 5, "all messages", SECONDS_MAX)
@@ -330,8 +331,10 @@ def test_messages_for_later(bootstrap: str, topic: str, name: Name) -> None:
     assert {name for name, _, _ in seen} == {topic}
 
 
-def test_far_messages_do_not_hold_up_nearer_ones(bootstrap: str, topic: str, name: Name) -> None:
-    """There are more of them than the window has, and they come first."""
+def test_messages_with_a_long_delay_do_not_block_nearer_ones(
+    bootstrap: str, topic: str, name: Name
+) -> None:
+    """There are more of them than the window, and they come first."""
     group, seen = name("group"), list[bytes]()
     worker = Worker(
         bootstrap,
@@ -357,10 +360,10 @@ def test_far_messages_do_not_hold_up_nearer_ones(bootstrap: str, topic: str, nam
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
-def test_a_long_delay_holds_up_only_its_key(
+def test_a_long_delay_blocks_only_its_key(
     bootstrap: str, topic: str, name: Name, transactional: bool
 ) -> None:
-    """More messages than the window has go on, though the first waits; so does what they send."""
+    """More messages than the window continue although the first waits, and so does their output."""
     output, group = name("output"), name("group")
     with Admin(bootstrap) as admin:
         admin.create_topic(output, partitions=1)
@@ -391,7 +394,7 @@ def test_a_long_delay_holds_up_only_its_key(
     assert committed(bootstrap, group, topic) == 0
 
 
-def test_the_largest_message_fits_into_the_dead_letters(
+def test_the_largest_message_fits_into_the_dead_letter_topic(
     bootstrap: str, topic: str, name: Name
 ) -> None:
     value = b"x" * 1_048_400
@@ -416,7 +419,7 @@ def names(bootstrap: str) -> list[str]:
         return admin.topics()
 
 
-def test_retries_of_another_group_are_left_alone(bootstrap: str, topic: str, name: Name) -> None:
+def test_retries_of_another_group_are_ignored(bootstrap: str, topic: str, name: Name) -> None:
     fill(bootstrap, topic, 1)
     tries = defaultdict[str, int](int)
 
@@ -450,10 +453,10 @@ def test_retries_of_another_group_are_left_alone(bootstrap: str, topic: str, nam
     assert tries == {"failing": 2, "other": 1}
 
 
-def test_partitions_change_hands_without_loss_or_repetition(
+def test_partitions_change_owners_without_loss_or_repetition(
     bootstrap: str, wide_topic: str, name: Name
 ) -> None:
-    """A worker that is to give partitions away finishes and commits what it has begun."""
+    """A worker whose partitions are revoked finishes and commits its running jobs."""
     fill(bootstrap, wide_topic, 400, keys=40)
     group, seen, lock = name("group"), list[tuple[bytes, int]](), threading.Lock()
 
@@ -476,7 +479,7 @@ def test_partitions_change_hands_without_loss_or_repetition(
         assert mine == sorted(mine)
 
 
-def test_bad_use_is_explained(bootstrap: str, topic: str) -> None:
+def test_wrong_use_is_explained(bootstrap: str, topic: str) -> None:
     with pytest.raises(UsageError, match="not callable"):
         Worker(bootstrap, topics=[topic], group="g", handler=3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="has no handler"):

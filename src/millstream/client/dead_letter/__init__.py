@@ -1,4 +1,8 @@
-"""Dead letters: reading what workers gave up, choosing among it, and sending it again once."""
+"""Dead letters: reading those of a topic, selecting among them, and replaying each once.
+
+The package owns the format of `<topic>.dlq.replayed` and the selection of letters. The worker
+writes the letters themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The letters of a dead-letter topic, read from the brokers."""
+"""Reads and deletes the letters of a dead-letter topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer as Handle
+from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as Row
 from confluent_kafka.admin import AdminClient
@@ -21,38 +21,42 @@ from millstream.client.record import Partition, Record
 _logger = logging.getLogger(__name__)
 
 _BATCH: Final = 500
-_SILENCE_S_MAX: Final = 30.0
+_RESPONSE_S_MAX: Final = 30.0
 
 
 class DeadLetterTopic:
-    """`topic` is the one that the letters come from, or its `<topic>.dlq`; `properties` are
-    librdkafka's, with the servers among them."""
+    """The letters of one topic.
+
+    `topic` is the original topic or its `<topic>.dlq`. `properties` are librdkafka's, with the
+    servers among them.
+    """
 
     def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
         self.properties = dict(properties)
         self.topic = topic_of(topic)
 
     def letters(self) -> Iterator[DeadLetter]:
-        """All that are there now, in the order of each partition."""
+        """Yield all letters that the topic has now, in the order of each partition."""
         return map(DeadLetter.of, self._records(self.topic, None))
 
-    def letter(self, place: LetterId) -> DeadLetter | None:
-        """The one there, if it is."""
-        for record in self._records(self.topic, place):
-            return DeadLetter.of(record) if record.offset == place.offset else None
+    def letter(self, letter_id: LetterId) -> DeadLetter | None:
+        """Return one letter, or None."""
+        for record in self._records(self.topic, letter_id):
+            return DeadLetter.of(record) if record.offset == letter_id.offset else None
         return None
 
     def replayed(self) -> ReplayedLetters:
-        """What was replayed."""
+        """Return which letters were replayed."""
         found = ReplayedLetters(self._topic_id())
         with self._admin() as admin:
-            is_there = replay_topic(self.topic) in admin.topics()
-        if is_there:
+            exists = replay_topic(self.topic) in admin.topics()
+        if exists:
             for record in self._records(replay_topic(self.topic), None):
                 found.read(record.raw_value or b"")
         return found
 
     def create_replay_topic(self) -> None:
+        """Create the topic that lists the replayed letters, if it is missing."""
         with self._admin() as admin:
             admin.create_topic(
                 replay_topic(self.topic),
@@ -66,56 +70,59 @@ class DeadLetterTopic:
         rows = [Row(self.topic, partition, offset) for partition, offset in ends.items()]
         if not rows:
             return
-        # Answers come only as long as the client lives.
+        # The client has to live until its responses arrive.
         client = AdminClient(self.properties, logger=_logger)
         with translated(f"Deleting letters of {self.topic!r}"):
-            for answer in client.delete_records(rows, request_timeout=_SILENCE_S_MAX).values():
-                answer.result()
+            for response in client.delete_records(rows, request_timeout=_RESPONSE_S_MAX).values():
+                response.result()
 
     def _admin(self) -> Admin:
         return Admin(self.properties["bootstrap.servers"], config=self.properties)
 
     def _topic_id(self) -> str:
         client = AdminClient(self.properties, logger=_logger)
-        answer = client.describe_topics(TopicCollection([self.topic]))[self.topic]
+        response = client.describe_topics(TopicCollection([self.topic]))[self.topic]
         with translated(f"Asking for topic {self.topic!r}"):
-            return str(answer.result().topic_id)
+            return str(response.result().topic_id)
 
-    def _records(self, topic: str, at: LetterId | None) -> Iterator[Record]:
-        """Committed records up to the present end; of one partition from an offset on, or all."""
+    def _records(self, topic: str, start: LetterId | None) -> Iterator[Record]:
+        """Yield committed records up to the current end, of all partitions or from `start` on."""
         with self._admin() as admin:
             starts = admin.offsets(topic, end=False)
             found = admin.offsets(topic)
-        if at is not None:
-            starts = {each: at.offset for each in starts if each.partition == at.partition}
-        rows = [Row(*each, start) for each, start in starts.items() if start < found[each]]
+        if start is not None:
+            starts = {each: start.offset for each in starts if each.partition == start.partition}
+        rows = [Row(*each, first) for each, first in starts.items() if first < found[each]]
         if not rows:
             return
         ends = {each.partition: found[Partition(topic, each.partition)] for each in rows}
-        with contextlib.closing(Handle(self._reading(), logger=_logger)) as handle:
+        with contextlib.closing(
+            RdKafkaConsumer(self._consumer_properties(), logger=_logger)
+        ) as handle:
             handle.assign(rows)
-            yield from _until(ends, handle, topic)
+            yield from _read_until(ends, handle, topic)
 
-    def _reading(self) -> dict[str, Any]:
+    def _consumer_properties(self) -> dict[str, Any]:
         return self.properties | {
-            # librdkafka wants a group's name even where no group is joined.
+            # librdkafka needs a group name even without a group.
             "group.id": "millstream-dead-letters",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
-            # The end of a partition is told when a fetch has waited this long in vain.
+            # librdkafka reports the end of a partition after an empty fetch of this length.
             "fetch.wait.max.ms": 10,
         }
 
 
-def _until(ends: Mapping[int, int], handle: Handle, topic: str) -> Iterator[Record]:
-    """Up to these offsets: letters that come meanwhile, perhaps because of a replay, are left."""
+def _read_until(ends: Mapping[int, int], handle: RdKafkaConsumer, topic: str) -> Iterator[Record]:
+    """Yield records up to these offsets. Letters that arrive meanwhile, perhaps by a replay, are
+    ignored."""
     pending = set(ends)
     while pending:
-        first = handle.poll(_SILENCE_S_MAX)
+        first = handle.poll(_RESPONSE_S_MAX)
         if first is None:
-            raise TimedOut(f"Reading {topic!r}: nothing came in {_SILENCE_S_MAX} s.")
+            raise TimedOut(f"Reading {topic!r}: no record arrived in {_RESPONSE_S_MAX} s.")
         for message in (first, *handle.consume(_BATCH, 0)):
             error = message.error()
             if error is None:

@@ -1,4 +1,4 @@
-"""One dead letter, and which of them somebody means. Pure."""
+"""A dead letter, and the selection of letters. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUFFIX: Final = names.dead_letter_topic("")
 
 
 class LetterId(NamedTuple):
-    """Where a letter is in its dead-letter topic."""
+    """The position of a letter in its dead-letter topic."""
 
     partition: int
     offset: int
@@ -22,20 +22,23 @@ class LetterId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> LetterId:
+        """Return the id of this text, PARTITION:OFFSET."""
         partition, colon, offset = text.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text!r} is no letter: write PARTITION:OFFSET, for example 0:17")
+            raise ValueError(f"{text!r} is not a letter id: use PARTITION:OFFSET, for example 0:17")
         return cls(int(partition), int(offset))
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
+    """A message that a worker gave up on, with its error."""
+
     id: LetterId
     key: bytes | None
     value: bytes | None
-    #: Those of the application.
+    #: The application's headers.
     headers: list[Header]
-    #: When it died, in ms since 1970.
+    #: When it became a dead letter, in ms since 1970.
     timestamp: int
     origin: names.Origin
     error_type: str
@@ -44,7 +47,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, record: Record) -> DeadLetter:
-        """Letters that others wrote lack some of the headers."""
+        """Read a letter from a record. Letters of other programs lack some of the headers."""
         known = names.worker_headers(record.headers)
         died = names.number_in(known, names.DEAD_TIMESTAMP)
         return cls(
@@ -60,13 +63,13 @@ class DeadLetter:
         )
 
     def target(self, dead_letter_topic: str) -> str:
-        """The topic that it came from."""
+        """Return the topic that the message came from."""
         if self.origin.topic != dead_letter_topic:
             return self.origin.topic
         return dead_letter_topic.removesuffix(SUFFIX)
 
     def again(self, topic: str, dead_letter_topic: str) -> names.OutputRecord:
-        """The message as it was, with a header for where it has been."""
+        """Return the original message, with a header for the letter it was."""
         trace = f"{dead_letter_topic}-{self.id.partition}@{self.id.offset}".encode()
         headers = [*self.headers, (names.REPLAYED_FROM, trace)]
         return names.OutputRecord(topic, self.key, self.value, headers)
@@ -74,7 +77,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """All that is given must be so; nothing given means all letters."""
+    """Matches letters that meet all criteria that are set. Without criteria it matches all."""
 
     error: str | None = None
     key: bytes | None = None
@@ -85,6 +88,7 @@ class Selection:
     ids: frozenset[LetterId] | None = None
 
     def has(self, letter: DeadLetter) -> bool:
+        """Whether the letter matches."""
         return (
             (self.error is None or self._is_error(letter, self.error.casefold()))
             and (self.key is None or letter.key == self.key)
@@ -101,5 +105,5 @@ class Selection:
 
 
 def topic_of(name: str) -> str:
-    """The dead-letter topic of a topic, or the one that was named itself."""
+    """Return the dead-letter topic of a topic; a dead-letter topic is returned as it is."""
     return name if name.endswith(SUFFIX) else names.dead_letter_topic(name)

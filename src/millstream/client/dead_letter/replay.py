@@ -28,16 +28,16 @@ _MESSAGE_BYTES_MAX: Final = 1_000_000_000
 
 @dataclass(slots=True)
 class Outcome:
-    """`already` were chosen as well, but had been replayed before."""
+    """How many letters were replayed. `already` were selected too, but had been replayed before."""
 
     replayed: int = 0
     already: int = 0
 
 
 class Replay:
-    """Of the letters chosen, to the topics they came from, or all to the topic `to`.
+    """Replays the selected letters to the topics they came from, or all to the topic `to`.
 
-    `rate` is letters a second. `again` also takes those that were replayed before.
+    `rate` is in letters per second. `again` includes letters that were replayed before.
     """
 
     def __init__(
@@ -60,14 +60,15 @@ class Replay:
         self.outcome = Outcome()
 
     def stop(self) -> None:
-        """End after the present batch."""
+        """Stop after the current batch."""
         self._stopping.set()
 
     def plan(self) -> Iterator[tuple[DeadLetter, str]]:
-        """What `run` would do: the letters, each with the topic it would go to."""
+        """Yield the letters that `run` would replay, each with its target topic."""
         return self._chosen(self._dead_letters.replayed())
 
     def run(self) -> Outcome:
+        """Replay the letters."""
         self._dead_letters.create_replay_topic()
         properties = dict(self._dead_letters.properties)
         servers = properties.pop("bootstrap.servers")
@@ -75,13 +76,13 @@ class Replay:
             servers,
             transactional_id=f"millstream-replay-{self._dead_letters.topic}",
             transaction_timeout_s=_TRANSACTION_S_MAX,
-            # How large a letter may be is for its topic to say.
+            # The topic limits the size of a letter, not the client.
             config={"message.max.bytes": _MESSAGE_BYTES_MAX} | properties,
         )
         driver = producer.transactions
         assert driver is not None
         with producer:
-            # Ends what a killed replay left open, before the replayed letters are read.
+            # End the transaction of a killed replay before the replayed letters are read.
             driver.begin()
             driver.abort()
             replayed = self._dead_letters.replayed()
@@ -109,7 +110,7 @@ class Replay:
             yield letter, self._to or letter.target(self._dead_letters.topic)
 
     def _is_over(self, start: float) -> bool:
-        """Wait as the rate says; whether to stop."""
+        """Wait as the rate requires. Returns whether to stop."""
         if self._rate is None:
             return self._stopping.is_set()
         due = start + self.outcome.replayed / self._rate
@@ -156,7 +157,8 @@ class Replay:
 
 
 def _commit(driver: TransactionDriver) -> None:
-    """Until it is known what became of it: only then can the batch be sent again, or the next."""
+    """Commit until the outcome is known: only then can the batch be retried, or the next one be
+    sent."""
     for tries_left in reversed(range(_TRIES)):
         try:
             driver.commit(TIMEOUT_S)

@@ -1,7 +1,7 @@
 """Consumers that process each message once.
 
-`once` by message id, with a store that remembers; `sql_store.record_once` and `offsets` in one
-database transaction with the business write.
+`once` uses the message id and a store of processed ids. `record_once` and `StoredOffsets` use one
+database transaction with the application's own writes. The package leaves reading to the consumers.
 """
 
 from millstream.client.dedup.offsets import StaleMessageError, StoredOffsets

@@ -1,4 +1,4 @@
-"""Offsets in the database of the business data: exactly once, whatever crashes.
+"""Offsets in the database of the application's data: exactly once, whatever crashes.
 
     offsets = StoredOffsets(connect, group="billing")
     with Consumer(group="billing", topics=["orders"], on_assign=offsets.on_assign) as consumer:
@@ -7,16 +7,16 @@
                 bill(connection, record)
                 offsets.advance(connection, record)
 
-A partition's next offset is a row that moves in the transaction of the business write. Members
-resume from the rows; what is committed to Kafka does not matter. A member that lost a partition and
-does not know it yet can't do harm: its transaction waits for the new owner's and then fails with
-`StaleMessageError`, or the other way round.
+A partition's next offset is a row that is updated in the transaction of the application's write.
+Members start from the rows; offsets committed to Kafka do not matter. A member that lost a
+partition and does not know it yet does no harm: of its transaction and the new owner's, one waits
+for the other and then fails with `StaleMessageError`.
 
-A message whose transaction was rolled back has to be tried again (`rewind`): the next one's would
-pass over it.
+A message whose transaction was rolled back has to be retried (`rewind`): the next message's
+transaction would skip it.
 
-`on_assign` serves an `AsyncConsumer` as well: it runs on the consumer's thread, so the database
-does not hold up the event loop. There `rewind_async` takes the place of `rewind`.
+`on_assign` works for an `AsyncConsumer` as well: it runs on the consumer's thread, so the database
+does not block the event loop. There, use `rewind_async` instead of `rewind`.
 
 `<table>`: consumer_group, topic, partition, next_offset (-1: none was processed).
 """
@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import Consumer as BareConsumer
+from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import TopicPartition
 
 from millstream.client.consumer.async_consumer import AsyncConsumer
 from millstream.client.consumer.consumer import Consumer
-from millstream.client.dedup.message import place_of
+from millstream.client.dedup.message import position_of
 from millstream.client.record import Partition
 from millstream.client.sql import checked_name, execute, require_transaction
 
@@ -41,11 +41,11 @@ TABLE_DEFAULT: Final = "millstream_offset"
 
 
 class StaleMessageError(Exception):
-    """The message was processed already; roll back, and `rewind` or skip it."""
+    """The message was processed already: roll back, and `rewind` or skip it."""
 
 
 def table_definition(table: str = TABLE_DEFAULT) -> str:
-    """The SQL that makes the table, the same for both databases."""
+    """Return the SQL that creates the table, the same for both databases."""
     return (
         f"CREATE TABLE IF NOT EXISTS {checked_name(table)} (consumer_group TEXT NOT NULL,"
         " topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset BIGINT NOT NULL,"
@@ -54,10 +54,11 @@ def table_definition(table: str = TABLE_DEFAULT) -> str:
 
 
 class StoredOffsets:
-    """See the module's text. `connect` gives a new DB-API connection without autocommit.
+    """The stored offsets of one group. `connect` returns a new DB-API connection without
+    autocommit.
 
-    Works with confluent-kafka's consumers as well; there `incremental` says that the assignor is
-    cooperative, or the group protocol `consumer`.
+    Works with confluent-kafka's consumers as well. For them, set `incremental` if the assignor is
+    cooperative, or the group protocol is `consumer`.
     """
 
     def __init__(
@@ -74,19 +75,23 @@ class StoredOffsets:
         self._incremental = incremental
 
     def create_table(self) -> None:
+        """Create the table if it is missing."""
         with closing(self._connect()) as connection:
             execute(connection, table_definition(self._table), {})
             connection.commit()
 
-    def subscribe(self, consumer: BareConsumer, topics: Sequence[str]) -> None:
-        """Subscribe one of confluent-kafka's, so that partitions begin at their stored offsets."""
+    def subscribe(self, consumer: RdKafkaConsumer, topics: Sequence[str]) -> None:
+        """Subscribe a consumer of confluent-kafka, so that partitions start at their stored
+        offsets."""
         consumer.subscribe(list(topics), on_assign=self.on_assign)
 
     def on_assign(
-        self, consumer: Consumer | BareConsumer, partitions: Sequence[Partition | TopicPartition]
+        self, consumer: Consumer | RdKafkaConsumer, partitions: Sequence[Partition | TopicPartition]
     ) -> None:
-        """The callback: assigned partitions begin at their stored offsets. An `AsyncConsumer` calls
-        it with a `Consumer`, too."""
+        """Start assigned partitions at their stored offsets. This is the consumer's `on_assign`.
+
+        An `AsyncConsumer` calls it with a `Consumer` too.
+        """
         found = self.load(partitions)
         if isinstance(consumer, Consumer):
             for each in found:
@@ -98,23 +103,24 @@ class StoredOffsets:
             consumer.assign(found)
 
     def load(self, partitions: Iterable[Partition | TopicPartition]) -> list[TopicPartition]:
-        """The partitions at their stored offsets; without an offset where none was processed."""
+        """Return the partitions with their stored offsets; without an offset where none was
+        processed."""
         found = []
         with closing(self._connect()) as connection:
             for each in partitions:
-                place = self._place(each.topic, each.partition)
+                row_key = self._row_key(each.topic, each.partition)
                 execute(
                     connection,
                     f"INSERT INTO {self._table} (consumer_group, topic, partition, next_offset)"
                     " VALUES (%(consumer_group)s, %(topic)s, %(partition)s, -1)"
                     " ON CONFLICT (consumer_group, topic, partition) DO NOTHING",
-                    place,
+                    row_key,
                 )
                 row = execute(
                     connection,
                     f"SELECT next_offset FROM {self._table} WHERE consumer_group"
                     " = %(consumer_group)s AND topic = %(topic)s AND partition = %(partition)s",
-                    place,
+                    row_key,
                 ).fetchone()
                 offset = [row[0]] if row[0] >= 0 else []
                 found.append(TopicPartition(each.topic, each.partition, *offset))
@@ -122,15 +128,15 @@ class StoredOffsets:
         return found
 
     def advance(self, handle: Any, message: Any) -> None:
-        """Note in the transaction of `handle` that `message` was processed with it."""
+        """Record in the transaction of `handle` that `message` is processed."""
         require_transaction(handle)
-        topic, partition, offset = place_of(message)
+        topic, partition, offset = position_of(message)
         changed = execute(
             handle,
             f"UPDATE {self._table} SET next_offset = %(offset)s + 1 WHERE consumer_group"
             " = %(consumer_group)s AND topic = %(topic)s AND partition = %(partition)s"
             " AND next_offset <= %(offset)s",
-            {**self._place(topic, partition), "offset": offset},
+            {**self._row_key(topic, partition), "offset": offset},
         )
         if changed.rowcount != 1:
             raise StaleMessageError(
@@ -138,9 +144,9 @@ class StoredOffsets:
                 f" the database for group {self._group!r}, or was never assigned here: roll back."
             )
 
-    def rewind(self, consumer: Consumer | BareConsumer, message: Any) -> None:
-        """Have the consumer go on at the stored offset of the message's partition."""
-        topic, partition, _ = place_of(message)
+    def rewind(self, consumer: Consumer | RdKafkaConsumer, message: Any) -> None:
+        """Move the consumer to the stored offset of the message's partition."""
+        topic, partition, _ = position_of(message)
         target = self._target(message)
         if isinstance(consumer, Consumer):
             consumer.seek(topic, partition, offset=target)
@@ -148,15 +154,15 @@ class StoredOffsets:
             consumer.seek(TopicPartition(topic, partition, target))
 
     async def rewind_async(self, consumer: AsyncConsumer, message: Any) -> None:
-        """`rewind` for asyncio. The database is asked on a thread."""
-        topic, partition, _ = place_of(message)
+        """As `rewind`, for asyncio. The database query runs on a thread."""
+        topic, partition, _ = position_of(message)
         target = await asyncio.to_thread(self._target, message)
         await consumer.seek(topic, partition, offset=target)
 
     def _target(self, message: Any) -> int:
-        topic, partition, offset = place_of(message)
+        topic, partition, offset = position_of(message)
         (stored,) = self.load([Partition(topic, partition)])
         return stored.offset if stored.offset >= 0 else offset
 
-    def _place(self, topic: str, partition: int) -> dict[str, Any]:
+    def _row_key(self, topic: str, partition: int) -> dict[str, Any]:
         return {"consumer_group": self._group, "topic": topic, "partition": partition}

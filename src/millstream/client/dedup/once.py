@@ -1,4 +1,4 @@
-"""`once(store)`: a handler that gets each message once, by the message's id.
+"""`once(store)`: a handler that processes each message once, by the message's id.
 
     seen = sqlite_store("processed.db")
 
@@ -8,9 +8,9 @@
     with once(seen).claim("order-17") as first:
         if first: ...
 
-A handler that raises leaves its message unprocessed. One that is killed does so too, once its lease
-has ended; what it had done by then is done again. Where that must not be, write in one database
-transaction: `record_once` by id, or `StoredOffsets` by offset.
+If a handler raises, its message counts as not processed. If its process is killed, so does the
+message once its lease has expired, and the handler's work is done again. Where that must not
+happen, write in one database transaction: `record_once` by id, or `StoredOffsets` by offset.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
-from millstream.client.dedup.message import headers_of, place_of
+from millstream.client.dedup.message import headers_of, position_of
 from millstream.client.dedup.store import Claim, Store
 
 ID_HEADER: Final = "message-id"
 
-_LOOK_S_MIN: Final = 0.01
-_LOOK_S_MAX: Final = 0.5
+_RETRY_S_MIN: Final = 0.01
+_RETRY_S_MAX: Final = 0.5
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class InProgressError(Exception):
-    """Another one has been processing the message for longer than one would wait."""
+    """Another process has had the message in progress for longer than `wait_s`."""
 
 
 class ClaimLostError(Exception):
-    """The handler took longer than its lease, and another one got the message meanwhile."""
+    """The handler took longer than its lease, and another process got the message meanwhile."""
 
 
 def message_id(message: Any) -> str:
-    """The header `message-id` of a record, or else its topic, partition and offset."""
+    """Return the header `message-id` of a record, or else its topic, partition and offset."""
     for name, value in headers_of(message):
         if name == ID_HEADER and value is not None:
             return value.decode() if isinstance(value, bytes) else str(value)
-    return "{}/{}/{}".format(*place_of(message))
+    return "{}/{}/{}".format(*position_of(message))
 
 
 class Once:
-    """See the module's text and `once`."""
+    """Lets each message through once. `once` documents the options."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Once:
         id_of: Callable[[Any], str] = message_id,
     ) -> None:
         if min(ttl_s, lease_s) <= 0 or wait_s < 0:
-            raise ValueError("ttl_s and lease_s are above zero, and wait_s is not below it.")
+            raise ValueError("ttl_s and lease_s must be above 0, and wait_s must not be below 0.")
         self._store = store
         self._scope = f"{scope}/" if scope else ""
         self._ttl_s = ttl_s
@@ -76,7 +76,7 @@ class Once:
     def __call__(self, handler: Handler) -> Handler:
         """Wrap a function, plain or async, whose first argument is a message.
 
-        Returns what it returns, and None for a message that was processed before.
+        The wrapper returns its result, or None for a message that was processed before.
         """
         if not callable(handler):
             raise TypeError(f"a handler is a function, not {type(handler).__name__}.")
@@ -92,7 +92,7 @@ class Once:
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
-        """Whether the block is the first to process the message of this id."""
+        """Yield whether the block is the first to process the message with this id."""
         token = uuid.uuid4().hex
         if not self._begin(name, token):
             yield False
@@ -122,15 +122,17 @@ class Once:
 
     def _begin(self, name: str, token: str) -> bool:
         deadline = time.monotonic() + self._wait_s
-        look_s = _LOOK_S_MIN
+        retry_s = _RETRY_S_MIN
         while True:
             claim = self._store.claim(self._scope + name, token, self._lease_s)
             if claim is not Claim.BUSY:
                 return claim is Claim.TAKEN
             if time.monotonic() >= deadline:
-                raise InProgressError(f"message {name!r} is still being processed elsewhere.")
-            time.sleep(look_s)
-            look_s = min(look_s * 2, _LOOK_S_MAX)
+                raise InProgressError(
+                    f"message {name!r} is still being processed by another process."
+                )
+            time.sleep(retry_s)
+            retry_s = min(retry_s * 2, _RETRY_S_MAX)
 
     def _end(self, name: str, token: str) -> None:
         if not self._store.complete(self._scope + name, token, self._ttl_s):
@@ -141,10 +143,10 @@ class Once:
 
 
 def once(store: Store, **options: Any) -> Once:
-    """A guard that lets each message through once.
+    """Return a guard that lets each message through once.
 
-    `scope`: who processes, where several share a store. `ttl_s`: how long a processed message is
-    remembered. `lease_s`: longer than any handler takes. `wait_s`: how long to wait for another one
-    that has the message. `id_of`: a message's id; by default `message_id`.
+    `scope`: who processes the messages, where several share a store. `ttl_s`: how long a processed
+    message is remembered. `lease_s`: longer than any handler takes. `wait_s`: how long to wait for
+    another process that has the message. `id_of`: returns a message's id, by default `message_id`.
     """
     return Once(store, **options)

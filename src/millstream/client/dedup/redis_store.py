@@ -1,7 +1,7 @@
-"""Processed messages in Redis: a key each, `<prefix><message id>`, that Redis lets expire.
+"""Processed messages in Redis: one key per message, `<prefix><message id>`, that expires.
 
 The value is `c:<token>` while claimed and `done` afterwards. Redis may lose its newest writes when
-it fails over or has no append-only file; a message can then be processed again. Needs
+it fails over or has no append-only file. A message can then be processed again. Needs
 `millstream[redis]`.
 """
 
@@ -14,7 +14,7 @@ import redis
 from millstream.client.dedup.store import Claim, StoreError
 
 _DONE: Final = "done"
-#: ARGV: the claim, milliseconds to live.
+#: ARGV: the claim, time to live in milliseconds.
 _COMPLETE: Final = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], 'done', 'PX', ARGV[2])
@@ -27,7 +27,7 @@ return 0
 
 
 class RedisStore:
-    """See `store.Store`. `address` as redis://HOST:PORT/NUMBER."""
+    """A `Store` in Redis. `address` is redis://HOST:PORT/NUMBER."""
 
     def __init__(self, address: str, prefix: str = "millstream:processed:") -> None:
         self._client: Any = redis.Redis.from_url(address, decode_responses=True)

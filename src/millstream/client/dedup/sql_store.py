@@ -1,7 +1,7 @@
 """Processed messages in SQLite or PostgreSQL.
 
-`<table>`: message_id, token (NULL: done), expires_s (seconds since the epoch, by the database's own
-clock). Expired rows are deleted now and then by whoever completes a message.
+`<table>`: message_id, token (NULL: done), expires_s (seconds since the epoch, by the database's
+clock). `complete` deletes expired rows now and then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOW: Final[dict[Dialect, str]] = {
 
 
 def table_definition(table: str = TABLE_DEFAULT) -> list[str]:
-    """The SQL that makes the table, the same for both databases."""
+    """Return the SQL that creates the table, the same for both databases."""
     plain = table.rpartition(".")[2]
     return [
         f"""CREATE TABLE IF NOT EXISTS {checked_name(table)} (
@@ -40,9 +40,9 @@ def table_definition(table: str = TABLE_DEFAULT) -> list[str]:
 def record_once(
     handle: Any, message_id: str, ttl_s: float = 7 * 86_400.0, table: str = TABLE_DEFAULT
 ) -> bool:
-    """Record a message inside the caller's own transaction; False if it was recorded before.
+    """Record a message inside the caller's transaction. False if it was recorded before.
 
-    With the business write in the same transaction this is exactly once, whatever crashes. Two
+    With the application's write in the same transaction this is exactly once, whatever crashes. Two
     transactions with the same message wait for each other.
     """
     require_transaction(handle)
@@ -57,9 +57,9 @@ def record_once(
 
 
 class SqlStore:
-    """See `store.Store`. Made by `sqlite_store` and `postgres_store`.
+    """A `Store` in a SQL database; `sqlite_store` and `postgres_store` create it.
 
-    `connect` gives a connection that commits each statement, to a database that has the table.
+    `connect` returns a connection that commits each statement, to a database that has the table.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SqlStore:
         found = self._run(
             "SELECT token FROM {table} WHERE message_id = %(message_id)s", message_id=message_id
         ).fetchone()
-        # Released in between: whoever asks again gets it.
+        # The claim was released in between: the next try gets it.
         return Claim.BUSY if found is None or found[0] is not None else Claim.DONE
 
     def complete(self, message_id: str, token: str, ttl_s: float) -> bool:
@@ -139,7 +139,7 @@ class SqlStore:
         return execute(self._connection, fitted, parameters)
 
     def _with_connection(self, work: Callable[[], Result]) -> Result:
-        """Connects when needed; a connection that failed is not used again."""
+        """Run `work` with a connection. A connection that failed is not used again."""
         with self._lock:
             try:
                 if self._connection is None:
@@ -156,28 +156,30 @@ class SqlStore:
 
 
 def sqlite_store(path: str, table: str = TABLE_DEFAULT) -> SqlStore:
-    """In a SQLite file, for consumers on one machine."""
+    """Return a store in a SQLite file, for consumers on one machine."""
 
     def connect() -> sqlite3.Connection:
-        made = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            path, timeout=30, isolation_level=None, check_same_thread=False
+        )
         for statement in table_definition(table):
-            made.execute(statement)
-        return made
+            connection.execute(statement)
+        return connection
 
     return SqlStore(connect, (sqlite3.Error,), table)
 
 
 def postgres_store(address: str, table: str = TABLE_DEFAULT) -> SqlStore:
-    """In PostgreSQL; needs `millstream[postgresql]`."""
+    """Return a store in PostgreSQL; needs `millstream[postgresql]`."""
     import psycopg
 
     def connect() -> Any:
-        made = psycopg.connect(address, autocommit=True, connect_timeout=10)
-        with made.transaction():
-            # Of two that make the same table at once, one would fail.
-            made.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [table])
+        connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
+        with connection.transaction():
+            # Of two processes that create the same table at once, one would fail.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [table])
             for statement in table_definition(table):
-                made.execute(statement)
-        return made
+                connection.execute(statement)
+        return connection
 
     return SqlStore(connect, (psycopg.Error,), table)

@@ -1,11 +1,11 @@
-"""Where it is kept which messages were processed: the port that `once` stands on.
+"""The store of processed messages that `once` uses: the port.
 
-    absent   --claim-->     claimed, until its lease ends
+    absent   --claim-->     claimed, until its lease expires
     claimed  --complete-->  done, until its time to live ends
     claimed  --release-->   absent
 
-A lease or time to live that has ended makes an id absent. Each method is atomic, and safe to use
-from several threads and processes.
+An id whose lease or time to live has ended is absent. Each method is atomic, and safe to use from
+several threads and processes.
 """
 
 from __future__ import annotations
@@ -15,23 +15,28 @@ from typing import Protocol
 
 
 class Claim(Enum):
-    TAKEN = auto()  # by the caller, just now
-    BUSY = auto()  # another one processes it
+    """The result of a claim."""
+
+    TAKEN = auto()  # by this call
+    BUSY = auto()  # another process has it
     DONE = auto()  # it was processed
 
 
 class StoreError(Exception):
-    """The store can't be reached or refused; the message is its own."""
+    """The store cannot be reached, or rejected the request. The message is its own."""
 
 
 class Store(Protocol):
+    """Remembers which messages were processed."""
+
     def claim(self, message_id: str, token: str, lease_s: float) -> Claim:
-        """Try to get a message to oneself."""
+        """Try to claim a message."""
 
     def complete(self, message_id: str, token: str, ttl_s: float) -> bool:
-        """The message was processed. False if the claim was lost meanwhile."""
+        """Mark the message as processed. False if the claim was lost meanwhile."""
 
     def release(self, message_id: str, token: str) -> None:
-        """The message was not processed; another one may."""
+        """Give up the claim: the message was not processed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connections."""

@@ -1,11 +1,11 @@
-"""The most frequent items of a stream, in memory that does not grow with it. Pure.
+"""The most frequent items of a stream, in bounded memory. Pure.
 
-Space-Saving (Metwally, Agrawal, El Abbadi 2005): `capacity` counters. An item without one takes
-over the smallest, and with it that one's count as its possible error. So for every item
+Space-Saving (Metwally, Agrawal, El Abbadi 2005) has `capacity` counters. An item without a counter
+takes over the smallest one, and its count as the possible error. So for every item
 
     count - error  <=  true weight  <=  count
 
-no error is above the stream's total weight divided by `capacity`, and every item heavier than that
+No error exceeds the stream's total weight divided by `capacity`, and every item heavier than that
 has a counter.
 """
 
@@ -27,7 +27,7 @@ class Hitter(NamedTuple, Generic[Item]):
 
 
 class HeavyHitters(Generic[Item]):
-    """See the module's text.
+    """Counts the most frequent items with the Space-Saving algorithm.
 
     >>> sketch = HeavyHitters(10)
     >>> for letter in "abracadabra":
@@ -40,21 +40,22 @@ class HeavyHitters(Generic[Item]):
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
-            raise ValueError(f"a capacity of {capacity}; at least one item must be counted")
+            raise ValueError(f"capacity={capacity}: must be at least 1")
         self._capacity = capacity
         self._counts: dict[Item, int] = {}
-        #: Of items that took over another one's counter.
+        #: The errors of items that took over a counter.
         self._errors: dict[Item, int] = {}
-        #: (count, serial, item), one for each counter, its count perhaps too low: it is put right
-        #: when it comes up. The serial keeps items from being compared.
+        #: (count, serial, item) per counter. The count may be too low and is corrected when it
+        #: reaches the top. The serial keeps items from being compared.
         self._heap: list[tuple[int, int, Item]] = []
         self._serial = 0
-        #: The weight of all that was added.
+        #: The total weight of all items added.
         self.total = 0
 
     def add(self, item: Item, weight: int = 1) -> None:
+        """Count an item."""
         if weight < 0:
-            raise ValueError(f"a weight of {weight}; weights only add up")
+            raise ValueError(f"weight={weight}: must not be negative")
         self.total += weight
         count = self._counts.get(item)
         if count is not None:
@@ -71,7 +72,7 @@ class HeavyHitters(Generic[Item]):
         self._push(item)
 
     def bounds(self, item: Item) -> Hitter[Item]:
-        """What is known of an item's weight. One without a counter may still have as much as the
+        """Return the bounds of an item's weight. Without a counter it may weigh as much as the
         smallest counter."""
         count = self._counts.get(item)
         if count is None:
@@ -79,19 +80,19 @@ class HeavyHitters(Generic[Item]):
         return Hitter(item, count - self._errors.get(item, 0), count)
 
     def top(self, count: int) -> list[Hitter[Item]]:
-        """The items with the highest counts, highest first."""
+        """Return the items with the highest counts, highest first."""
         found = sorted(self._counts, key=self._counts.__getitem__, reverse=True)[:count]
         return [self.bounds(item) for item in found]
 
     def error_max(self) -> int:
-        """No bound is off by more than this."""
+        """Return the largest possible error of any bound."""
         return min(self._counts.values()) if len(self._counts) == self._capacity else 0
 
     def _pop_smallest(self) -> tuple[Item, int]:
         while True:
-            noted, _, item = heappop(self._heap)
+            stored, _, item = heappop(self._heap)
             count = self._counts[item]
-            if count == noted:
+            if count == stored:
                 return item, count
             self._push(item)
 

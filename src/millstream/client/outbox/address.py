@@ -1,4 +1,4 @@
-"""Which database an address names: `postgresql://...`, or `sqlite:///FILE`."""
+"""Maps an address to its database: `postgresql://...`, or `sqlite:///FILE`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from millstream.client.outbox.source import Database
 
 
 def database_at(address: str, table: str) -> Database:
-    """The outbox there; drivers are imported when they are needed."""
+    """Return the outbox at this address. Drivers are imported when they are needed."""
     scheme, separator, rest = address.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
         try:
@@ -22,6 +22,6 @@ def database_at(address: str, table: str) -> Database:
 
         return SqliteDatabase(rest[1:], table)
     raise ValueError(
-        f"{address!r} is no database: write postgresql://USER@HOST/NAME, or sqlite:///FILE"
+        f"{address!r} is not a database address: use postgresql://USER@HOST/NAME, or sqlite:///FILE"
         " (sqlite:////FILE for a path from the root)."
     )

@@ -1,14 +1,14 @@
-"""Moving events from an outbox to their topics, exactly once: the loop of a shard, and its threads.
+"""Sends events of an outbox to their topics, exactly once: the loop of a shard, and its threads.
 
-A shard's life, over and over (0010-outbox.md says why it is right):
+The loop of a shard (0010-outbox.md explains why it is correct):
 
-    wait for the shard's lock; begin an epoch; fence the former producer; learn what became of the
-    batch that was claimed last; then: claim a batch, send it, claim the next (which marks the one
-    before as sent), ...
+    wait for the shard's lock; begin an epoch; fence the previous producer; learn whether the last
+    claimed batch was sent; then: claim a batch, send it, claim the next (which marks the previous
+    one as sent), ...
 
-Every failure ends the tenure and begins the next one, the way a crash would. After a batch that
-could not be sent, the next tenures are careful for a while: they find out which events Kafka
-rejects for good, and put those aside in the table of rejected events, so that the others go on.
+Every failure ends the ownership and begins a new one, as a crash would. After a batch that could
+not be sent, the relay is careful for a while: it finds out which events Kafka rejects for good, and
+moves them to the table of rejected events, so that the others continue.
 """
 
 from __future__ import annotations
@@ -37,23 +37,29 @@ from millstream.client.outbox.source import (
     ShardTakenError,
     SourceError,
 )
-from millstream.client.outbox.takeover import ProgressLostError, Tenure, Verdict, judge
+from millstream.client.outbox.takeover import (
+    BatchOutcome,
+    ProgressLostError,
+    ShardTakeover,
+    batch_outcome,
+)
 
 _PURGE_EVERY_S: Final = 5.0
 _PURGE_ROWS: Final = 5_000
-#: A position that nobody wrote for longer is written anew before the next claim needs it, well
-#: before brokers forget it (`offsets.retention.minutes`, a week).
+#: An idle shard commits its batch number again after this time, well before brokers expire it
+#: (`offsets.retention.minutes`, a week).
 _BASELINE_EVERY_S: Final = 3600.0
 _BACKOFF_S_MIN: Final = 0.1
 _BACKOFF_S_MAX: Final = 10.0
 _PREPARE_RETRY_S: Final = 2.0
-#: After a batch that failed.
+#: How long a relay is careful after a batch that failed.
 _CAREFUL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """`keep_s`: how long sent rows stay. `shards_max`: how many shards one relay takes."""
+    """The settings of a relay. `keep_s`: how long sent rows stay. `shards_max`: how many shards
+    it takes."""
 
     limit: BatchLimit = field(default_factory=lambda: BatchLimit(5_000, 16 << 20))
     keep_s: float = 0.0
@@ -64,45 +70,50 @@ class RelaySettings:
     drain: bool = False
 
 
-class Wake:
-    """Tells waiting shards that there may be rows. None is missed: each looks after what it saw."""
+class WakeSignal:
+    """Wakes waiting shards when there may be rows. A shard passes the count it saw, so none is
+    missed."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._count = 0
 
     def seen(self) -> int:
+        """Return the current count."""
         return self._count
 
     def wake(self) -> None:
+        """Wake all waiting shards."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> None:
+        """Wait until the count differs from `seen`, or until the timeout."""
         with self._condition:
             self._condition.wait_for(lambda: self._count != seen, timeout_s)
 
 
 class Relay:
-    """All shards of an outbox that this process can get. `say` gets sentences for people."""
+    """Relays all shards of an outbox that this process can lock. `report` gets sentences for
+    people."""
 
     def __init__(
         self,
         database: Database,
         properties: Mapping[str, Any],
         settings: RelaySettings,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._database = database
         self._properties = properties
         self._settings = settings
-        self._say = say
+        self._report = report
         self._stop = threading.Event()
-        self._wake = Wake()
+        self._wake = WakeSignal()
         shards_max = settings.shards_max
-        self._places = None if shards_max is None else threading.BoundedSemaphore(shards_max)
-        #: Shards that need a person's decision.
+        self._slots = None if shards_max is None else threading.BoundedSemaphore(shards_max)
+        #: Shards that need a decision of a person.
         self.undecided_shards: list[int] = []
         self._sent = 0
         self._rejected = 0
@@ -110,20 +121,20 @@ class Relay:
 
     @property
     def sent(self) -> int:
-        """Events that this relay has sent."""
+        """The number of events that this relay has sent."""
         return self._sent
 
     @property
     def rejected(self) -> int:
-        """Events that this relay has put aside."""
+        """The number of events that this relay has put aside."""
         return self._rejected
 
     def stop(self) -> None:
-        """End after the batches that are on their way. Safe in a signal handler."""
+        """Stop after the batches in progress. Safe in a signal handler."""
         self._stop.set()
 
     def run(self) -> None:
-        """Relay until told to stop, or until nothing is pending where `drain` is set."""
+        """Relay until `stop()`, or until nothing is pending if `drain` is set."""
         self._database.upgrade()
         shards = self._database.shards()
         self._prepare(len(shards))
@@ -149,7 +160,7 @@ class Relay:
             try:
                 prepare(self._properties, shards)
             except SinkError as error:
-                self._say(str(error))
+                self._report(str(error))
                 self._stop.wait(_PREPARE_RETRY_S)
             else:
                 return
@@ -158,41 +169,41 @@ class Relay:
         backoff_s = _BACKOFF_S_MIN
         careful_until = 0.0
         while not self._stop.is_set():
-            if self._places is not None and not self._places.acquire(timeout=0.2):
+            if self._slots is not None and not self._slots.acquire(timeout=0.2):
                 continue
             try:
-                done = self._try_tenure(shard, careful_until)
+                done = self._try_own(shard, careful_until)
             except RejectedError as error:
                 done = False
                 careful_until = time.monotonic() + _CAREFUL_S
-                self._say(f"shard {shard}: {error}, see `millstream outbox rejected`")
+                self._report(f"shard {shard}: {error}, see `millstream outbox rejected`")
             except (SourceError, SinkError, ShardTakenError) as error:
                 done = False
                 if isinstance(error, SinkError):
                     careful_until = time.monotonic() + _CAREFUL_S
-                self._say(f"shard {shard}: {error}")
+                self._report(f"shard {shard}: {error}")
                 self._stop.wait(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
             except InterruptedSinkError:
                 return
             except ProgressLostError as error:
-                self._say(f"shard {shard} is left alone: {error}")
+                self._report(f"shard {shard} needs a decision: {error}")
                 self.undecided_shards.append(shard)
                 return
             else:
                 backoff_s = _BACKOFF_S_MIN
             finally:
-                if self._places is not None:
-                    self._places.release()
+                if self._slots is not None:
+                    self._slots.release()
             if done:
                 return
 
-    def _try_tenure(self, shard: int, careful_until: float) -> bool:
-        """Relay the shard if nobody else does; True when there is nothing more to do."""
+    def _try_own(self, shard: int, careful_until: float) -> bool:
+        """Relay the shard if no other relay does. True when there is nothing more to do."""
         source = self._database.open(shard)
         try:
             if source.acquire():
-                return self._tenure(shard, source, careful_until)
+                return self._own(shard, source, careful_until)
             if self._settings.drain and not source.has_pending():
                 return True
         finally:
@@ -200,42 +211,43 @@ class Relay:
         self._stop.wait(self._settings.standby_s)
         return False
 
-    def _tenure(self, shard: int, source: ShardSource, careful_until: float) -> bool:
-        """Relay until told to stop; of a careful tenure, until its time is over."""
-        tenure = source.take_over(f"{socket.gethostname()}:{os.getpid()}")
+    def _own(self, shard: int, source: ShardSource, careful_until: float) -> bool:
+        """Relay until `stop()`; if careful, until its time is over."""
+        takeover = source.take_over(f"{socket.gethostname()}:{os.getpid()}")
         careful = time.monotonic() < careful_until
-        sink = Sink(self._properties, tenure.name, shard, self._stop.is_set, careful=careful)
+        sink = Sink(self._properties, takeover.name, shard, self._stop.is_set, careful=careful)
         try:
             sink.open()
-            batch = self._settle(tenure, source, sink)
-            source.note_error(None)
-            self._say(f"shard {shard}: relaying, {batch} batches before")
+            batch = self._resolve_claim(takeover, source, sink)
+            source.record_error(None)
+            self._report(f"shard {shard}: relaying, {batch} batches before")
             return self._send_all(source, sink, batch, careful_until if careful else None)
         except RejectedError as error:
-            # Nothing was committed, and nobody else could: the claim is free.
+            # Nothing was committed, and no other relay could: the claim can be released.
             source.quarantine(error.errors)
             with self._counts_lock:
                 self._rejected += len(error.errors)
             raise
         except (SinkError, ProgressLostError) as error:
-            source.note_error(str(error))
+            source.record_error(str(error))
             raise
         finally:
             sink.close()
 
-    def _settle(self, tenure: Tenure, source: ShardSource, sink: Sink) -> int:
-        """Learn what became of the last batch; the number of the last that is in the topic."""
-        match judge(tenure, sink.committed()):
-            case Verdict.BASELINE:
-                sink.send([], tenure.batch)
-            case Verdict.SENT:
+    def _resolve_claim(self, takeover: ShardTakeover, source: ShardSource, sink: Sink) -> int:
+        """Learn whether the last batch was sent. Return the number of the last batch in the
+        topic."""
+        match batch_outcome(takeover, sink.committed()):
+            case BatchOutcome.BASELINE:
+                sink.send([], takeover.batch)
+            case BatchOutcome.SENT:
                 source.finish(keep=self._keeps)
-            case Verdict.UNSENT:
+            case BatchOutcome.UNSENT:
                 source.release()
-                return tenure.batch - 1
-            case Verdict.KNOWN:
+                return takeover.batch - 1
+            case BatchOutcome.KNOWN:
                 pass
-        return tenure.batch
+        return takeover.batch
 
     @property
     def _keeps(self) -> bool:
@@ -273,6 +285,6 @@ class Relay:
             self._sent += len(events)
 
     def _purge(self, source: ShardSource) -> bool:
-        """Delete some of what is too old; True when there was no more of it."""
+        """Delete some of the rows that are too old. True when there are no more of them."""
         before_ms = int((time.time() - self._settings.keep_s) * 1000)
         return source.purge(before_ms, _PURGE_ROWS) < _PURGE_ROWS

@@ -1,31 +1,31 @@
 """The tables of an outbox, as SQL.
 
-`<table>`, a row per event, written by the application inside its own transaction:
+`<table>`, one row per event, written by the application inside its own transaction:
 
-    id          order of the events of a key: given by the database, never used twice
+    id          order of the events of a key: assigned by the database, never reused
     shard       which relay sends it: events of one key are in one shard
     topic, partition, key, value, headers
                 the record; `partition` NULL: by key; `headers`: JSON, {"name": "text"} or
                 [["name", "text"], ...]
-    created_ms  becomes the record's timestamp
-    sent_ms     NULL until it is known to be in the topic
+    created_ms  the record's timestamp
+    sent_ms     NULL until the event is known to be in the topic
 
-`<table>_shard`, a row per shard, written by relays only (0010-outbox.md says why it is enough):
+`<table>_shard`, one row per shard, written by relays only (0010-outbox.md explains it):
 
     name        names the outbox's transactional ids and group; random, so that two databases never
                 share one
-    epoch       raised by each relay that takes the shard; one with an older epoch can't write
+    epoch       raised by each relay that takes the shard; a relay with an older epoch cannot write
     batch       number of the last batch that was claimed
     claimed     ids of that batch while it is not known to be in the topic, else NULL
     owner, error
-                for people: who took it last, and what went wrong since
+                for people: the last relay, and its last error
 
-`<table>_rejected`, a row per event that Kafka rejects for good, moved there by relays:
+`<table>_rejected`, one row per event that Kafka rejects for good, moved there by relays:
 
     id, shard, topic, partition, key, value, headers, created_ms
-                as they were
+                as in the event
     rejected_ms, error
-                when, and what Kafka said
+                when and why Kafka rejected it
 
 The number of shards is part of the definition: it can be changed only on an empty outbox.
 """
@@ -42,9 +42,16 @@ SHARDS_DEFAULT: Final = 4
 SHARDS_MAX: Final = 256
 
 
+def with_tables(statement: str, table: str) -> str:
+    """Return a statement with the outbox's tables for `{events}`, `{shards}` and `{rejected}`."""
+    for name, suffix in (("{events}", ""), ("{shards}", "_shard"), ("{rejected}", "_rejected")):
+        statement = statement.replace(name, f"{table}{suffix}")
+    return statement
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxSchema:
-    """The definition of one outbox; `notify`: PostgreSQL tells relays of each insert."""
+    """The definition of one outbox. `notify`: PostgreSQL notifies relays of each insert."""
 
     table: str = TABLE_DEFAULT
     shards: int = SHARDS_DEFAULT
@@ -57,23 +64,25 @@ class OutboxSchema:
 
     @property
     def shard_table(self) -> str:
+        """The name of the table of shards."""
         return f"{self.table}_shard"
 
     @property
     def rejected_table(self) -> str:
+        """The name of the table of rejected events."""
         return f"{self.table}_rejected"
 
     @property
     def _plain(self) -> str:
-        """Without the schema, for what lives beside the table."""
+        """The table's name without its schema, for names of indexes and triggers."""
         return self.table.rpartition(".")[2]
 
     def statements(self, dialect: Dialect) -> list[str]:
-        """What makes the outbox, each to be run once."""
+        """Return the statements that create the outbox, each to be run once."""
         return self._postgresql() if dialect == "postgresql" else self._sqlite()
 
     def shard_of(self, dialect: Dialect) -> str:
-        """The expression that gives a row its shard. SQLite has one writer, and one shard."""
+        """Return the expression for a row's shard. SQLite has one writer, and one shard."""
         if dialect == "sqlite":
             return "0"
         return (
@@ -82,7 +91,7 @@ class OutboxSchema:
         )
 
     def notifying(self) -> list[str]:
-        """What makes PostgreSQL tell relays of each insert."""
+        """Return the statements that make PostgreSQL notify relays of each insert."""
         return [
             f"""CREATE OR REPLACE FUNCTION {self.table}_notify() RETURNS trigger LANGUAGE plpgsql
 AS $$ BEGIN PERFORM pg_notify('{self._plain}', ''); RETURN NULL; END $$""",
@@ -91,7 +100,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION {self.table}_notify()""",
         ]
 
     def first_rows(self, dialect: Dialect) -> str:
-        """What fills the table of shards."""
+        """Return the statement that fills the table of shards."""
         if dialect == "sqlite":
             return (
                 f"INSERT INTO {self.shard_table} (shard, name)"
@@ -105,7 +114,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION {self.table}_notify()""",
         )
 
     def quarantine(self, dialect: Dialect) -> str:
-        """What makes the table of rejected events."""
+        """Return the statement that creates the table of rejected events."""
         number, binary, text = (
             ("INTEGER", "BLOB", "TEXT") if dialect == "sqlite" else ("bigint", "bytea", "text")
         )
@@ -158,7 +167,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION {self.table}_notify()""",
 
     def _sqlite(self) -> list[str]:
         return [
-            # AUTOINCREMENT: else the ids of deleted rows are given again.
+            # Without AUTOINCREMENT, SQLite reuses the ids of deleted rows.
             f"""CREATE TABLE {self.table} (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     shard INTEGER NOT NULL GENERATED ALWAYS AS (0) STORED,

@@ -1,11 +1,11 @@
-"""The Kafka side of one shard: batches of events, each a transaction that holds its own number.
+"""The Kafka side of one shard: sends batches of events, each in a transaction with its number.
 
-The transactional id is the shard's, so whoever opens a sink fences the one before and ends its
-transaction. The number of the batch is committed, in the same transaction, as the position of the
-outbox's group in partition `shard` of the topic `PROGRESS_TOPIC`, which holds no records.
+The transactional id is the shard's. So a new sink fences the previous one and ends its transaction.
+The batch number is committed in the same transaction, as the offset of the outbox's group in
+partition `shard` of the topic `PROGRESS_TOPIC`, which has no records.
 
-A careful sink finds out which events Kafka rejects: it puts each into a batch of its own, and hears
-of each what became of it. That is slower, so it is used only after a failure.
+A careful sink finds out which events Kafka rejects: it puts each event into a batch of its own, and
+checks each delivery report. That is slower, so it is used only after a failure.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from millstream.client.outbox.source import Event
 
 PROGRESS_TOPIC: Final = "millstream-outbox"
 
-#: How long one call waits before it is asked whether to go on.
+#: How long one call waits before `stopping` is checked.
 _SLICE_S: Final = 1.0
 _ADMIN_TIMEOUT_S: Final = 15.0
-#: librdkafka takes "by key" as this number.
+#: The number with which librdkafka chooses the partition by key.
 _BY_KEY: Final = -1
-#: How large an event may be is for its topic to say.
+#: The topic limits the size of an event, not the client.
 _EVENT_BYTES_MAX: Final = 1_000_000_000
-#: How long a careful sink looks for a topic. The one before has looked for it too.
+#: How long a careful sink looks for a topic. The sink before it has looked for it too.
 _TOPIC_MS_MAX: Final = 5_000
 
 
 class SinkError(Exception):
-    """Kafka can't be reached, rejected an event, or gave the shard to another relay."""
+    """Kafka cannot be reached, rejected an event, or gave the shard to another relay."""
 
 
 class RejectedError(Exception):
-    """Kafka rejects these events, by id, and will do so again. Nothing of the batch was sent."""
+    """Kafka rejects these events, by id, each time. Nothing of the batch was sent."""
 
     def __init__(self, errors: Mapping[int, str]) -> None:
         what = "1 event is" if len(errors) == 1 else f"{len(errors)} events are"
@@ -61,11 +61,12 @@ class RejectedError(Exception):
 
 
 class InterruptedSinkError(Exception):
-    """Told to stop before Kafka had answered; what became of the batch is found out next time."""
+    """The relay stopped before Kafka responded. The next relay learns whether the batch was
+    sent."""
 
 
 def prepare(properties: Mapping[str, Any], shards: int) -> None:
-    """Make the topic that positions need."""
+    """Create the topic for batch numbers, with enough partitions."""
     try:
         admin = AdminClient({**properties, "log_level": 2})
     except KafkaException as error:
@@ -89,8 +90,11 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
 
 
 class Sink:
-    """Sends batches of one shard. `stopping` is asked while Kafka does not respond; `careful` as
-    the module says."""
+    """Sends batches of one shard.
+
+    `stopping` is called while Kafka does not respond. `careful` is explained in the module
+    docstring.
+    """
 
     def __init__(
         self,
@@ -104,11 +108,11 @@ class Sink:
         self._shard = shard
         self._stopping = stopping
         self._careful = careful
-        self._refused: list[str] = []
-        #: Of a careful sink: events that Kafka rejects, and why.
+        self._fatal: list[str] = []
+        #: Of a careful sink: rejected events, and the reasons.
         self._rejected: dict[int, str] = {}
         common = {
-            # librdkafka 2.16 may lose its only broker for good where it looks for others.
+            # librdkafka 2.16 may lose its only broker for good while it looks for others.
             "metadata.recovery.strategy": "none",
             "log_level": 2,
             **properties,
@@ -133,30 +137,31 @@ class Sink:
             raise settings_error(error, "outbox relay") from error
 
     def open(self) -> None:
-        """Fence whoever had the shard; its last transaction is committed or aborted after this."""
-        self._patiently("init_transactions", self._producer.init_transactions)
+        """Fence the previous relay of the shard. Its last transaction has ended when this
+        returns."""
+        self._retry("init_transactions", self._producer.init_transactions)
 
     def committed(self) -> int | None:
-        """The number of the last batch that is in the topic, if Kafka knows one."""
-        place = TopicPartition(PROGRESS_TOPIC, self._shard)
-        answer: list[TopicPartition] = []
+        """Return the number of the last batch in the topic, or None."""
+        partition = TopicPartition(PROGRESS_TOPIC, self._shard)
+        response: list[TopicPartition] = []
 
         def ask(slice_s: float) -> None:
-            answer[:] = self._group.committed([place], timeout=slice_s)
+            response[:] = self._group.committed([partition], timeout=slice_s)
 
-        self._patiently("asking for the position", ask)
-        (found,) = answer
+        self._retry("fetching the committed batch", ask)
+        (found,) = response
         if found.error is not None:
-            raise SinkError(f"asking for the position: {found.error.str()}")
+            raise SinkError(f"fetching the committed batch: {found.error.str()}")
         return None if found.offset < 0 else found.offset
 
     def send(self, events: Sequence[Event], batch: int) -> None:
-        """Commit all of them and the batch's number, or fail.
+        """Commit all events and the batch number, or fail.
 
-        After a SinkError only a new sink's `committed` tells whether they are in the topic. After a
-        RejectedError, which only a careful sink raises, they are not: nothing was committed.
+        After a SinkError only `committed` of a new sink tells whether they are in the topic. After
+        a RejectedError, which only a careful sink raises, they are not: nothing was committed.
         """
-        self._refused.clear()
+        self._fatal.clear()
         self._rejected.clear()
         try:
             self._producer.begin_transaction()
@@ -164,24 +169,24 @@ class Sink:
                 if self._rejected:
                     break
                 self._produce(event)
-            # The commit waits for them too, but ends as soon as one is rejected.
+            # The commit waits for the records too, but ends as soon as one is rejected.
             while self._careful and self._producer.flush(_SLICE_S) and not self._rejected:
                 self._check()
         except KafkaException as error:
             raise SinkError(f"producing: {reason_of(error)}") from error
         if self._rejected:
             raise RejectedError(self._rejected)
-        place = [TopicPartition(PROGRESS_TOPIC, self._shard, batch)]
+        offsets = [TopicPartition(PROGRESS_TOPIC, self._shard, batch)]
         metadata = self._group.consumer_group_metadata()
-        self._patiently(
-            "adding the position",
-            lambda slice_s: self._producer.send_offsets_to_transaction(place, metadata, slice_s),
+        self._retry(
+            "adding the batch number",
+            lambda slice_s: self._producer.send_offsets_to_transaction(offsets, metadata, slice_s),
         )
-        self._patiently("committing", self._producer.commit_transaction)
+        self._retry("committing", self._producer.commit_transaction)
 
     def close(self) -> None:
-        """Ends it for good. An open transaction is left to whoever is next."""
-        # Its own `close` would wait for the broker to abort the transaction.
+        """Close the sink. The next sink ends an open transaction."""
+        # `close` of the producer would wait for the broker to abort the transaction.
         self._producer.purge()
         del self._producer
         self._group.close()
@@ -202,16 +207,16 @@ class Sink:
                 self._producer.poll(_SLICE_S)
                 self._check()
             except KafkaException as error:
-                self._not_taken(event, reason_of(error), _is_final(error_of(error)), error)
+                self._not_accepted(event, reason_of(error), _is_final(error_of(error)), error)
                 return
             except (TypeError, ValueError, AttributeError) as error:
-                self._not_taken(event, str(error), True, error)
+                self._not_accepted(event, str(error), True, error)
                 return
             else:
                 return
 
-    def _not_taken(self, event: Event, reason: str, final: bool, error: Exception) -> None:
-        """librdkafka did not take the event at all."""
+    def _not_accepted(self, event: Event, reason: str, final: bool, error: Exception) -> None:
+        """Handle an event that librdkafka did not accept."""
         if not self._careful or not (final or self._rejected):
             raise SinkError(f"event {event.id}: {reason}") from error
         if final:
@@ -224,7 +229,8 @@ class Sink:
 
         return report
 
-    def _patiently(self, what: str, call: Callable[[float], Any]) -> None:
+    def _retry(self, what: str, call: Callable[[float], Any]) -> None:
+        """Call until it succeeds, fails for good, or the relay stops."""
         while True:
             try:
                 call(_SLICE_S)
@@ -236,24 +242,24 @@ class Sink:
                 return
 
     def _check(self) -> None:
-        if self._refused:
-            raise SinkError(self._refused[0])
+        if self._fatal:
+            raise SinkError(self._fatal[0])
         if self._stopping():
             raise InterruptedSinkError
 
     def _on_error(self, error: KafkaError) -> None:
-        """Others than fatal ones are for librdkafka to get over."""
+        """Keep a fatal error. librdkafka recovers from others."""
         if error.fatal():
-            self._refused.append(reason_of(error))
+            self._fatal.append(reason_of(error))
 
 
 def decode_headers(column: str) -> list[tuple[str, str | bytes | None]]:
-    """The column's JSON, an object or a list of pairs, as headers of a record."""
+    """Return the column's JSON, an object or a list of pairs, as headers of a record."""
     found = json.loads(column)
     pairs = found.items() if isinstance(found, dict) else found
     return [(name, None if value is None else str(value).encode()) for name, value in pairs]
 
 
 def _is_final(error: KafkaError) -> bool:
-    """Whether Kafka will reject the event again, however often it is sent."""
+    """Whether Kafka rejects the event each time."""
     return is_rejection(error.code()) or error.code() == KafkaError._INVALID_ARG  # noqa: SLF001

@@ -1,8 +1,8 @@
-"""What a relay asks of a database: the port that `postgres.py` and `sqlite.py` implement.
+"""What a relay needs of a database: the port that `postgres.py` and `sqlite.py` implement.
 
-A `ShardSource` is one connection for one shard, used by one thread. Each method is one transaction
-of its own, durable when it returns. Those that an owner calls fail with `ShardTakenError` if
-another relay has taken the shard since.
+A `ShardSource` is one connection for one shard, used by one thread. Each method is one transaction,
+durable when it returns. Methods of an owner raise `ShardTakenError` if another relay has taken over
+the shard since.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from millstream.client.outbox.takeover import Tenure
+from millstream.client.outbox.takeover import ShardTakeover
 
 
 class SourceError(Exception):
-    """The database can't be reached or refused; the message is the database's."""
+    """The database cannot be reached, or rejected a statement. The message is the database's."""
 
 
 class ShardTakenError(Exception):
@@ -24,7 +24,7 @@ class ShardTakenError(Exception):
 
 
 class Event(NamedTuple):
-    """A row of the outbox. `headers` as the column has them, JSON."""
+    """A row of the outbox. `headers` is the JSON of the column."""
 
     id: int
     topic: str
@@ -36,7 +36,7 @@ class Event(NamedTuple):
 
 
 class RejectedEvent(NamedTuple):
-    """An event that Kafka rejects for good, and why."""
+    """An event that Kafka rejects for good, with the reason."""
 
     id: int
     shard: int
@@ -52,7 +52,7 @@ class RejectedEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchLimit:
-    """A batch ends before the row that would exceed either; it has at least one row."""
+    """A batch ends before the row that would exceed a limit. It has at least one row."""
 
     rows: int
     value_bytes: int
@@ -60,8 +60,11 @@ class BatchLimit:
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """For people. `claimed`: rows of a batch that is on its way. `active`: a relay has it now.
-    `rejected`: events put aside."""
+    """The state of a shard, for people.
+
+    `claimed`: rows of the batch in progress. `active`: a relay has the shard now. `rejected`:
+    events that were put aside.
+    """
 
     shard: int
     name: str
@@ -77,76 +80,84 @@ class ShardStatus:
 
 
 class ShardSource(Protocol):
+    """One shard's rows."""
+
     def acquire(self) -> bool:
-        """Get the shard to oneself until the connection ends; False if another relay has it."""
+        """Lock the shard until the connection ends. False if another relay has it."""
 
     def has_pending(self) -> bool:
-        """Whether the shard has events that are not known to be sent; anybody may ask."""
+        """Whether the shard has events that are not known to be sent. Needs no lock."""
 
-    def take_over(self, owner: str) -> Tenure:
-        """Begin a new epoch: from here on nobody else writes for this shard."""
+    def take_over(self, owner: str) -> ShardTakeover:
+        """Begin a new epoch: from now on no other relay can write for this shard."""
 
     def claim(self, batch: int, limit: BatchLimit, *, keep: bool) -> Sequence[Event]:
-        """Finish the batch before, if one is claimed, and claim the next rows as `batch`.
+        """Finish the claimed batch, if there is one, and claim the next rows as `batch`.
 
-        Finished rows are marked as sent where `keep` is set, else deleted. Without rows to claim
-        the number stays what it was.
+        Finished rows are marked as sent if `keep` is set, else deleted. Without rows to claim the
+        batch number does not change.
         """
 
     def finish(self, *, keep: bool) -> None:
-        """The claimed batch is in the topic."""
+        """Mark the claimed batch as sent."""
 
     def release(self) -> None:
-        """The claimed batch is not in the topic: its rows and its number are free again."""
+        """Give up the claimed batch: it is not in the topic. Its rows and its number are free
+        again."""
 
     def quarantine(self, rejected: Mapping[int, str]) -> None:
-        """As `release`, but these events, by id, are put aside, each with Kafka's reason."""
+        """As `release`, but move these events, by id, to the rejected ones, each with its
+        reason."""
 
     def purge(self, before_ms: int, rows_max: int) -> int:
-        """Delete rows that were sent before that time; how many."""
+        """Delete rows that were sent before `before_ms`. Return their number."""
 
-    def note_error(self, error: str | None) -> None:
-        """Let `status` show it."""
+    def record_error(self, error: str | None) -> None:
+        """Store an error for `status`; None removes it."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection and release the lock."""
 
 
 class Database(Protocol):
-    """Where an outbox is; safe to use from any thread."""
+    """An outbox. Safe to use from any thread."""
 
     table: str
 
     def init(self, shards: int | None, *, notify: bool) -> bool:
-        """Make the tables; False if they are there."""
+        """Create the tables. False if they exist."""
 
     def upgrade(self) -> None:
-        """Make the tables that an older Millstream did not make yet."""
+        """Create tables that an older Millstream did not create."""
 
-    def shards(self) -> list[int]: ...
+    def shards(self) -> list[int]:
+        """Return the numbers of all shards."""
 
     def name(self) -> str:
-        """The outbox's own name (see `schema.py`)."""
+        """Return the outbox's unique name (see `schema.py`)."""
 
-    def open(self, shard: int) -> ShardSource: ...
+    def open(self, shard: int) -> ShardSource:
+        """Return a connection to a shard."""
 
     def watch(self, poll_s: float, wake: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `wake` when rows may have been added; at least every `poll_s`."""
+        """Call `wake` when rows may have been added, at least every `poll_s`."""
 
-    def status(self) -> list[ShardStatus]: ...
+    def status(self) -> list[ShardStatus]:
+        """Return the state of all shards."""
 
     def settle_claim(self, shard: int, batch: int, *, sent: bool) -> int:
-        """A person has found out what became of the claimed batch; Kafka is at `batch`.
+        """Resolve a claimed batch by a person's decision. Kafka has `batch` committed.
 
-        Returns the number of rows in question.
+        Returns the number of rows in the batch.
         """
 
-    # Events that Kafka rejects; `ids` None: all of them
+    # Rejected events; `ids` None: all of them
 
     def rejected(self, limit: int, ids: Sequence[int] | None = None) -> list[RejectedEvent]:
-        """The first of them, by id."""
+        """Return the first rejected events by id."""
 
     def retry(self, ids: Sequence[int] | None) -> int:
-        """Have them sent again; how many."""
+        """Make rejected events pending again. Return their number."""
 
     def discard(self, ids: Sequence[int] | None) -> int:
-        """Delete them for good; how many."""
+        """Delete rejected events for good. Return their number."""

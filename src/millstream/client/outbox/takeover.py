@@ -1,14 +1,14 @@
-"""Whether a claimed batch is in the topic: the pure decision of a relay that takes over a shard.
+"""Whether a claimed batch is in the topic: the decision of a relay that takes over a shard. Pure.
 
-The database knows which rows the last batch had, Kafka which batch was committed last. Asked after
-the shard's former producer is fenced, so neither can change any more.
+The database knows the rows of the last batch, Kafka the batch that was committed last. The relay
+reads both after it fenced the shard's previous producer, so neither can change any more.
 
-    claimed    Kafka says          then
+    claimed    committed to Kafka  then
     no         nothing             KNOWN, once the number is committed to Kafka (BASELINE)
     no         the same number     KNOWN
     yes        the same number     it is in the topic (SENT)
     yes        the one before      it is not, and never will be (UNSENT)
-    otherwise                      one of the two is not what it was: refuse
+    otherwise                      the database or Kafka was replaced: refuse to continue
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Verdict(Enum):
+class BatchOutcome(Enum):
+    """Whether the last claimed batch is in the topic."""
+
     KNOWN = auto()
     BASELINE = auto()
     SENT = auto()
@@ -25,11 +27,11 @@ class Verdict(Enum):
 
 
 class ProgressLostError(Exception):
-    """Database and Kafka do not fit together; whoever goes on may lose or double events."""
+    """Database and Kafka contradict each other. Continuing may lose or duplicate events."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class ShardTakeover:
     """A shard as its new owner finds it. `batch` is the last one that was claimed."""
 
     name: str
@@ -38,30 +40,30 @@ class Tenure:
     claimed: bool
 
 
-def judge(tenure: Tenure, committed: int | None) -> Verdict:
-    """What became of the last batch, if Kafka has `committed` as the shard's position."""
-    if not tenure.claimed:
+def batch_outcome(takeover: ShardTakeover, committed: int | None) -> BatchOutcome:
+    """Return what happened to the last batch, given the shard's offset committed to Kafka."""
+    if not takeover.claimed:
         if committed is None:
-            return Verdict.BASELINE
-        if committed == tenure.batch:
-            return Verdict.KNOWN
-    elif committed == tenure.batch:
-        return Verdict.SENT
-    elif committed == tenure.batch - 1:
-        return Verdict.UNSENT
-    raise ProgressLostError(_explained(tenure, committed))
+            return BatchOutcome.BASELINE
+        if committed == takeover.batch:
+            return BatchOutcome.KNOWN
+    elif committed == takeover.batch:
+        return BatchOutcome.SENT
+    elif committed == takeover.batch - 1:
+        return BatchOutcome.UNSENT
+    raise ProgressLostError(_explanation(takeover, committed))
 
 
-def _explained(tenure: Tenure, committed: int | None) -> str:
-    where = f"group {tenure.name!r}"
+def _explanation(takeover: ShardTakeover, committed: int | None) -> str:
+    where = f"group {takeover.name!r}"
     if committed is None:
         return (
-            f"batch {tenure.batch} was claimed, and {where} has no position that tells whether it"
-            " was sent: it expired or was deleted, or this is another cluster. Look into the topic,"
-            " then say it with `millstream outbox settle`."
+            f"batch {takeover.batch} was claimed, and {where} has no committed offset that tells"
+            " whether it was sent: the offset expired or was deleted, or this is another cluster."
+            " Check the topic, then run `millstream outbox settle`."
         )
     return (
-        f"the database is at batch {tenure.batch}, {where} at {committed}: the database was"
-        " restored or copied, or this is another cluster. Look into the topic, then say which"
-        " events were sent with `millstream outbox settle`."
+        f"the database is at batch {takeover.batch}, {where} at {committed}: the database was"
+        " restored or copied, or this is another cluster. Check the topic, then run"
+        " `millstream outbox settle`."
     )

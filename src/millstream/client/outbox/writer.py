@@ -1,12 +1,12 @@
-"""Events written into the outbox inside the application's own transaction.
+"""Writes events into the outbox inside the application's own transaction.
 
     outbox = Outbox()
     with Session(engine) as session, session.begin():
         session.add(order)
         outbox.write(session, "orders", key=order.customer, value=payload)
 
-They are sent if and only if that transaction commits. `key` and `value` are bytes or text; the
-relay sends them as they are.
+The relay sends them if and only if that transaction commits. `key` and `value` are bytes or text,
+and are sent as they are.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Outbox:
     """Writes into the outbox table of this name."""
 
     def __init__(self, table: str = TABLE_DEFAULT) -> None:
-        places = ", ".join(f"%({name})s" for name in _COLUMNS)
+        parameters = ", ".join(f"%({name})s" for name in _COLUMNS)
         columns = ", ".join(_COLUMNS)
-        self._insert = f"INSERT INTO {checked_name(table)} ({columns}) VALUES ({places})"
+        self._insert = f"INSERT INTO {checked_name(table)} ({columns}) VALUES ({parameters})"
 
     def write(
         self,
@@ -43,11 +43,11 @@ class Outbox:
     ) -> None:
         """Add one event to the transaction of `handle` (see `millstream.client.sql`).
 
-        Events of one key arrive in the order in which they were written by transactions that
-        followed one another. Without a key there is no order.
+        Events of one key arrive in the order in which consecutive transactions wrote them. Without
+        a key there is no order.
         """
         if not topic:
-            raise ValueError("an event needs the name of the topic that it goes to.")
+            raise ValueError("an event needs the name of its topic.")
         require_transaction(handle)
         row = {
             "topic": topic,
@@ -60,7 +60,7 @@ class Outbox:
 
 
 def encode_headers(headers: Headers) -> str:
-    """Headers as the column keeps them."""
+    """Return headers as the JSON of the column."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return json.dumps([[name, _to_text(name, value)] for name, value in pairs])
 
@@ -71,7 +71,7 @@ def _to_bytes(given: object, what: str) -> bytes | None:
     if given is None or isinstance(given, bytes):
         return given
     raise TypeError(
-        f"an event's {what} is bytes or text, not {type(given).__name__}: serialize it first."
+        f"an event's {what} must be bytes or text, not {type(given).__name__}: serialize it first."
     )
 
 
@@ -81,8 +81,8 @@ def _to_text(name: str, value: object) -> str | None:
             return value.decode()
         except UnicodeDecodeError:
             raise ValueError(
-                f"header {name!r} is not UTF-8: the outbox keeps headers as text."
+                f"header {name!r} is not UTF-8: the outbox stores headers as text."
             ) from None
     if value is None or isinstance(value, str):
         return value
-    raise TypeError(f"header {name!r} is text or bytes, not {type(value).__name__}.")
+    raise TypeError(f"header {name!r} must be text or bytes, not {type(value).__name__}.")

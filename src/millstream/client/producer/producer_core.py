@@ -17,7 +17,7 @@ from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.partitioner import PartitionCounts, checked_partition, function_of
 from millstream.client.producer.producer_handle import ProducerHandle, closed_error, delivery_error
 from millstream.client.producer.transaction import State, TransactionDriver
-from millstream.client.serializer import encoded, refused
+from millstream.client.serializer import encoded, no_serializer_error
 from millstream.client.setting import Acks, ProducerSettings, acks_text
 
 _METADATA_S_MAX = 30.0
@@ -94,7 +94,7 @@ class ProducerCore:
             raise UsageError(f"The topic is {topic!r}: pass its name, a string.") from error
         for part, given in (("key", key), ("value", value)):
             if not isinstance(given, str | bytes | None):
-                raise refused(part, given, topic) from error
+                raise no_serializer_error(part, given, topic) from error
         raise SerializationError(
             f"The record for topic {topic!r} was rejected: {error}. Headers are pairs of a string "
             "and bytes, partition and timestamp are integers."

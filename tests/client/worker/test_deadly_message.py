@@ -14,7 +14,7 @@ import pytest
 
 from millstream.client import Admin, Consumer, Producer
 
-VICTIM = Path(__file__).with_name("victim.py")
+WORKER = Path(__file__).with_name("deadly_worker.py")
 SECONDS_MAX = 120.0
 MESSAGES = [str(number) for number in range(40)]
 DEADLY = ["kill", "segfault"]
@@ -24,7 +24,7 @@ DEADLY = ["kill", "segfault"]
 def test_a_message_that_kills_its_process_becomes_a_dead_letter(
     bootstrap: str, wide_topic: str, name: Callable[[str], str], order: str, mode: str
 ) -> None:
-    """Every other message comes through, though deadly ones were in progress beside it."""
+    """All other messages are processed, though deadly ones were in progress beside them."""
     values = [*MESSAGES[:10], DEADLY[0], *MESSAGES[10:20], DEADLY[1], *MESSAGES[20:]]
     with Admin(bootstrap) as admin:
         for topic in (f"{wide_topic}-out", f"{wide_topic}.dlq"):
@@ -32,7 +32,7 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter(
     with Producer(bootstrap) as producer:
         for number, value in enumerate(values):
             producer.send(wide_topic, f"key-{number}", value)
-    command = [sys.executable, str(VICTIM), bootstrap, wide_topic, name("group"), order, mode]
+    command = [sys.executable, str(WORKER), bootstrap, wide_topic, name("group"), order, mode]
     done: Counter[str] = Counter()
     dead: Counter[str] = Counter()
     deaths: list[int] = []
@@ -60,6 +60,6 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter(
     if mode == "transactional":
         assert done.total() + dead.total() == len(values)
     # One death by an unknown message, one by the few in progress, then by the message alone: each
-    # kind may happen once for each deadly message.
+    # kind may happen once per deadly message.
     assert set(deaths) == {-signal.SIGKILL, -signal.SIGSEGV}
     assert len(deaths) <= 2 * (3 + 1)

@@ -1,4 +1,4 @@
-"""A worker as a process of its own, to be killed: `stoker.py SERVERS TOPIC GROUP ORDER MODE NAME`.
+"""A worker process that a test kills: `killed_worker.py SERVERS TOPIC GROUP ORDER MODE NAME`.
 
 Every 33rd message is poison, every tenth fails twice. Messages that are done go to TOPIC-out.
 """

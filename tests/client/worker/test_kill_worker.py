@@ -1,4 +1,4 @@
-"""Workers under fire: killed at random, with rebalances and a restart of the broker."""
+"""Workers that are killed at random, during rebalances and a restart of the broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from harness.broker_process import BrokerProcess
 from millstream.client import Admin, Consumer, Producer
 
-STOKER = Path(__file__).with_name("stoker.py")
+WORKER = Path(__file__).with_name("killed_worker.py")
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
@@ -43,7 +43,7 @@ class Crew:
     def start(self, name: str) -> None:
         with self._log.open("ab") as output:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, str(STOKER), *self._arguments, name], stdout=output, stderr=output
+                [sys.executable, str(WORKER), *self._arguments, name], stdout=output, stderr=output
             )
 
     def replace(self, name: str) -> None:
@@ -112,7 +112,7 @@ def fire(
         audit = Audit(broker.bootstrap, ["coal-out", "coal.dlq"])
         stack.callback(audit.close)
         deadline = time.monotonic() + seconds_max
-        # Each attack waits for its share of the messages: the last comes before the end.
+        # Each attack waits for its share of the messages: the last one happens before the end.
         attacks = ["kill"] * (kills - kills // 2) + ["restart"] + ["kill"] * (kills // 2)
         for number, attack in enumerate(attacks, 1):
             while audit.look() < count * number / (len(attacks) + 2):
@@ -125,7 +125,7 @@ def fire(
         while audit.look() < count:
             missing = count - audit.look()
             assert time.monotonic() < deadline, f"{missing} are missing; {crew.last_words()}"
-        # The signal itself ends one that has hardly begun.
+        # A process that has hardly started dies by the signal itself.
         assert set(crew.stop()) <= {0, -signal.SIGTERM}, crew.last_words()
         # What a worker did at the very end, were it twice.
         for _ in range(5):
@@ -146,7 +146,7 @@ def check(audit: Audit, order: str, mode: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("order", "mode"), [("key", "plain"), ("none", "transactional")])
-def test_a_small_fire(tmp_path: Path, order: str, mode: str) -> None:
+def test_few_kills(tmp_path: Path, order: str, mode: str) -> None:
     audit = fire(tmp_path, order, mode, count=3000, kills=2, seconds_max=200)
     check(audit, order, mode, 3000)
 
@@ -156,6 +156,6 @@ def test_a_small_fire(tmp_path: Path, order: str, mode: str) -> None:
 @pytest.mark.parametrize(
     ("order", "mode"), [("key", "plain"), ("key", "transactional"), ("none", "transactional")]
 )
-def test_a_great_fire(tmp_path: Path, order: str, mode: str) -> None:
+def test_many_kills(tmp_path: Path, order: str, mode: str) -> None:
     audit = fire(tmp_path, order, mode, count=100_000, kills=20, seconds_max=1200)
     check(audit, order, mode, 100_000)

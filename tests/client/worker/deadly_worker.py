@@ -1,4 +1,4 @@
-"""A worker whose process some messages kill: `victim.py SERVERS TOPIC GROUP ORDER MODE`.
+"""A worker whose process some messages kill: `deadly_worker.py SERVERS TOPIC GROUP ORDER MODE`.
 
 Messages that are done go to TOPIC-out.
 """
@@ -37,7 +37,7 @@ def main() -> None:
         name="victim",
         attempts_max=3,
         concurrency=8,
-        # A member that comes back under its name has its partitions at once.
+        # A member that rejoins with its instance id gets its partitions at once.
         consumer={"instance_id": "victim"},
     )
     worker.run()

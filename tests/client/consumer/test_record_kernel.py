@@ -13,7 +13,7 @@ import millstream.client
 from millstream.client import SerializationError
 from millstream.client.consumer import record_kernel as installed
 
-SOURCE = Path(millstream.client.__file__).with_name("kernel.py")
+SOURCE = Path(millstream.client.__file__).with_name("consumer") / "record_kernel.py"
 
 
 def _plain() -> ModuleType:

@@ -1,4 +1,4 @@
-"""Consumers whose group's offsets are part of a transaction that nobody has ended yet."""
+"""Consumers whose group's offsets are part of an open transaction."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def is_soon(condition: Callable[[], bool], seconds: float = 3.0) -> bool:
 
 
 @pytest.mark.parametrize(("protocol", "is_commit"), [("classic", False), ("consumer", True)])
-def test_an_offset_that_may_change_is_waited_for(
+def test_a_member_waits_for_offsets_that_may_change(
     bootstrap: str, wide_topic: str, name: Callable[[str], str], protocol: Any, is_commit: bool
 ) -> None:
     """Also when the group rebalances meanwhile."""
     group = name("group")
-    #: The first offset that was read of each partition.
+    #: The first offset that was read, by partition.
     begun: dict[int, int] = {}
 
     def reader() -> Reader:
@@ -95,8 +95,8 @@ def test_an_offset_that_may_change_is_waited_for(
         second = reader()
         stack.callback(second.close)
         wait_until(lambda: members_of(bootstrap, group) == 2, "the third to join")
-        # Time for a rebalance, which nothing tells the end of where it is held up.
-        assert not is_soon(lambda: 0 in begun), "it was not waited for"
+        # Nothing signals the end of a rebalance that waits, so this gives it time.
+        assert not is_soon(lambda: 0 in begun), "the consumer did not wait"
         if is_commit:
             txn.commit()
         else:
