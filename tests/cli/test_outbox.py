@@ -59,7 +59,7 @@ def test_a_person_settles_what_kafka_forgot(
     change(database, claim)
     refused = ask("outbox", "relay", "--drain")
     assert refused.code == 1
-    assert "has no position that tells" in refused.error
+    assert "has no committed offset that tells" in refused.error
     assert "has no position" in json.loads(ask("outbox", "status", "--json").out)[0]["error"]
     settled = ask("outbox", "settle", "--shard", "0", "--sent" if sent else "--unsent")
     assert "2 events taken as" in settled.out

@@ -1,6 +1,7 @@
-"""The brokers that the client's tests run against: Millstream, and as a soak Apache Kafka.
+"""The brokers for the client's tests: Millstream, and in soak runs Apache Kafka.
 
-Each test that takes `bootstrap` runs once with each. The tests of one kind of broker share one.
+Each test that uses `bootstrap` runs once with each. The tests of one kind of broker share one
+broker.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SETTINGS = {
 }
 
 
-#: Folders whose tests share servers; those of any other share with their own folder.
+#: Folders whose tests share servers. Tests of other folders share the servers of their folder.
 GROUPS = {"dedup": "databases", "outbox": "databases"}
 
 
@@ -57,7 +58,7 @@ def bootstrap(
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """For tests that stop it, or that need no other kind."""
+    """A broker for tests that stop it, or that need no other kind."""
     with BrokerProcess(
         tmp_path_factory.mktemp("broker"), {"num.partitions": 3, **SETTINGS}
     ) as process:
@@ -70,7 +71,7 @@ def kafka() -> Iterator[str]:
     from bench.brokers import JARS, Kafka
 
     if not JARS.is_dir():
-        pytest.skip("Apache Kafka's jars are not there: run scripts/setup-test-tools")
+        pytest.skip("Apache Kafka's jars are missing: run scripts/setup-test-tools")
     broker = Kafka()
     try:
         settings = broker.folder / "server.properties"
@@ -84,7 +85,7 @@ def kafka() -> Iterator[str]:
 
 @pytest.fixture
 def name() -> Callable[[str], str]:
-    """Names of topics, groups and ids that no other test uses."""
+    """Return a function for names of topics, groups and ids that no other test uses."""
     return lambda kind: f"{kind}-{os.getpid()}-{next(_NUMBERS)}"
 
 

@@ -1,7 +1,7 @@
 """The exceptions that the client raises, and the one mapping of librdkafka's errors to them.
 
     ClientError
-      UsageError            the call cannot work as it was made; also a ValueError
+      UsageError            the call cannot work with its arguments; also a ValueError
         ClosedError         the client is closed
       SerializationError    a key or a value cannot be encoded or decoded
       BufferFull            the buffer had no room for another record within the timeout
@@ -31,7 +31,7 @@ class ClientError(Exception):
 
 
 class UsageError(ClientError, ValueError):
-    """The call cannot work as it was made. The message says what to change."""
+    """The call cannot work with these arguments. The message says what to change."""
 
 
 class ClosedError(UsageError):

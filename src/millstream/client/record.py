@@ -43,9 +43,9 @@ class OffsetAndMetadata(int):
     metadata: str
 
     def __new__(cls, offset: int, metadata: str = "") -> Self:
-        made = super().__new__(cls, offset)
-        made.metadata = metadata
-        return made
+        instance = super().__new__(cls, offset)
+        instance.metadata = metadata
+        return instance
 
 
 class RecordMetadata(NamedTuple):

@@ -1,4 +1,4 @@
-"""Dead letters: choosing among them, and replaying each once however often the replay is killed."""
+"""Dead letters: selection, and a replay that sends each letter once although it is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS_MAX = 90.0
 Name = Callable[[str], str]
 
 
-def test_a_ledger_reads_what_it_writes() -> None:
+def test_replayed_letters_read_their_own_records() -> None:
     replayed = ReplayedLetters("one")
     places = [LetterId(0, 5), LetterId(1, 3), LetterId(0, 6), LetterId(0, 9)]
     again, other = ReplayedLetters("one"), ReplayedLetters("two")
@@ -37,7 +37,7 @@ def test_a_ledger_reads_what_it_writes() -> None:
 
 
 def letters_in(bootstrap: str, name: Name, count: int, partitions: int = 3) -> str:
-    """A topic with so many letters in its dead-letter topic; the topic."""
+    """Create a topic with this many dead letters, and return its name."""
     topic = name("topic")
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=partitions)
@@ -60,7 +60,7 @@ def letters_in(bootstrap: str, name: Name, count: int, partitions: int = 3) -> s
 
 
 def values(bootstrap: str, topic: str, count: int) -> Counter[int]:
-    """The committed values of a topic, once there are so many."""
+    """Return the committed values of a topic, once it has `count`."""
     found: list[int] = []
     with Consumer(bootstrap, topics=[topic]) as consumer:
 
@@ -77,7 +77,7 @@ def dead_letters_of(bootstrap: str, topic: str) -> DeadLetterTopic:
     return DeadLetterTopic({"bootstrap.servers": bootstrap}, topic)
 
 
-def test_each_letter_is_replayed_once_whatever_is_chosen(bootstrap: str, name: Name) -> None:
+def test_each_letter_is_replayed_once_for_any_selection(bootstrap: str, name: Name) -> None:
     topic = letters_in(bootstrap, name, 60)
     dead_letters = dead_letters_of(bootstrap, topic)
     timeouts = Selection(error="timeout")
@@ -100,7 +100,7 @@ def test_each_letter_is_replayed_once_whatever_is_chosen(bootstrap: str, name: N
 
 
 def replay_under_kills(bootstrap: str, topic: str, kills: int, count: int) -> int:
-    """Kill `millstream dlq replay` again and again; how often it was caught at work."""
+    """Kill `millstream dlq replay` repeatedly. Return how often it was running."""
     chance = random.Random(kills)
     command = [str(Path(sys.executable).with_name("millstream")), "dlq", "replay", topic]
     command += ["--bootstrap-server", bootstrap, "--rate", "400"]
@@ -131,7 +131,7 @@ def replay_under_kills(bootstrap: str, topic: str, kills: int, count: int) -> in
     return interrupted
 
 
-def test_a_replay_that_is_killed_goes_on_where_it_was(bootstrap: str, name: Name) -> None:
+def test_a_killed_replay_continues(bootstrap: str, name: Name) -> None:
     topic = letters_in(bootstrap, name, 3000)
     assert replay_under_kills(bootstrap, topic, 3, 3000) > 0
 

@@ -16,7 +16,7 @@ _numbers = count()
 
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """Makes stores that share what they know, as those of several processes do."""
+    """Return a function that creates stores on the same data, as several processes have them."""
     if request.param == "sqlite":
         return lambda: sqlite_store(str(tmp_path / "processed.db"))
     if request.param == "postgresql":
@@ -29,7 +29,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], St
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses; the broker makes the topic when it is written to."""
+    """A name that no other test uses. The broker creates the topic at the first write."""
     return f"dedup-{next(_numbers)}"
 
 

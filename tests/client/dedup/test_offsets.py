@@ -1,4 +1,4 @@
-"""Offsets that move with the business write."""
+"""Offsets that are stored in the transaction of the application's write."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def stored(offsets: StoredOffsets) -> int:
     return int(offsets.load([TopicPartition("t", 0)])[0].offset)
 
 
-def test_an_offset_moves_with_its_transaction_and_once(
+def test_an_offset_advances_once_with_its_transaction(
     offsets: StoredOffsets, connect: Callable[[], Any]
 ) -> None:
     unknown = TopicPartition("t", 0).offset
@@ -89,14 +89,14 @@ def test_an_offset_moves_with_its_transaction_and_once(
             with pytest.raises(StaleMessageError):
                 offsets.advance(connection, Message(late))
             connection.rollback()
-        # Offsets have gaps: compaction, transaction markers.
+        # Offsets have gaps, because of compaction and transaction markers.
         offsets.advance(connection, Message(9))
         connection.commit()
     assert stored(offsets) == 10
     assert stored(StoredOffsets(connect, "others")) == unknown
 
 
-def test_a_handle_without_a_transaction_is_refused(
+def test_a_handle_without_a_transaction_is_rejected(
     offsets: StoredOffsets, address: str, connect: Callable[[], Any]
 ) -> None:
     with closing(connect()) as connection:
@@ -115,7 +115,7 @@ def fill(bootstrap: str, topic: str, values: range) -> None:
     assert producer.flush(120) == 0
 
 
-def test_a_consumer_resumes_where_the_database_is(
+def test_a_consumer_resumes_at_the_stored_offset(
     offsets: StoredOffsets, connect: Callable[[], Any], broker: BrokerProcess, topic: str
 ) -> None:
     fill(broker.bootstrap, topic, range(20))
@@ -147,7 +147,7 @@ def test_a_consumer_resumes_where_the_database_is(
     assert sorted(got) == list(range(20))
 
 
-def test_our_own_consumer_resumes_there_too(
+def test_the_millstream_consumer_resumes_at_the_stored_offset(
     offsets: StoredOffsets, connect: Callable[[], Any], broker: BrokerProcess, topic: str
 ) -> None:
     fill(broker.bootstrap, topic, range(20))
@@ -160,7 +160,7 @@ def test_our_own_consumer_resumes_there_too(
             on_assign=offsets.on_assign,
             commit_interval_s=0,
         ) as consumer:
-            # One that failed comes again.
+            # A message that failed comes again.
             offsets.rewind(consumer, next(iter(consumer)))
             for record in itertools.islice(consumer, count):
                 with closing(connect()) as connection:
@@ -170,7 +170,7 @@ def test_our_own_consumer_resumes_there_too(
     assert sorted(got) == list(range(20))
 
 
-def test_our_asyncio_consumer_resumes_there_too(
+def test_the_asyncio_consumer_resumes_at_the_stored_offset(
     offsets: StoredOffsets, connect: Callable[[], Any], broker: BrokerProcess, topic: str
 ) -> None:
     fill(broker.bootstrap, topic, range(20))
@@ -185,7 +185,7 @@ def test_our_asyncio_consumer_resumes_there_too(
             commit_interval_s=0,
         ) as consumer:
             async for record in consumer:
-                # One that failed comes again.
+                # A message that failed comes again.
                 await offsets.rewind_async(consumer, record)
                 break
             done = 0
@@ -234,7 +234,7 @@ def fight(
 
 @pytest.mark.parametrize("address", ["postgresql"], indirect=True)
 @pytest.mark.usefixtures("offsets")
-def test_each_message_is_booked_once_though_consumers_are_killed(
+def test_each_message_is_booked_once_although_consumers_are_killed(
     address: str, connect: Callable[[], Any], broker: BrokerProcess, topic: str
 ) -> None:
     fill(broker.bootstrap, topic, range(300))

@@ -1,3 +1,5 @@
+"""Handlers that process each message once, by its id."""
+
 from __future__ import annotations
 
 import asyncio
@@ -13,7 +15,7 @@ from millstream.client.dedup import ClaimLostError, InProgressError, Store, mess
 
 
 class Record:
-    """As much of a record as an id needs."""
+    """The fields of a record that its id needs."""
 
     def __init__(self, offset: int, headers: list[tuple[str, bytes]] | None = None) -> None:
         self._offset = offset
@@ -97,7 +99,9 @@ def test_async_handlers(store: Store) -> None:
     assert asyncio.run(scenario()) == ["done", None]
 
 
-def test_a_message_is_waited_for_while_another_has_it(new_store: Callable[[], Store]) -> None:
+def test_a_claim_waits_while_another_process_has_the_message(
+    new_store: Callable[[], Store],
+) -> None:
     first, second = new_store(), new_store()
     held, release = threading.Event(), threading.Event()
 
@@ -120,7 +124,7 @@ def test_a_message_is_waited_for_while_another_has_it(new_store: Callable[[], St
     second.close()
 
 
-def test_a_handler_that_outlives_its_lease_is_told(new_store: Callable[[], Store]) -> None:
+def test_a_handler_that_outlives_its_lease_raises(new_store: Callable[[], Store]) -> None:
     first, second = new_store(), new_store()
     with (
         pytest.raises(ClaimLostError, match="lease"),
@@ -132,7 +136,7 @@ def test_a_handler_that_outlives_its_lease_is_told(new_store: Callable[[], Store
     second.close()
 
 
-def test_wrong_use_is_told(store: Store) -> None:
+def test_wrong_use_is_explained(store: Store) -> None:
     with pytest.raises(TypeError, match="handler is a function"):
         once(store)("no function")  # type: ignore[type-var]
     with pytest.raises(ValueError, match="above 0"):

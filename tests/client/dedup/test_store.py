@@ -1,4 +1,4 @@
-"""What every store promises."""
+"""The contract of every store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_message_goes_from_claimed_to_done(store: Store) -> None:
     assert store.claim("other", "b", LONG) is Claim.TAKEN
 
 
-def test_a_released_message_is_free(store: Store) -> None:
+def test_a_released_message_can_be_claimed(store: Store) -> None:
     assert store.claim("m", "a", LONG) is Claim.TAKEN
     store.release("m", "b")
     assert store.claim("m", "b", LONG) is Claim.BUSY
@@ -37,7 +37,7 @@ def test_a_released_message_is_free(store: Store) -> None:
     assert store.claim("m", "b", LONG) is Claim.TAKEN
 
 
-def test_leases_and_memories_end(store: Store) -> None:
+def test_leases_and_processed_ids_expire(store: Store) -> None:
     assert store.claim("m", "a", SHORT) is Claim.TAKEN
     wait_until(lambda: store.claim("m", "b", LONG) is Claim.TAKEN, "the lease to end")
     assert not store.complete("m", "a", LONG)
@@ -77,7 +77,7 @@ def test_expired_rows_are_deleted(tmp_path: Path) -> None:
     store.claim("kept", "a", LONG)
 
     def rows() -> list[tuple[str]]:
-        # Each store purges with its first completion.
+        # Each store purges at its first completion.
         with closing(sqlite_store(path)) as fresh:
             fresh.complete("kept", "a", LONG)
         with closing(sqlite3.connect(path)) as connection:
@@ -95,12 +95,12 @@ def test_expired_rows_are_deleted(tmp_path: Path) -> None:
         lambda: RedisStore("redis://127.0.0.1:1/0"),
     ],
 )
-def test_a_store_that_is_not_there_says_so(make: Callable[[], Store]) -> None:
+def test_a_store_that_cannot_be_reached_raises(make: Callable[[], Store]) -> None:
     with closing(make()) as store, pytest.raises(StoreError):
         store.claim("m", "a", LONG)
 
 
-def test_a_message_is_recorded_with_the_business_write(tmp_path: Path) -> None:
+def test_a_message_is_recorded_in_the_transaction_of_the_application(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
         for statement in table_definition():
             connection.execute(statement)

@@ -1,3 +1,5 @@
+"""The bounds and the top items of the heavy-hitter sketch."""
+
 from __future__ import annotations
 
 import doctest
@@ -49,12 +51,12 @@ def test_hot_items_are_found_among_many() -> None:
     assert all(hitter.at_least > 0.8 * true[hitter.item] for hitter in top)
 
 
-def test_misuse_is_refused() -> None:
+def test_wrong_use_raises() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         HeavyHitters(0)
     with pytest.raises(ValueError, match="must not be negative"):
         HeavyHitters[str](1).add("a", -1)
 
 
-def test_the_example_is_true() -> None:
+def test_the_example_runs() -> None:
     assert doctest.testmod(heavy_hitter).failed == 0

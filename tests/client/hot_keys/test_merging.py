@@ -1,3 +1,5 @@
+"""The order and the totals of records that were spread over partitions."""
+
 from __future__ import annotations
 
 import doctest
@@ -13,13 +15,13 @@ from millstream.client.hot_keys.salting import Salting, Turn, turn_of
 
 PARTITIONS = 7
 KEYS = [b"hot", b"also hot", b"cold"]
-#: A record of these tests: key, producer and number among the producer's records of the key.
+#: A record of these tests: key, producer, and number among the producer's records of the key.
 Record = tuple[bytes, int, int]
 Entry = tuple[bytes, Turn | None, Record]
 
 
 def write(choices: list[tuple[int, int]], spread: int) -> list[list[Entry]]:
-    """What producers write in this order, as it lies in the partitions."""
+    """Return the partitions after producers wrote in this order."""
     producers = [Salting(set(KEYS[:2]), spread) for _ in range(2)]
     logs: list[list[Entry]] = [[] for _ in range(PARTITIONS)]
     numbers: dict[tuple[bytes, int], int] = defaultdict(int)
@@ -33,7 +35,7 @@ def write(choices: list[tuple[int, int]], spread: int) -> list[list[Entry]]:
 
 
 def read(merge: OrderedMerge[Record], logs: list[list[Entry]], data: st.DataObject) -> list[Record]:
-    """Read partitions to their ends, in any order, each in its own."""
+    """Read all partitions to their ends, interleaved at random."""
     positions = [0] * len(logs)
     released: list[Record] = []
     while open_logs := [n for n, log in enumerate(logs) if positions[n] < len(log)]:
@@ -57,7 +59,7 @@ def in_order(records: list[Record]) -> bool:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(choices, st.integers(1, 9), st.data())
-def test_every_record_comes_out_once_and_in_order(
+def test_every_record_is_released_once_and_in_order(
     written: list[tuple[int, int]], spread: int, data: st.DataObject
 ) -> None:
     logs = write(written, spread)
@@ -70,10 +72,10 @@ def test_every_record_comes_out_once_and_in_order(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(choices, st.integers(1, 9), st.data())
-def test_records_that_are_missing_hold_nobody_up_for_good(
+def test_missing_records_do_not_block_others_forever(
     written: list[tuple[int, int]], spread: int, data: st.DataObject
 ) -> None:
-    """Some were never written, and reading begins in the middle."""
+    """Some records were never written, and reading starts in the middle."""
     logs = [[entry for entry in log if data.draw(st.booleans())] for log in write(written, spread)]
     merge: OrderedMerge[Record] = OrderedMerge()
     released = read(merge, logs, data)
@@ -88,7 +90,7 @@ def turn(number: int, spread: int = 3, session: str = "s") -> Turn:
     return Turn(session, number, spread)
 
 
-def test_one_that_its_partition_has_passed_by_is_not_waited_for() -> None:
+def test_a_number_that_its_partition_has_passed_is_not_awaited() -> None:
     merge: OrderedMerge[int] = OrderedMerge()
     assert merge.push(b"k", turn(0), 0) == [0]
     assert merge.push(b"k", turn(2), 2) == []
@@ -96,7 +98,7 @@ def test_one_that_its_partition_has_passed_by_is_not_waited_for() -> None:
     assert merge.push(b"k", turn(4), 4) == [2, 3, 4]
 
 
-def test_what_is_read_again_is_given_again() -> None:
+def test_a_record_that_is_read_again_is_released_again() -> None:
     merge: OrderedMerge[str] = OrderedMerge()
     assert merge.push(b"k", turn(0), "a") == ["a"]
     assert merge.push(b"k", turn(0), "a again") == ["a again"]
@@ -106,7 +108,7 @@ def test_what_is_read_again_is_given_again() -> None:
     assert merge.push(b"k", turn(1), "b") == ["b", "c again"]
 
 
-def test_what_comes_after_a_drain_is_not_held_for_what_was_before() -> None:
+def test_records_after_a_drain_do_not_wait_for_earlier_ones() -> None:
     merge: OrderedMerge[int] = OrderedMerge()
     assert merge.push(b"k", turn(5), 5) == []
     assert merge.drain() == [5]
@@ -115,7 +117,7 @@ def test_what_comes_after_a_drain_is_not_held_for_what_was_before() -> None:
     assert merge.push(b"k", turn(4), 4) == [4]
 
 
-def test_waiting_is_bounded_and_the_awaited_one_is_always_taken() -> None:
+def test_waiting_is_bounded_and_an_awaited_record_is_accepted() -> None:
     merge: OrderedMerge[int] = OrderedMerge(held_max=2)
     assert merge.push(b"k", turn(1), 1) == []
     assert merge.push(b"k", turn(2), 2) == []
@@ -127,7 +129,7 @@ def test_waiting_is_bounded_and_the_awaited_one_is_always_taken() -> None:
     assert merge.held == 0
 
 
-def test_series_of_producers_that_went_away_are_forgotten() -> None:
+def test_unused_series_are_dropped() -> None:
     merge: OrderedMerge[int] = OrderedMerge(series_max=3)
     assert merge.push(b"k", turn(1, session="waits"), 1) == []
     for number in range(10):
@@ -135,7 +137,7 @@ def test_series_of_producers_that_went_away_are_forgotten() -> None:
     assert merge.push(b"k", turn(0, session="waits"), 0) == [0, 1]
 
 
-def test_totals_of_sources_fold_to_one() -> None:
+def test_totals_of_sources_are_combined() -> None:
     totals: PartialTotals[int] = PartialTotals(max)
     for source, part in ((0, 3), (1, 9), (2, 4), (1, 9)):
         totals.update(b"k", source, part)
@@ -144,5 +146,5 @@ def test_totals_of_sources_fold_to_one() -> None:
         totals.total(b"unknown")
 
 
-def test_the_example_is_true() -> None:
+def test_the_example_runs() -> None:
     assert doctest.testmod(merging).failed == 0

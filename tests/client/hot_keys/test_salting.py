@@ -1,3 +1,5 @@
+"""Which partitions and headers the records of hot keys get."""
+
 from __future__ import annotations
 
 import doctest
@@ -31,7 +33,7 @@ def turns(salting: Salting, key: bytes, partitions: int, count: int) -> list[tup
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(), st.integers(1, 50), st.integers(1, 60))
-def test_a_hot_key_takes_turns_from_its_home_on(key: bytes, partitions: int, spread: int) -> None:
+def test_a_hot_key_rotates_from_its_home(key: bytes, partitions: int, spread: int) -> None:
     placed = turns(Salting({key}, spread), key, partitions, 3 * spread)
     used = min(spread, partitions)
     home = by_key(key, partitions)
@@ -54,12 +56,12 @@ def test_other_keys_stay_at_home() -> None:
     assert [salting(None, 3) for _ in range(4)] == [0, 1, 2, 0]
 
 
-def test_producers_do_not_share_turns() -> None:
+def test_producers_have_turns_of_their_own() -> None:
     sessions = {turns(Salting({b"k"}, 2), b"k", 4, 1)[0][1].session for _ in range(10)}
     assert len(sessions) == 10
 
 
-def test_more_partitions_begin_a_new_series() -> None:
+def test_a_new_partition_count_begins_a_new_series() -> None:
     salting = Salting({b"k"}, 2)
     ((_, before),) = turns(salting, b"k", 4, 1)
     ((_, after),) = turns(salting, b"k", 8, 1)
@@ -79,7 +81,7 @@ def test_a_key_becomes_hot_and_stays_so() -> None:
     assert turn.number == 3
 
 
-def test_what_is_hot_is_judged_by_what_came_lately() -> None:
+def test_recent_records_decide_which_keys_are_hot() -> None:
     hot = HotKeys(share=0.5, records_min=10, window=100)
     for _ in range(100):
         hot.observe(b"before")
@@ -91,7 +93,7 @@ def test_what_is_hot_is_judged_by_what_came_lately() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"s:1", b"s:x:2", b"s:-1:2", b"s:1:0", b"s:1:1000000", b"\xff:1:2"]
 )
-def test_headers_that_are_no_turns(data: bytes) -> None:
+def test_malformed_turns_raise(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - several reasons
         turn_of([("other", b"x"), (HEADER, data)])
 
@@ -101,7 +103,7 @@ def test_records_without_the_header_have_no_turn() -> None:
     assert turn_of([("other", b"x"), (HEADER, None)]) is None
 
 
-def test_misuse_is_refused() -> None:
+def test_wrong_use_raises() -> None:
     for spread in (0, SPREAD_MAX + 1):
         with pytest.raises(ValueError, match="spread"):
             Salting(set(), spread)
@@ -111,5 +113,5 @@ def test_misuse_is_refused() -> None:
         HotKeys(share=0)
 
 
-def test_the_examples_are_true() -> None:
+def test_the_examples_run() -> None:
     assert doctest.testmod(module).failed == 0

@@ -54,7 +54,7 @@ def test_a_hot_key_is_spread_and_read_in_order(
     assert numbers[b"cold"] == [b"%d" % n for n in range(0, RECORDS, 3)] + [b"unsalted"]
 
 
-def test_it_is_a_partitioner_of_our_own_producer(
+def test_salting_is_a_partitioner_of_the_producer(
     millstream_broker: LocalBroker, millstream_topic_factory: TopicFactory
 ) -> None:
     topic = millstream_topic_factory(PARTITIONS)

@@ -16,7 +16,7 @@ _topics = count()
 
 @pytest.fixture(params=["postgresql", "sqlite"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty database."""
+    """The address of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/app.db"
     return str(request.getfixturevalue("postgres").new_database())
@@ -24,7 +24,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses; the broker makes the topic when it is written to."""
+    """A name that no other test uses. The broker creates the topic at the first write."""
     return f"outbox-{next(_topics)}"
 
 

@@ -1,4 +1,5 @@
-"""An outbox in a database of its own: filled as an application would, relayed, and looked at."""
+"""An outbox in a database of its own: tests write events as an application would, relay them and
+query them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ END_SECONDS_MAX = 120.0
 
 
 class OutboxHome:
-    """`address` as the command takes it."""
+    """`address` has the form of the command line."""
 
     def __init__(self, address: str, bootstrap: str, folder: Path) -> None:
         self.address = address
@@ -45,7 +46,7 @@ class OutboxHome:
         return psycopg.connect(self.address)
 
     def write(self, topic: str, events: Sequence[tuple[str, str]]) -> None:
-        """All events, keys and values, in one transaction."""
+        """Write all events, keys and values, in one transaction."""
         with closing(self.connect()) as connection:
             for key, value in events:
                 self.outbox.write(connection, topic, key=key, value=value)
@@ -66,7 +67,7 @@ class OutboxHome:
         command += ["--database", self.address, "-b", self.bootstrap, *options]
         kept = {name: text for name, text in os.environ.items() if "MILLSTREAM" not in name}
         with self.log_path.open("ab") as output:
-            # A test runner in the background may have it ignored.
+            # A test runner in the background may ignore the signal.
             relay = subprocess.Popen(
                 ["env", "--default-signal=INT", *command],
                 stdin=subprocess.DEVNULL,
@@ -83,7 +84,7 @@ class OutboxHome:
         self.relays.remove(relay)
 
     def drain(self) -> None:
-        """Send what is pending, and end."""
+        """Send the pending events, and end."""
         relay = self.start_relay("--drain")
         assert relay.wait(END_SECONDS_MAX) == 0, self.said()
         self.relays.remove(relay)
@@ -101,7 +102,7 @@ class OutboxHome:
 
 
 def committed_records(bootstrap: str, topic: str) -> list[Any]:
-    """All records that readers of committed data get, partition by partition."""
+    """Return all records that a read-committed consumer gets, partition by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -131,7 +132,7 @@ def committed_records(bootstrap: str, topic: str) -> list[Any]:
 
 
 def values_by_key(bootstrap: str, topic: str) -> dict[str, list[str]]:
-    """In the order of their partition."""
+    """Return the values of each key, in the order of their partition."""
     found: dict[str, list[str]] = defaultdict(list)
     for record in committed_records(bootstrap, topic):
         found[record.key().decode()].append(record.value().decode())

@@ -1,4 +1,4 @@
-"""Events that Kafka rejects for good: they are put aside, and the others of their shard go on."""
+"""Events that Kafka rejects for good are put aside, and the others of their shard continue."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ CHANCE = random.Random(1)
 LARGE = CHANCE.randbytes(3000).hex()
 
 
-def test_an_event_that_is_too_large_holds_up_nobody(home: OutboxHome, topic: str) -> None:
-    """All events have one key, and so one shard; together the small ones are too large as well."""
+def test_an_event_that_is_too_large_blocks_no_other_event(home: OutboxHome, topic: str) -> None:
+    """All events have one key, and so one shard. Together the small ones are too large as well."""
     with Admin(home.bootstrap) as admin:
         admin.create_topic(topic, partitions=1, config={"max.message.bytes": "2000"})
     small = [CHANCE.randbytes(300).hex() for _ in range(10)]
@@ -34,7 +34,7 @@ def test_an_event_that_is_too_large_holds_up_nobody(home: OutboxHome, topic: str
 
 
 def test_other_reasons(home: OutboxHome, topic: str) -> None:
-    """A partition that is not there, a topic that can't be, headers that are none; one relay."""
+    """A partition that does not exist, an invalid topic name and invalid headers, in one relay."""
     with Admin(home.bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
     connection = home.connect()

@@ -34,7 +34,7 @@ def test_events_arrive_as_they_were_written(home: OutboxHome, topic: str) -> Non
     assert home.query("SELECT count(*) FROM millstream_outbox") == [(0,)]
 
 
-def test_sent_rows_are_kept_as_long_as_asked(home: OutboxHome, topic: str) -> None:
+def test_sent_rows_stay_for_keep_s(home: OutboxHome, topic: str) -> None:
     home.write(topic, [("k", "1"), ("k", "2")])
     relay = home.start_relay("--keep", "3600")
     home.wait_until_sent()
@@ -47,7 +47,7 @@ def test_sent_rows_are_kept_as_long_as_asked(home: OutboxHome, topic: str) -> No
     assert values_by_key(home.bootstrap, topic) == {"k": ["1", "2"]}
 
 
-def test_a_relay_ends_when_told_to(home: OutboxHome, topic: str) -> None:
+def test_a_relay_ends_on_a_signal(home: OutboxHome, topic: str) -> None:
     relay = home.start_relay()
     home.write(topic, [("k", "1")])
     home.wait_until_sent()
@@ -57,8 +57,8 @@ def test_a_relay_ends_when_told_to(home: OutboxHome, topic: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["postgresql"], indirect=True)
-def test_rows_with_smaller_ids_that_come_late_are_sent(home: OutboxHome, topic: str) -> None:
-    """Ids are given before the commit; a position in them would pass over such rows."""
+def test_rows_with_smaller_ids_that_commit_late_are_sent(home: OutboxHome, topic: str) -> None:
+    """The database assigns ids before the commit. A position among the ids would skip such rows."""
     slow = home.connect()
     home.outbox.write(slow, topic, key="slow", value="1")
     home.start_relay()
@@ -72,17 +72,17 @@ def test_rows_with_smaller_ids_that_come_late_are_sent(home: OutboxHome, topic: 
     assert values_by_key(home.bootstrap, topic) == {"fast": ["2"], "slow": ["1"]}
 
 
-def test_a_relay_is_woken_by_the_database(home: OutboxHome, topic: str) -> None:
+def test_the_database_wakes_a_relay(home: OutboxHome, topic: str) -> None:
     home.start_relay("--poll", "3600")
     for number in range(2):
-        # When one is known to be sent, the relay has looked for more, and waits.
+        # Once one event is sent, the relay has found no more and waits.
         home.write(topic, [("k", str(number))])
         home.wait_until_sent()
     assert values_by_key(home.bootstrap, topic) == {"k": ["0", "1"]}
 
 
 def fight(home: OutboxHome, topic: str, kills: int, relays: int, seed: int) -> None:
-    """Events of 20 keys while relays are killed at random; each must arrive once and in order."""
+    """Write events of 20 keys and kill relays at random. Each event must arrive once and in order."""
     chance = random.Random(seed)
     expected: dict[str, list[str]] = {f"key-{number}": [] for number in range(20)}
 
@@ -98,7 +98,7 @@ def fight(home: OutboxHome, topic: str, kills: int, relays: int, seed: int) -> N
     for _ in range(kills):
         for _ in range(chance.randrange(1, 6)):
             write_some()
-        # Any moment of a relay's life, its start included.
+        # A kill may happen at any time, also during the start.
         time.sleep(chance.choice([0.0, 0.02, 0.5, 1.0, 1.5]) + chance.uniform(0, 0.5))
         victim = chance.randrange(relays)
         home.kill(running[victim])
@@ -110,7 +110,7 @@ def fight(home: OutboxHome, topic: str, kills: int, relays: int, seed: int) -> N
     assert values_by_key(home.bootstrap, topic) == {k: v for k, v in expected.items() if v}
 
 
-def test_each_event_is_sent_once_though_relays_are_killed(home: OutboxHome, topic: str) -> None:
+def test_each_event_is_sent_once_although_relays_are_killed(home: OutboxHome, topic: str) -> None:
     seed = choose_seed("OUTBOX_SEED")
     fight(home, topic, kills=3, relays=2, seed=seed)
 
@@ -123,7 +123,9 @@ def test_a_hundred_kills(home: OutboxHome, topic: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["postgresql"], indirect=True)
-def test_the_broker_may_be_killed_too(home: OutboxHome, topic: str, broker: BrokerProcess) -> None:
+def test_each_event_is_sent_once_although_the_broker_is_killed(
+    home: OutboxHome, topic: str, broker: BrokerProcess
+) -> None:
     home.write(topic, [("k", str(number)) for number in range(200)])
     home.start_relay("--batch-rows", "10")
     wait_until(lambda: home.pending() < 150, f"the relay to begin\n{home.said()}")

@@ -1,4 +1,4 @@
-"""A relay that ends between any two steps, and one that goes on after another took its shard."""
+"""A relay that dies between two steps, and one that continues after another took over its shard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Steps:
         return list(self.source.claim(self.takeover.batch + 1, LIMIT, keep=False))
 
     def vanish(self) -> None:
-        """As if killed: nothing more is said to anybody."""
+        """End as if killed: without any further request."""
         if not self.gone:
             self.gone = True
             self.source.close()
@@ -106,7 +106,7 @@ def test_killed_between_the_commit_and_the_mark(
 def test_a_former_owner_can_neither_send_nor_write(
     filled: OutboxHome, begin: Callable[..., Steps], topic: str
 ) -> None:
-    """Without the lock: a pooler may give one session's lock to another."""
+    """The former owner has no lock: a connection pooler may give one session's lock to another."""
     former = begin(locked=False)
     claimed = former.claim()
     begin(locked=False)
@@ -123,15 +123,13 @@ def test_a_former_owner_can_neither_send_nor_write(
     assert values_by_key(filled.bootstrap, topic) == {"k": ["1", "2"]}
 
 
-def test_a_locked_shard_is_left_to_its_owner(
-    filled: OutboxHome, begin: Callable[..., Steps]
-) -> None:
+def test_a_locked_shard_cannot_be_acquired(filled: OutboxHome, begin: Callable[..., Steps]) -> None:
     owner = begin()
     with closing(filled.database.open(shard_of_key(filled))) as other:
         assert not other.acquire()
         assert [each.active for each in filled.database.status()].count(True) == 1
         owner.vanish()
-        # The database notices a little later.
+        # The database notices it a little later.
         wait_until(other.acquire, "the shard to be free")
 
 

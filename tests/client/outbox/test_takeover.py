@@ -1,3 +1,5 @@
+"""Whether a claimed batch was sent, decided from the database and from Kafka."""
+
 from __future__ import annotations
 
 import pytest
@@ -19,7 +21,7 @@ from millstream.client.outbox.takeover import (
         (True, 6, BatchOutcome.UNSENT),
     ],
 )
-def test_what_became_of_the_last_batch(
+def test_the_outcome_of_the_last_batch(
     claimed: bool, committed: int | None, outcome: BatchOutcome
 ) -> None:
     assert batch_outcome(ShardTakeover("name", 3, 7, claimed), committed) is outcome
@@ -28,6 +30,6 @@ def test_what_became_of_the_last_batch(
 @pytest.mark.parametrize(
     ("claimed", "committed"), [(False, 6), (False, 8), (True, None), (True, 5), (True, 8)]
 )
-def test_what_does_not_fit_together_is_refused(claimed: bool, committed: int | None) -> None:
+def test_a_contradiction_raises(claimed: bool, committed: int | None) -> None:
     with pytest.raises(ProgressLostError, match="outbox settle"):
         batch_outcome(ShardTakeover("name", 3, 7, claimed), committed)

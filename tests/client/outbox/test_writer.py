@@ -64,9 +64,7 @@ def test_sessions_and_connections_of_sqlalchemy(home: OutboxHome, engine: Engine
     assert found == [["h", "x"]]
 
 
-def test_what_would_not_be_part_of_a_transaction_is_refused(
-    home: OutboxHome, engine: Engine
-) -> None:
+def test_a_handle_with_autocommit_is_rejected(home: OutboxHome, engine: Engine) -> None:
     handle: Any
     if home.address.startswith("sqlite"):
         path = home.address.removeprefix("sqlite:///")
@@ -83,7 +81,7 @@ def test_what_would_not_be_part_of_a_transaction_is_refused(
     assert values(home) == []
 
 
-def test_wrong_use_is_told() -> None:
+def test_wrong_use_is_explained() -> None:
     with closing(sqlite3.connect(":memory:")) as handle:
         for wrong, error in (
             ({"topic": "t", "value": {"a": 1}}, TypeError),
@@ -101,10 +99,10 @@ def test_wrong_use_is_told() -> None:
         OutboxSchema(shards=0)
 
 
-def test_the_tables_of_sqlalchemy_are_those_of_the_sql(
+def test_sqlalchemy_creates_the_same_tables_as_the_sql(
     home: OutboxHome, address: str, engine: Engine
 ) -> None:
-    """Both are made in one database under two names, and compared."""
+    """Both are created in one database under two names, and compared."""
     shards = 1 if address.startswith("sqlite") else 4
     metadata = MetaData()
     table = outbox_tables(metadata, OutboxSchema("second", shards))

@@ -1,4 +1,4 @@
-"""Sending: what comes of a record, and what is refused with which words."""
+"""Sending: deliveries, failures, and the messages of errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[Record]:
     return found
 
 
-def test_a_record_arrives_with_all_it_has(bootstrap: str, topic: str) -> None:
+def test_a_record_arrives_with_all_its_fields(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         headers = [("trace", b"1"), ("trace", "2"), ("none", None)]
         metadata = producer.send(
@@ -49,13 +49,13 @@ def test_a_record_arrives_with_all_it_has(bootstrap: str, topic: str) -> None:
     assert record.timestamp == 1_700_000_000_000
 
 
-def test_leaving_the_block_delivers_the_tail(bootstrap: str, topic: str) -> None:
+def test_the_end_of_the_block_delivers_pending_records(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap, linger_ms=1000) as producer:
         deliveries = [producer.send(topic, None, str(number)) for number in range(1000)]
     assert [each.result(0).offset for each in deliveries] == list(range(1000))
 
 
-def test_a_program_that_does_not_close_loses_nothing(bootstrap: str, topic: str) -> None:
+def test_a_program_that_does_not_close_loses_no_record(bootstrap: str, topic: str) -> None:
     program = (
         "import sys\n"
         "from millstream import Producer\n"
@@ -76,7 +76,7 @@ def test_acks_of_one_record(bootstrap: str, topic: str, acks: object) -> None:
     assert len(read(bootstrap, topic, 1)) == 1
 
 
-def test_keys_go_where_java_puts_them(bootstrap: str, wide_topic: str) -> None:
+def test_keys_go_to_the_partitions_of_the_java_client(bootstrap: str, wide_topic: str) -> None:
     keys = [f"key-{number}".encode() for number in range(50)]
     with Producer(bootstrap) as producer:
         sent = {key: producer.send(wide_topic, key, b"") for key in keys}
@@ -123,7 +123,7 @@ def test_serializers_on_both_sides(bootstrap: str, topic: str) -> None:
     assert found[2].raw_value == b"{not json"
 
 
-def test_callbacks_are_called_without_anybody_waiting(bootstrap: str, topic: str) -> None:
+def test_callbacks_are_called_without_a_waiting_thread(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         heard: list[int] = []
         nested: list[BaseException] = []
@@ -194,7 +194,7 @@ def test_failures_are_raised_once(bootstrap: str, topic: str) -> None:
         producer.flush()
 
 
-def test_bad_use_is_explained(bootstrap: str, topic: str) -> None:
+def test_wrong_use_is_explained(bootstrap: str, topic: str) -> None:
     producer = Producer(bootstrap)
     with pytest.raises(SerializationError, match=r"value .* is a dict: pass bytes.*JsonSerializer"):
         producer.send(topic, None, {"a": 1})
@@ -228,12 +228,12 @@ def test_bad_use_is_explained(bootstrap: str, topic: str) -> None:
         ({"config": {"no.such": 1}}, "settings are wrong: No such configuration property"),
     ],
 )
-def test_bad_options_are_explained(options: dict[str, object], sentence: str) -> None:
+def test_invalid_options_are_explained(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         Producer("127.0.0.1:1", **options)  # type: ignore[arg-type]
 
 
-def test_a_delivery_says_what_it_is(bootstrap: str, name: Callable[[str], str]) -> None:
+def test_the_repr_of_a_delivery(bootstrap: str, name: Callable[[str], str]) -> None:
     with Producer(bootstrap, linger_ms=100) as producer:
         delivery = producer.send(name("made-by-sending"), None, b"x")
         assert repr(delivery) == "<Delivery pending>"

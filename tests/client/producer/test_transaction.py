@@ -1,4 +1,4 @@
-"""Transactions: all or nothing for readers, offsets included, and words for when it is unclear."""
+"""Transactions: all or nothing for readers, with offsets, and the errors of unknown outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS_MAX = 90.0
 
 
 def visible(bootstrap: str, topic: str, count: int) -> list[int]:
-    """The first records that a read-committed reader sees, which are at least `count`."""
+    """Return the first records that a read-committed consumer sees, at least `count`."""
     found: list[int] = []
     deadline = time.monotonic() + SECONDS_MAX
     with Consumer(bootstrap, topics=[topic]) as consumer:
@@ -63,7 +63,7 @@ def test_a_block_commits_and_an_exception_aborts(
     assert visible(bootstrap, topic, 2) == [1, 4]
 
 
-def test_sending_outside_and_nesting_are_refused(
+def test_sending_outside_and_nesting_raise(
     bootstrap: str, topic: str, name: Callable[[str], str]
 ) -> None:
     with Producer(bootstrap, transactional_id=name("id")) as producer:
@@ -125,7 +125,7 @@ def test_offsets_are_committed_with_the_output(
 def test_exactly_once_through_failures(
     bootstrap: str, topic: str, wide_topic: str, name: Callable[[str], str]
 ) -> None:
-    """A handler that fails now and then, and members that come and go: each record once."""
+    """Handlers fail now and then, and members join and leave: each record is output once."""
     with Producer(bootstrap) as producer:
         for number in range(300):
             producer.send(wide_topic, None, str(number), partition=number % 4)
@@ -165,7 +165,7 @@ def test_exactly_once_through_failures(
     assert sorted(visible(bootstrap, topic, 300)) == list(range(300))
 
 
-def test_exactly_once_is_aborted_when_partitions_go(
+def test_exactly_once_is_aborted_when_partitions_are_revoked(
     bootstrap: str, topic: str, wide_topic: str, name: Callable[[str], str]
 ) -> None:
     with Producer(bootstrap) as producer:
@@ -207,7 +207,7 @@ def test_exactly_once_is_aborted_when_partitions_go(
             thread = threading.Thread(target=drive)
             thread.start()
             try:
-                # The handler of `first` is at work while half of its partitions go elsewhere.
+                # The handler of `first` runs while half of its partitions are revoked.
                 deadline = time.monotonic() + SECONDS_MAX
                 while len(first.assignment) > 2:
                     assert time.monotonic() < deadline
@@ -229,7 +229,7 @@ def test_exactly_once_is_aborted_when_partitions_go(
 
 
 class _Silent:
-    """librdkafka's producer, as it answers when the coordinator does not, and then does."""
+    """A librdkafka producer whose coordinator does not respond at first."""
 
     def __init__(self, answers: Iterable[KafkaError | None]) -> None:
         self._answers = iter(answers)
@@ -266,7 +266,7 @@ TIMEOUT = KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True)
 ABORTABLE = KafkaError(KafkaError.INVALID_TXN_STATE, "abort", txn_requires_abort=True)
 
 
-def test_a_commit_without_an_answer_is_neither_nor() -> None:
+def test_a_commit_without_a_response_has_an_unknown_outcome() -> None:
     driver = driver_of(TIMEOUT, None)
     with pytest.raises(OutcomeUnknown, match="may have happened, or may still happen"):
         driver.commit(0)
@@ -278,7 +278,7 @@ def test_a_commit_without_an_answer_is_neither_nor() -> None:
     driver.begin()
 
 
-def test_a_commit_is_retried_within_its_time() -> None:
+def test_a_commit_is_retried_until_its_timeout() -> None:
     driver = driver_of(TIMEOUT, TIMEOUT, None)
     driver.commit(60)
     assert driver.state is State.COMMITTED
@@ -313,8 +313,8 @@ def test_an_interrupt_after_the_commit_leaves_nothing_to_abort(
     assert visible(bootstrap, topic, 1) == [1]
 
 
-def test_an_abort_waits_for_what_is_on_its_way() -> None:
-    """librdkafka would end a transaction that its coordinator may not know of yet."""
+def test_an_abort_waits_for_records_in_flight() -> None:
+    """librdkafka would end a transaction that its coordinator may not know yet."""
     silent = _Silent([])
     driver = TransactionDriver(silent, lambda is_allowed: None)  # type: ignore[arg-type]
     driver.begin()

@@ -65,9 +65,9 @@ class Consumer:
     @classmethod
     def over(cls, core: ConsumerCore) -> Self:
         """Return a consumer over the core of an `AsyncConsumer`, for its callbacks."""
-        made = cls.__new__(cls)
-        made._core = core  # noqa: SLF001
-        return made
+        consumer = cls.__new__(cls)
+        consumer._core = core  # noqa: SLF001
+        return consumer
 
     def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
         """Return up to `max_records` records as soon as there are some; none after `timeout_s`.

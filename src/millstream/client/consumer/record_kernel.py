@@ -133,7 +133,7 @@ class Records(Sequence[Record]):
         self._make = make
 
     def is_of(self, messages: list[Message]) -> bool:
-        """Whether these records are over this very list, not a copy."""
+        """Whether these records share this list, rather than a copy."""
         return self._messages is messages
 
     def __len__(self) -> int:

@@ -93,7 +93,7 @@ class Job:
     def nack(self, delay: float | None = None, reason: str | None = None) -> None:
         """Retry the message after `delay` seconds, or as the backoff says."""
         if delay is not None and delay < 0:
-            raise UsageError(f"delay={delay!r}: give seconds from now on.")
+            raise UsageError(f"delay={delay!r}: pass seconds, not below 0.")
         self.result = AttemptResult("nack", delay, reason or "nack() by the handler")
 
     def reject(self, reason: str | None = None) -> None:
@@ -103,7 +103,7 @@ class Job:
     def extend(self, seconds: float) -> None:
         """Set the deadline of this attempt to `seconds` from now."""
         if seconds <= 0:
-            raise UsageError(f"extend({seconds!r}): give seconds.")
+            raise UsageError(f"extend({seconds!r}): pass seconds above 0.")
         self._deadline = time.monotonic() + seconds
 
     def send(

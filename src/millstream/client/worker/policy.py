@@ -102,7 +102,7 @@ class WorkerSettings(Checked):
             at_least(name, getattr(self, name), 0)
         at_least("visibility_s", self.visibility_s, 0.001)
         if self.breaker is not None and not isinstance(self.breaker, Breaker):
-            raise UsageError(f"breaker={self.breaker!r}: give a Breaker(...).")
+            raise UsageError(f"breaker={self.breaker!r}: pass a Breaker(...).")
         _reject_options("consumer", self.consumer, _CONSUMER_OWN)
         _reject_options("producer", self.producer, _PRODUCER_OWN)
         ConsumerSettings.of(self.consumer)
@@ -118,8 +118,8 @@ class WorkerSettings(Checked):
         """The producer's options without serializers: `Job.send` applies them, and other records
         are bytes already.
         """
-        taken = ("key_serializer", "value_serializer")
-        return {name: option for name, option in self.producer.items() if name not in taken}
+        serializers = ("key_serializer", "value_serializer")
+        return {name: option for name, option in self.producer.items() if name not in serializers}
 
     @property
     def interval_s(self) -> float:

@@ -39,7 +39,7 @@ def runner_for(handler: Handler, queue: JobQueue, concurrency: int) -> Runner:
 def check_handler(handler: object) -> None:
     """Raise if the handler is not callable."""
     if not callable(handler):
-        raise UsageError(f"The handler {handler!r} is not callable: give a function of one job.")
+        raise UsageError(f"The handler {handler!r} is not callable: pass a function of one job.")
 
 
 def is_coroutine(handler: object) -> bool:
