@@ -82,7 +82,7 @@ def test_the_database_wakes_a_relay(home: OutboxHome, topic: str) -> None:
 
 
 def fight(home: OutboxHome, topic: str, kills: int, relays: int, seed: int) -> None:
-    """Write events of 20 keys and kill relays at random. Each event must arrive once and in order."""
+    """Write events of 20 keys and kill relays at random: each must arrive once and in order."""
     chance = random.Random(seed)
     expected: dict[str, list[str]] = {f"key-{number}": [] for number in range(20)}
 
