@@ -1,4 +1,4 @@
-"""Requests about the cluster itself, on one broker: features, ACLs, the quorum, unregistering."""
+"""Requests about the cluster, to one broker: features, ACLs, the quorum, unregistration."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_supported_and_finalized_features_agree(client: RawClient) -> None:
     supported = {row.name: (row.min_version, row.max_version) for row in answer.supported_features}
     assert supported == {"group.version": (0, 1), "transaction.version": (0, 2)}
     assert finalized(client) == {"group.version": 1, "transaction.version": 2}
-    # Clients of version 3 can't read a feature that may be at level 0.
+    # Clients of version 3 fail on a feature that may be at level 0.
     assert versions(client, 3).supported_features == []
 
 
-def test_a_level_is_changed_and_survives_a_restart(tmp_path: Path) -> None:
+def test_a_finalized_level_survives_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         with RawClient(broker.host, broker.port) as client:
             before = versions(client).finalized_features_epoch
@@ -93,7 +93,7 @@ def test_a_level_is_changed_and_survives_a_restart(tmp_path: Path) -> None:
             assert finalized(client)["transaction.version"] == 2
 
 
-def test_the_setting_counts_until_a_level_is_finalized(tmp_path: Path) -> None:
+def test_the_setting_is_in_force_until_a_level_is_finalized(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path, {"transaction.version": 0}) as broker,
         RawClient(broker.host, broker.port) as client,
@@ -103,7 +103,7 @@ def test_the_setting_counts_until_a_level_is_finalized(tmp_path: Path) -> None:
         assert finalized(client)["transaction.version"] == 2
 
 
-def test_a_dry_run_changes_nothing(client: RawClient) -> None:
+def test_validate_only_changes_no_level(client: RawClient) -> None:
     before = finalized(client)
     assert update(client, SAFE_DOWNGRADE, dry=True, transaction_version=0).error_code == 0
     answer = update(client, UPGRADE, dry=True, transaction_version=0)
@@ -111,14 +111,14 @@ def test_a_dry_run_changes_nothing(client: RawClient) -> None:
     assert finalized(client) == before
 
 
-def test_all_updates_or_none(client: RawClient) -> None:
+def test_features_are_updated_all_or_none(client: RawClient) -> None:
     answer = update(client, SAFE_DOWNGRADE, transaction_version=1, metadata_version=20)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "metadata.version" in answer.error_message
     assert finalized(client)["transaction.version"] == 2
 
 
-def test_the_oldest_version_may_allow_downgrades(client: RawClient) -> None:
+def test_version_0_may_allow_downgrades(client: RawClient) -> None:
     def ask(level: int, allow: bool) -> Any:
         row = UpdateFeaturesRequest.Update(
             feature="transaction.version", max_version_level=level, allow_downgrade=allow
@@ -132,7 +132,7 @@ def test_the_oldest_version_may_allow_downgrades(client: RawClient) -> None:
     assert ask(2, False).error_code == 0
 
 
-def test_without_group_version_there_are_no_consumer_groups(client: RawClient) -> None:
+def test_consumer_groups_are_rejected_at_group_version_0(client: RawClient) -> None:
     def join() -> int:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g",
@@ -185,7 +185,7 @@ def test_an_older_librdkafka_compresses(
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_there_is_no_authorizer(client: RawClient, version: int) -> None:
+def test_acl_requests_get_security_disabled(client: RawClient, version: int) -> None:
     answer = client.call(DescribeAclsRequest(), version)
     assert (answer.error_code, answer.resources) == (ErrorCode.SECURITY_DISABLED, [])
     assert answer.error_message
@@ -231,7 +231,7 @@ def test_a_single_broker_is_the_only_voter(
 @pytest.mark.parametrize(
     ("topic", "partitions"), [("t", (0,)), (METADATA_TOPIC, (1,)), (METADATA_TOPIC, (0, 1))]
 )
-def test_no_other_partition_holds_metadata(
+def test_other_partitions_are_unknown_to_describe_quorum(
     client: RawClient, topic: str, partitions: tuple[int, ...]
 ) -> None:
     (found,) = quorum(client, topic, *partitions).topics
@@ -239,10 +239,10 @@ def test_no_other_partition_holds_metadata(
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(partitions)
 
 
-# Unregistering
+# Unregistration
 
 
-def test_the_only_broker_and_unknown_ones_are_not_unregistered(client: RawClient) -> None:
+def test_the_last_broker_and_unknown_brokers_are_not_unregistered(client: RawClient) -> None:
     answer = client.call(UnregisterBrokerRequest(broker_id=1))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     answer = client.call(UnregisterBrokerRequest(broker_id=9))

@@ -98,8 +98,8 @@ def synonyms(client: RawClient, topic: str, name: str) -> list[tuple[str, str, i
     return [(each.name, each.value, int(each.source)) for each in row.synonyms]
 
 
-def test_synonyms_are_those_that_kafka_lists(client: RawClient, topic: str) -> None:
-    """Compared with Kafka itself by tests/conformance/test_config_parity.py."""
+def test_synonyms_match_kafka(client: RawClient, topic: str) -> None:
+    """`tests/conformance/test_config_parity.py` compares all settings with Kafka."""
     assert synonyms(client, topic, "retention.ms") == [("retention.ms", "1000", 1)]
     assert synonyms(client, topic, "segment.bytes") == [("log.segment.bytes", "1073741824", 5)]
     for name in (
@@ -120,12 +120,12 @@ def test_settings_that_would_have_no_effect_do_not_exist(client: RawClient, topi
         assert change(client, topic, (name, SET, "true")) == ErrorCode.INVALID_CONFIG
 
 
-def test_illegal_names_of_topics(client: RawClient) -> None:
+def test_invalid_topic_names_are_rejected(client: RawClient) -> None:
     found = describe(client, TOPIC, "no topic!")
     assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_advertised_listeners_are_what_clients_are_told(
+def test_advertised_listeners_are_described_as_clients_see_them(
     client: RawClient, broker: BrokerProcess
 ) -> None:
     (row,) = describe(client, BROKER, "1", "advertised.listeners").configs
@@ -156,7 +156,7 @@ def change_broker(client: RawClient, *changes: tuple[str, int, str | None]) -> N
     assert answer.responses[0].error_code == 0, answer
 
 
-def test_only_the_keys_asked_for(client: RawClient, topic: str) -> None:
+def test_only_requested_keys_are_described(client: RawClient, topic: str) -> None:
     result = describe(client, TOPIC, topic, "retention.ms", "no.such.key")
     assert [each.name for each in result.configs] == ["retention.ms"]
 
@@ -176,7 +176,7 @@ def test_unknown_topics(client: RawClient) -> None:
     assert replace(client, "nowhere", retention_ms="5") == unknown
 
 
-def test_changes_one_by_one(client: RawClient, topic: str) -> None:
+def test_single_overrides_are_altered(client: RawClient, topic: str) -> None:
     assert change(client, topic, ("segment.ms", SET, "60000")) == 0
     assert values(client, topic)["segment.ms"] == "60000"
     assert values(client, topic)["retention.ms"] == "1000"
@@ -188,7 +188,7 @@ def test_changes_one_by_one(client: RawClient, topic: str) -> None:
     assert values(client, topic)["cleanup.policy"] == "compact"
 
 
-def test_bad_changes_change_nothing(client: RawClient, topic: str) -> None:
+def test_invalid_changes_change_nothing(client: RawClient, topic: str) -> None:
     before = values(client, topic)
     for bad in (
         ("no.such.key", SET, "1"),
@@ -203,7 +203,7 @@ def test_bad_changes_change_nothing(client: RawClient, topic: str) -> None:
     assert values(client, topic) == before
 
 
-def test_replacing_all_of_them(client: RawClient, topic: str) -> None:
+def test_alter_configs_replaces_all_overrides(client: RawClient, topic: str) -> None:
     assert replace(client, topic, validate=True, segment_ms="5000") == 0
     assert values(client, topic)["retention.ms"] == "1000"
     assert replace(client, topic, segment_ms="5000") == 0
@@ -212,7 +212,7 @@ def test_replacing_all_of_them(client: RawClient, topic: str) -> None:
     assert replace(client, topic, segment_ms="x") == ErrorCode.INVALID_CONFIG
 
 
-def test_a_change_takes_effect_at_once_and_outlives_the_process(tmp_path: Path) -> None:
+def test_a_change_takes_effect_at_once_and_survives_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         with RawClient(broker.host, broker.port) as client:
             client.create_topic("tight")

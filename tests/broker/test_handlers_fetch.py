@@ -22,7 +22,7 @@ from millstream.records.batch import scan
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
-#: Room for few sessions, so that a test can fill it.
+#: Few session slots, so that a test can use them up.
 SESSIONS_MAX = 8
 LONG_MS = 60_000
 
@@ -49,7 +49,7 @@ def other(broker: BrokerProcess) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
-    """A topic of two partitions; in the first, five batches of one 1,000-byte record each."""
+    """A topic with two partitions; the first has five batches of one 1,000-byte record."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     client.create_topic(name, 2)
     for n in range(5):
@@ -66,7 +66,7 @@ def rows_of(answer: FetchResponse) -> dict[tuple[str, int], Any]:
 
 
 def firsts(row: Any) -> list[bytes]:
-    """The first byte of each record's value."""
+    """Return the first byte of each record's value."""
     return [(record.value or b"")[:1] for record in records_of(row.records)]
 
 
@@ -89,14 +89,16 @@ def test_a_batch_larger_than_the_limit_is_still_sent(client: RawClient, topic: s
     assert firsts(answer.responses[0].partitions[0]) == [b"0"]
 
 
-def test_only_the_first_partition_with_data_gets_that_favour(client: RawClient, topic: str) -> None:
+def test_only_the_first_partition_with_data_exceeds_the_limit(
+    client: RawClient, topic: str
+) -> None:
     client.produce(topic, values_batch(b"other" * 200), 1)
     request = fetch_request([(topic, 1, 1), (topic, 0, 0), (topic, 1, 0)], max_bytes=1)
     rows = [row for each in client.call(request, 12).responses for row in each.partitions]
     assert [len(scan(row.records)) if row.records else 0 for row in rows] == [0, 1, 0]
 
 
-def test_max_bytes_bounds_the_answer(client: RawClient, topic: str) -> None:
+def test_max_bytes_limits_the_response(client: RawClient, topic: str) -> None:
     row = client.fetch(topic, 0, max_bytes=2500)
     assert firsts(row)[:2] == [b"0", b"1"]
     assert len(row.records) <= 2500
@@ -126,9 +128,7 @@ def test_unknown_topics_ids_and_partitions(client: RawClient, topic: str) -> Non
 
 
 @pytest.mark.parametrize("version", [9, 10, 11, 12])
-def test_a_leader_epoch_that_is_not_the_partitions(
-    client: RawClient, topic: str, version: int
-) -> None:
+def test_a_wrong_leader_epoch_is_rejected(client: RawClient, topic: str, version: int) -> None:
     for epoch, expected in (
         (1000, ErrorCode.UNKNOWN_LEADER_EPOCH),
         (-2, ErrorCode.FENCED_LEADER_EPOCH),
@@ -145,7 +145,7 @@ def test_a_leader_epoch_that_is_not_the_partitions(
 # Waiting
 
 
-def test_at_the_end_it_waits_out_its_time(client: RawClient, topic: str) -> None:
+def test_a_fetch_at_the_end_waits_for_its_timeout(client: RawClient, topic: str) -> None:
     started = time.monotonic()
     row = client.fetch(topic, 5, wait_ms_max=150)
     assert time.monotonic() - started >= 0.14
@@ -162,7 +162,7 @@ def test_a_produce_ends_the_wait(
     assert firsts(rows_of(client.receive())[topic, partition]) == [b"n"]
 
 
-def test_min_bytes_are_gathered(client: RawClient, other: RawClient, topic: str) -> None:
+def test_a_fetch_waits_for_min_bytes(client: RawClient, other: RawClient, topic: str) -> None:
     client.send(fetch_request([(topic, 0, 5)], max_wait_ms=LONG_MS, min_bytes=2500), 12)
     for n in range(3):
         assert other.produce(topic, values_batch(b"%d" % n * 1000)).error_code == 0
@@ -182,7 +182,7 @@ def test_deleting_the_topic_ends_the_wait(client: RawClient, other: RawClient) -
     assert client.receive().responses[0].partitions[0].error_code != 0
 
 
-def test_a_client_that_leaves_while_it_waits_harms_nobody(
+def test_a_client_that_disconnects_while_it_waits_affects_no_other(
     broker: BrokerProcess, client: RawClient, topic: str
 ) -> None:
     for _ in range(5):
@@ -213,7 +213,7 @@ def close_session(client: RawClient, session_id: int) -> None:
     assert client.call(session_request(session_id, -1), 12).session_id == 0
 
 
-def test_a_session_tells_only_news(client: RawClient, topic: str) -> None:
+def test_a_session_returns_only_changes(client: RawClient, topic: str) -> None:
     session = open_session(client, (topic, 0, 5), (topic, 1, 0))
     answer = client.call(session_request(session, 1), 12)
     assert (answer.session_id, answer.error_code, answer.responses) == (session, 0, [])
@@ -221,14 +221,14 @@ def test_a_session_tells_only_news(client: RawClient, topic: str) -> None:
     rows = rows_of(client.call(session_request(session, 2), 12))
     assert list(rows) == [(topic, 1)]
     assert firsts(rows[topic, 1]) == [b"n"]
-    # The same again: the client did not move on.
+    # The same records again, because the client has not advanced its offset.
     assert list(rows_of(client.call(session_request(session, 3), 12))) == [(topic, 1)]
     answer = client.call(session_request(session, 4, (topic, 1, 1)), 12)
     assert rows_of(answer) == {}
     close_session(client, session)
 
 
-def test_partitions_are_added_and_forgotten(client: RawClient, topic: str) -> None:
+def test_partitions_are_added_to_and_removed_from_a_session(client: RawClient, topic: str) -> None:
     session = open_session(client, (topic, 1, 0))
     assert list(rows_of(client.call(session_request(session, 1, (topic, 0, 3)), 12))) == [
         (topic, 0)
@@ -241,7 +241,7 @@ def test_partitions_are_added_and_forgotten(client: RawClient, topic: str) -> No
     close_session(client, session)
 
 
-def test_sessions_out_of_step_are_refused(client: RawClient, topic: str) -> None:
+def test_wrong_session_epochs_are_rejected(client: RawClient, topic: str) -> None:
     session = open_session(client, (topic, 0, 5))
     answer = client.call(session_request(session, 7), 12)
     assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -255,7 +255,9 @@ def test_sessions_out_of_step_are_refused(client: RawClient, topic: str) -> None
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_without_room_a_client_is_served_without_a_session(client: RawClient, topic: str) -> None:
+def test_a_client_is_served_without_a_session_if_there_is_no_room(
+    client: RawClient, topic: str
+) -> None:
     sessions = [open_session(client, (topic, 0, 4)) for _ in range(SESSIONS_MAX)]
     answer = client.call(session_request(0, 0, (topic, 0, 4)), 12)
     assert (answer.error_code, answer.session_id) == (0, 0)
@@ -265,7 +267,9 @@ def test_without_room_a_client_is_served_without_a_session(client: RawClient, to
     close_session(client, open_session(client, (topic, 0, 4)))
 
 
-def test_a_session_waits_too(client: RawClient, other: RawClient, topic: str) -> None:
+def test_a_fetch_in_a_session_waits_for_records(
+    client: RawClient, other: RawClient, topic: str
+) -> None:
     session = open_session(client, (topic, 0, 5), (topic, 1, 0))
     client.send(session_request(session, 1, max_wait_ms=LONG_MS, min_bytes=1), 12)
     other.produce(topic, values_batch(b"news"), 1)
@@ -273,7 +277,7 @@ def test_a_session_waits_too(client: RawClient, other: RawClient, topic: str) ->
     close_session(client, session)
 
 
-def test_a_deleted_and_recreated_topic_has_another_id(client: RawClient) -> None:
+def test_a_recreated_topic_has_another_id(client: RawClient) -> None:
     old = client.create_topic("again")
     client.produce("again", values_batch(b"old"))
     client.call(DeleteTopicsRequest(topic_names=["again"]), 5)

@@ -1,4 +1,4 @@
-"""Groups over the wire: each API in every version, and what a broker answers to nonsense."""
+"""Groups over the wire: each API in every version, and responses to invalid requests."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def sync(client: RawClient, group_id: str, joined: Any, version: int = 5) -> Any
 def commit(
     client: RawClient, group_id: str, offset: int, version: int = 9, **fields: Any
 ) -> list[int]:
-    """Commit for partition 0 of t, and one that does not exist; returns the error codes."""
+    """Commit offsets of partition 0 of t and of a missing partition; return the error codes."""
     row = OffsetCommitRequest.Topic.Partition
     metadata = fields.pop("metadata", "note")
     topic = OffsetCommitRequest.Topic(
@@ -111,7 +111,7 @@ def commit(
 def fetch(
     client: RawClient, group_id: str, version: int = 9, *, everything: bool = False
 ) -> dict[int, int]:
-    """Committed offsets of t by partition."""
+    """Return the committed offsets of t by partition."""
     numbers = list(range(PARTITIONS))
     if version < 8:
         topics = None if everything else [OffsetFetchRequest.Topic(name="t")]
@@ -133,7 +133,7 @@ def fetch(
     return {each.partition_index: each.committed_offset for each in rows}
 
 
-# FindCoordinator and the topic it makes
+# FindCoordinator and the offsets topic
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -166,11 +166,11 @@ def test_the_offsets_topic_is_internal_compacted_and_closed_to_clients(client: R
     assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-# The life of a member
+# Members
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_member_joins_lives_and_leaves_in_every_version(client: RawClient, version: int) -> None:
+def test_a_member_joins_syncs_and_leaves_in_every_version(client: RawClient, version: int) -> None:
     group_id = f"life-{version}"
     joined = join(client, group_id, version)
     assert (joined.error_code, joined.generation_id) == (0, 1)
@@ -228,11 +228,11 @@ def test_two_members_over_two_connections(broker: BrokerProcess, client: RawClie
         assert joined.leader == first.member_id
         assert len(rejoined.members) == 2
         assert joined.members == []
-        # The other one goes away without a word and the first one's sync is still answered.
+        # The other member disconnects, and the sync of the first one still gets a response.
     assert sync(client, "pair", rejoined).error_code == 0
 
 
-def test_a_silent_member_is_removed(broker: BrokerProcess, client: RawClient) -> None:
+def test_a_member_without_heartbeats_is_removed(broker: BrokerProcess, client: RawClient) -> None:
     joined = join(client, "silent", session_timeout_ms=100)
     sync(client, "silent", joined)
 
@@ -258,7 +258,9 @@ def beat(client: RawClient, group_id: str, version: int, epoch: int = 0, **field
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_member_of_the_consumer_protocol(client: RawClient, version: int) -> None:
+def test_a_member_of_the_consumer_protocol_joins_and_leaves(
+    client: RawClient, version: int
+) -> None:
     group_id = f"consumer-{version}"
     absent = beat(client, group_id, version, epoch=1)
     assert absent.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -318,14 +320,14 @@ def test_commits_are_fenced(client: RawClient) -> None:
         assert commit(client, "fenced", 1, **fields) == [code, unknown]
 
 
-def test_absurd_metadata_is_refused(client: RawClient) -> None:
+def test_too_long_metadata_is_rejected(client: RawClient) -> None:
     codes = commit(client, "absurd", 1, metadata="x" * 4097)
     assert codes[0] == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert commit(client, "absurd", 1, metadata="x" * 4096)[0] == ErrorCode.NONE
     assert commit(client, "absurd", 2, metadata=None)[0] == ErrorCode.NONE
 
 
-def test_group_names_of_every_kind(client: RawClient) -> None:
+def test_group_ids_may_have_any_characters(client: RawClient) -> None:
     names = ["", "with space", "\0", "ü", "\U0001f600" * 50, "".join(map(chr, range(256)))]
     for offset, name in enumerate(names):
         assert commit(client, name, offset)[0] == ErrorCode.NONE
@@ -377,7 +379,7 @@ def test_groups_are_listed_by_state_and_type(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_groups_are_deleted_when_nobody_is_in_them(client: RawClient, version: int) -> None:
+def test_only_groups_without_members_are_deleted(client: RawClient, version: int) -> None:
     names = [f"busy-{version}", f"idle-{version}", "nobody"]
     sync(client, names[0], join(client, names[0]))
     commit(client, names[1], 1)
@@ -408,7 +410,7 @@ def test_offsets_and_members_survive_a_kill(broker: BrokerProcess) -> None:
     with RawClient(broker.host, broker.port) as client:
         late = HeartbeatRequest(group_id="kill", generation_id=9, member_id=joined.member_id)
         illegal = ErrorCode.ILLEGAL_GENERATION
-        # While the group is loaded, every heartbeat succeeds.
+        # While the group is being loaded, every heartbeat succeeds.
         wait_until(lambda: client.call(late, 4).error_code == illegal, "the group to be loaded")
         beat = HeartbeatRequest(group_id="kill", generation_id=1, member_id=joined.member_id)
         assert client.call(beat, 4).error_code == ErrorCode.NONE

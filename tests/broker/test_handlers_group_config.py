@@ -1,4 +1,4 @@
-"""Configs of groups over the wire: set, shown, listed, and in force at the next heartbeat."""
+"""Configs of groups over the wire: set, described, listed, and applied at the next heartbeat."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def state_of(client: RawClient, group_id: str) -> str:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_a_group_that_sets_nothing_shows_the_brokers_settings(
+def test_a_group_without_overrides_shows_the_broker_settings(
     client: RawClient, version: int
 ) -> None:
     found = describe(client, f"nobody-{version}", version)
@@ -119,7 +119,7 @@ def test_a_group_that_sets_nothing_shows_the_brokers_settings(
     assert not any(each.read_only for each in found.configs)
 
 
-def test_set_and_delete(client: RawClient) -> None:
+def test_overrides_are_set_and_deleted(client: RawClient) -> None:
     assert change(client, "own", HEARTBEAT, "7000") == 0
     assert change(client, "own", SESSION, "50000") == 0
     assert shown(client, "own")[HEARTBEAT] == ("7000", 8)
@@ -133,7 +133,7 @@ def test_set_and_delete(client: RawClient) -> None:
     assert shown(client, "own")[SESSION] == ("50000", 8)
 
 
-def test_replacing_all(client: RawClient) -> None:
+def test_alter_configs_replaces_all_overrides_of_a_group(client: RawClient) -> None:
     assert change(client, "all", HEARTBEAT, "7000") == 0
     kind = AlterConfigsRequest.Resource
     resource = kind(
@@ -146,7 +146,7 @@ def test_replacing_all(client: RawClient) -> None:
     assert shown(client, "all")[HEARTBEAT] == ("5000", 5)
 
 
-def test_refusals(client: RawClient) -> None:
+def test_invalid_group_overrides_are_rejected(client: RawClient) -> None:
     invalid = ErrorCode.INVALID_CONFIG
     assert change(client, "bad", SESSION, "100") == invalid
     assert change(client, "bad", SESSION, "60001") == invalid
@@ -161,7 +161,7 @@ def test_refusals(client: RawClient) -> None:
     assert {source for _, source in shown(client, "bad").values()} == {5}
 
 
-def test_members_are_told_the_new_interval_at_once(client: RawClient) -> None:
+def test_the_next_heartbeat_response_has_the_new_interval(client: RawClient) -> None:
     assert change(client, "live", HEARTBEAT, "6000") == 0
     joined = beat(client, "live", 0)
     assert joined.heartbeat_interval_ms == 6000, "set before the group was there"
@@ -171,7 +171,7 @@ def test_members_are_told_the_new_interval_at_once(client: RawClient) -> None:
     assert beat(client, "live", joined.member_epoch).heartbeat_interval_ms == 5000
 
 
-def test_a_group_that_is_upgraded_runs_with_its_own_settings(client: RawClient) -> None:
+def test_an_upgraded_group_has_its_overrides(client: RawClient) -> None:
     assert change(client, "upgraded", HEARTBEAT, "6000") == 0
     protocol = JoinGroupRequest.Protocol(
         name="range", metadata=b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
@@ -196,7 +196,7 @@ def test_a_group_that_is_upgraded_runs_with_its_own_settings(client: RawClient) 
     assert beat(client, "upgraded", 0).heartbeat_interval_ms == 6000
 
 
-def test_a_silent_member_is_fenced_after_the_groups_own_timeout(client: RawClient) -> None:
+def test_a_member_is_fenced_after_the_session_timeout_of_its_group(client: RawClient) -> None:
     assert change(client, "short", HEARTBEAT, "50") == 0
     assert change(client, "short", SESSION, "200") == 0
     beat(client, "short", 0)
@@ -206,7 +206,7 @@ def test_a_silent_member_is_fenced_after_the_groups_own_timeout(client: RawClien
 
 
 @pytest.mark.parametrize("name", ["a/b", "\0", "ü \U0001f600", "".join(map(chr, range(1, 256)))])
-def test_names_of_every_kind(client: RawClient, name: str) -> None:
+def test_groups_with_any_name_have_configs(client: RawClient, name: str) -> None:
     assert change(client, name, HEARTBEAT, "8000") == 0
     assert shown(client, name)[HEARTBEAT] == ("8000", 8)
     listed = client.call(ListConfigResourcesRequest(resource_types=[GROUP]), 1)
@@ -235,7 +235,7 @@ def test_resources_are_listed(client: RawClient) -> None:
     assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_they_outlive_the_process(tmp_path: Path) -> None:
+def test_group_configs_survive_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         with ready(broker) as client:
             client.create_topic("t")
@@ -247,7 +247,7 @@ def test_they_outlive_the_process(tmp_path: Path) -> None:
             assert beat(client, "kept", 0).heartbeat_interval_ms == 9000
 
 
-def test_with_confluent_kafka(broker: BrokerProcess) -> None:
+def test_group_configs_work_with_confluent_kafka(broker: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     entry = ConfigEntry(HEARTBEAT, "11000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, "confluent", incremental_configs=[entry])

@@ -1,6 +1,6 @@
-"""What Fetch, ListOffsets and DescribeProducers tell of transactions, handlers called directly.
+"""Fetch, ListOffsets and DescribeProducers with transactions; the handlers are called directly.
 
-The partition is real, with its log; of the broker around it there is what the handlers touch.
+The partition and its log are real. The rest of the broker is a stub.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALONE = PartitionRecord(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
 
 
 class Broker:
-    """One partition of topic `t` and a context for requests about it. Is the partition's host."""
+    """One partition of topic `t`, its host, and a context for requests."""
 
     def __init__(self, path: Path) -> None:
         clock = StillClock()
@@ -64,7 +64,7 @@ class Broker:
             services, "PLAINTEXT", 12, "test", Peer("127.0.0.1", 0), 0.0, self.kept
         )
 
-    # of `Replicas`
+    # The interface of `Replicas`
 
     def get(self, topic: str, partition: int) -> Partition | None:
         return self.partition if (topic, partition) == ("t", 0) else None
@@ -72,7 +72,7 @@ class Broker:
     def find(self, topic: str, partition: int) -> Partition:
         return self.partition
 
-    # of `Host`
+    # The interface of `Host`
 
     def wake_later(self, partition: Partition) -> None:
         asyncio.get_running_loop().call_soon(partition.wake)
@@ -86,7 +86,7 @@ class Broker:
         )
         return counters, counters
 
-    # requests
+    # Requests
 
     def send(self, producer_id: int, sequence: int, timestamp: int = NOW_MS) -> None:
         batch = build_batch(
@@ -149,7 +149,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker.directory.close(clean=False)
 
 
-def test_committed_readers_stop_at_the_first_open_transaction(broker: Broker) -> None:
+def test_read_committed_ends_at_the_first_open_transaction(broker: Broker) -> None:
     broker.send(-1, -1)
     broker.send(1, 0)
     broker.send(-1, -1)
@@ -163,7 +163,7 @@ def test_committed_readers_stop_at_the_first_open_transaction(broker: Broker) ->
     assert (row.error_code, offsets(row), aborted(row)) == (0, [], [])
 
 
-def test_aborted_transactions_of_what_is_returned_are_named(broker: Broker) -> None:
+def test_a_response_names_the_aborted_transactions_of_its_records(broker: Broker) -> None:
     broker.send(1, 0)
     broker.send(2, 0)
     broker.end(1, commit=False)
@@ -172,14 +172,14 @@ def test_aborted_transactions_of_what_is_returned_are_named(broker: Broker) -> N
     broker.end(3, commit=False)
     row = broker.fetch(0, READ_COMMITTED)
     assert (offsets(row), aborted(row)) == ([0, 1, 2, 3, 4, 5], [(1, 0), (3, 4)])
-    # One batch: only what reaches into it.
+    # One batch: only the transactions that overlap it.
     assert aborted(broker.fetch(1, READ_COMMITTED, max_bytes=1)) == [(1, 0)]
     assert aborted(broker.fetch(3, READ_COMMITTED, max_bytes=1)) == []
     assert aborted(broker.fetch(5, READ_COMMITTED)) == [(3, 4)]
     assert aborted(broker.fetch(6, READ_COMMITTED)) == []
 
 
-def test_a_waiting_reader_is_answered_by_the_marker(broker: Broker) -> None:
+def test_a_marker_ends_the_wait_of_a_committed_reader(broker: Broker) -> None:
     async def wait() -> tuple[bool, Any]:
         answer = fetch.handle(fetch_request(0, READ_COMMITTED, max_wait_ms=60_000), broker.context)
         assert isinstance(answer, Reply)
@@ -196,7 +196,7 @@ def test_a_waiting_reader_is_answered_by_the_marker(broker: Broker) -> None:
     assert offsets(answer.responses[0].partitions[0]) == [0, 1, 2]
 
 
-def test_latest_for_committed_readers_is_the_last_stable_offset(broker: Broker) -> None:
+def test_latest_is_the_last_stable_offset_for_committed_readers(broker: Broker) -> None:
     broker.send(-1, -1, timestamp=NOW_MS - 9)
     broker.send(1, 0, timestamp=NOW_MS - 5)
     assert broker.find_offset(LATEST, READ_UNCOMMITTED) == 2
@@ -224,7 +224,7 @@ def test_producers_are_described_with_their_transactions(broker: Broker) -> None
 
 
 class UnreadableIndex:
-    """A log that can be read, but for what was aborted in it."""
+    """A log whose index of aborted transactions cannot be read."""
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
@@ -236,7 +236,7 @@ class UnreadableIndex:
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the index cannot be read")
 
 
-def test_nothing_is_served_where_it_is_not_known_what_was_aborted(broker: Broker) -> None:
+def test_no_records_are_returned_if_the_aborted_transactions_are_unreadable(broker: Broker) -> None:
     broker.send(1, 0)
     broker.end(1, commit=False)
     index: Any = UnreadableIndex(broker.partition.log)

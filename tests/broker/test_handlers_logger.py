@@ -1,4 +1,4 @@
-"""Levels of loggers over the wire: shown, set and deleted at run time, on one broker only."""
+"""Levels of loggers over the wire: described, set and deleted at run time, on one broker only."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_loggers_are_listed(client: RawClient) -> None:
     assert levels(client, MODULE, "nope") == {MODULE: "INFO"}
 
 
-def test_a_level_holds_for_all_loggers_below(client: RawClient) -> None:
+def test_a_level_applies_to_all_loggers_below(client: RawClient) -> None:
     assert alter(client, (PACKAGE, SET, "DEBUG")) is ErrorCode.NONE
     assert levels(client, "root", PACKAGE, MODULE, "millstream.net") == {
         "root": "INFO",
@@ -96,14 +96,14 @@ def test_a_level_holds_for_all_loggers_below(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("level", ["FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"])
-def test_every_level_of_kafka(client: RawClient, level: str) -> None:
+def test_every_level_of_kafka_may_be_set(client: RawClient, level: str) -> None:
     for name in ("root", MODULE):
         assert alter(client, (name, SET, level)) is ErrorCode.NONE
         assert levels(client, name) == {name: level}
 
 
-def test_a_level_decides_what_is_logged(broker: BrokerProcess, client: RawClient) -> None:
-    """Changes of levels are logged as warnings, by a logger like any other."""
+def test_a_level_filters_log_lines(broker: BrokerProcess, client: RawClient) -> None:
+    """A change of a level is logged as a warning, which the level of its logger may filter."""
     own = "millstream.broker.config.logger_resource"
 
     def is_logged(level: str) -> bool:
@@ -133,7 +133,7 @@ def test_a_level_decides_what_is_logged(broker: BrokerProcess, client: RawClient
         (("", SET, "INFO"), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_what_may_not_be_changed(
+def test_invalid_level_changes_are_rejected(
     client: RawClient, change: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     before = levels(client)
@@ -141,7 +141,7 @@ def test_what_may_not_be_changed(
     assert levels(client) == before, "all changes of a request, or none"
 
 
-def test_a_logger_is_changed_once_a_request(client: RawClient) -> None:
+def test_a_request_may_name_a_logger_once(client: RawClient) -> None:
     change = (MODULE, SET, "DEBUG")
     assert alter(client, change, change) is ErrorCode.INVALID_REQUEST
 
@@ -153,7 +153,7 @@ def test_validation_changes_nothing(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1", "x", "07"])
-def test_only_the_broker_itself_is_asked(client: RawClient, name: str) -> None:
+def test_only_the_broker_of_the_loggers_serves_them(client: RawClient, name: str) -> None:
     assert describe(client, name).error_code == ErrorCode.INVALID_REQUEST
     assert alter(client, (MODULE, SET, "DEBUG"), name=name) is ErrorCode.INVALID_REQUEST
 
@@ -167,7 +167,7 @@ def test_alter_configs_has_no_loggers(client: RawClient) -> None:
     assert row.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_restart_brings_the_levels_back(broker: BrokerProcess) -> None:
+def test_a_restart_resets_the_levels(broker: BrokerProcess) -> None:
     with RawClient(broker.host, broker.port) as client:
         assert alter(client, (MODULE, SET, "DEBUG")) is ErrorCode.NONE
     broker.stop()

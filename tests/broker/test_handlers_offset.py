@@ -41,7 +41,7 @@ def client(broker: BrokerProcess) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
-    """Three batches of three records, one ms apart; the second is the youngest."""
+    """A topic with three batches of three records, 1 ms apart; the second has the latest ones."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     client.create_topic(name, configs={"segment.bytes": 1_048_576})
     for start, codec in (
@@ -63,7 +63,7 @@ def found(row: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_ends_in_every_version(client: RawClient, topic: str, version: int) -> None:
+def test_earliest_and_latest_in_every_version(client: RawClient, topic: str, version: int) -> None:
     assert found(client.list_offset(topic, EARLIEST, version=version)) == (-1, 0)
     assert found(client.list_offset(topic, LATEST, version=version)) == (-1, 9)
     assert found(client.list_offset(topic, T0, version=version)) == (T0, 0)
@@ -81,13 +81,13 @@ def test_ends_in_every_version(client: RawClient, topic: str, version: int) -> N
         (2**63 - 1, (-1, -1)),
     ],
 )
-def test_first_record_at_or_after_a_time(
+def test_the_first_record_at_or_after_a_timestamp_is_found(
     client: RawClient, topic: str, timestamp: int, expected: tuple[int, int]
 ) -> None:
     assert found(client.list_offset(topic, timestamp)) == expected
 
 
-def test_words(client: RawClient, topic: str) -> None:
+def test_special_timestamps_are_resolved(client: RawClient, topic: str) -> None:
     assert found(client.list_offset(topic, MAX_TIMESTAMP)) == (T0 + 502, 5)
     assert found(client.list_offset(topic, EARLIEST_LOCAL)) == (-1, 0)
     assert found(client.list_offset(topic, LATEST_TIERED))[1] == -1
@@ -97,7 +97,9 @@ def test_words(client: RawClient, topic: str) -> None:
 @pytest.mark.parametrize(
     ("word", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8)]
 )
-def test_words_need_their_version(client: RawClient, topic: str, word: int, version: int) -> None:
+def test_special_timestamps_need_their_version(
+    client: RawClient, topic: str, word: int, version: int
+) -> None:
     row = client.list_offset(topic, word, version=version)
     assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
 
@@ -127,7 +129,7 @@ def delete_records(client: RawClient, topic: str, offset: int, partition: int = 
     return client.call(request).topics[0].partitions[0]
 
 
-def test_the_start_moves_and_stays_moved(tmp_path: Path) -> None:
+def test_the_log_start_offset_advances_and_survives_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         with RawClient(broker.host, broker.port) as client:
             client.create_topic("cut")
@@ -143,7 +145,7 @@ def test_the_start_moves_and_stays_moved(tmp_path: Path) -> None:
             assert [record.value for record in client.read_all("cut", offset=4)] == [b"4", b"5"]
 
 
-def test_up_to_the_high_watermark_and_no_further(client: RawClient, topic: str) -> None:
+def test_records_are_deleted_up_to_the_high_watermark(client: RawClient, topic: str) -> None:
     out_of_range = ErrorCode.OFFSET_OUT_OF_RANGE
     assert delete_records(client, topic, 10).error_code == out_of_range
     assert delete_records(client, topic, -2).error_code == out_of_range
@@ -172,7 +174,7 @@ def epoch_end(client: RawClient, topic: str, epoch: int, current: int = -1) -> A
     return client.call(OffsetForLeaderEpochRequest(topics=topics)).topics[0].partitions[0]
 
 
-def test_where_epochs_end(client: RawClient, topic: str) -> None:
+def test_the_end_offset_of_an_epoch_is_returned(client: RawClient, topic: str) -> None:
     epoch = client.list_offset(topic, LATEST).leader_epoch
     row = epoch_end(client, topic, epoch)
     assert (row.error_code, row.leader_epoch, row.end_offset) == (0, epoch, 9)
@@ -180,7 +182,7 @@ def test_where_epochs_end(client: RawClient, topic: str) -> None:
     assert (row.error_code, row.leader_epoch, row.end_offset) == (0, -1, -1)
 
 
-def test_readers_with_another_current_epoch(client: RawClient, topic: str) -> None:
+def test_a_wrong_current_epoch_is_rejected(client: RawClient, topic: str) -> None:
     epoch = client.list_offset(topic, LATEST).leader_epoch
     row = epoch_end(client, topic, epoch, current=epoch + 1)
     assert row.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

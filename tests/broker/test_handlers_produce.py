@@ -1,4 +1,4 @@
-"""Produce over the wire: what is refused and how, and what an idempotent producer may rely on."""
+"""Produce over the wire: acknowledged and rejected batches, and idempotent producers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _broken_crc() -> bytearray:
 
 
 def _patched(position: int, new: bytes) -> bytearray:
-    """A batch with some header bytes overwritten and a CRC that fits them."""
+    """Return a batch with some header bytes overwritten and a matching CRC."""
     batch = values_batch(b"a", b"b")
     batch[position : position + len(new)] = new
     stamp_crc(batch, 0, len(batch))
@@ -128,7 +128,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_bad_batches_are_refused_and_leave_no_trace(
+def test_bad_batches_are_rejected_and_not_appended(
     client: RawClient, topic: str, what: str
 ) -> None:
     batch, expected = REFUSED[what]
@@ -139,7 +139,7 @@ def test_bad_batches_are_refused_and_leave_no_trace(
     assert values_in(client, topic) == [b"good"]
 
 
-def test_one_bad_partition_does_not_spoil_the_others(client: RawClient) -> None:
+def test_a_bad_partition_does_not_affect_the_others(client: RawClient) -> None:
     client.create_topic("neighbours", 3)
     partition = ProduceRequest.Topic.Partition
     request = produce_request("neighbours", values_batch(b"zero"))
@@ -152,7 +152,7 @@ def test_one_bad_partition_does_not_spoil_the_others(client: RawClient) -> None:
     assert [len(client.read_all("neighbours", number)) for number in range(3)] == [1, 0, 1]
 
 
-def test_acks_0_has_no_answer_and_closes_on_failure(
+def test_acks_0_has_no_response_and_a_failure_closes_the_connection(
     broker: BrokerProcess, client: RawClient, topic: str
 ) -> None:
     client.send(produce_request(topic, values_batch(b"a"), acks=0), 12, answered=False)
@@ -163,7 +163,9 @@ def test_acks_0_has_no_answer_and_closes_on_failure(
     assert values_in(client, topic) == [b"a"]
 
 
-def test_batches_of_nobodys_transaction_are_refused_in_words(client: RawClient, topic: str) -> None:
+def test_transactional_batches_without_a_transaction_are_rejected(
+    client: RawClient, topic: str
+) -> None:
     batch = values_batch(
         b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
     )
@@ -178,7 +180,7 @@ def test_batches_of_nobodys_transaction_are_refused_in_words(client: RawClient, 
     assert values_in(client, topic) == []
 
 
-def test_records_of_compacted_topics_need_keys(client: RawClient) -> None:
+def test_records_without_keys_are_rejected_by_compacted_topics(client: RawClient) -> None:
     client.create_topic("keyed", configs={"cleanup.policy": "compact"})
     assert client.produce("keyed", values_batch(b"a")).error_code == ErrorCode.INVALID_RECORD
     keyed = build_batch([Record(0, NOW_MS, b"k", b"v", [])], codec=CompressionType.LZ4)
@@ -186,7 +188,7 @@ def test_records_of_compacted_topics_need_keys(client: RawClient) -> None:
     assert [record.key for record in client.read_all("keyed")] == [b"k"]
 
 
-def test_append_time_is_the_brokers(client: RawClient) -> None:
+def test_log_append_time_is_set_by_the_broker(client: RawClient) -> None:
     client.create_topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
     before_ms = int(time.time() * 1000)
     row = client.produce("stamped", values_batch(b"a", b"b", timestamp=5))
@@ -198,7 +200,7 @@ def test_append_time_is_the_brokers(client: RawClient) -> None:
     assert times == {row.log_append_time_ms}
 
 
-def test_timestamps_far_off_are_refused_where_the_topic_says_so(client: RawClient) -> None:
+def test_timestamps_outside_of_the_limits_of_the_topic_are_rejected(client: RawClient) -> None:
     limits = {"message.timestamp.before.max.ms": 1000, "message.timestamp.after.max.ms": 1000}
     client.create_topic("punctual", configs=limits)
     for timestamp in (NOW_MS - 3_600_000, NOW_MS + 3_600_000):
@@ -221,12 +223,14 @@ def sequenced(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -
     )
 
 
-def test_producer_ids_differ(client: RawClient) -> None:
+def test_every_producer_gets_another_id(client: RawClient) -> None:
     ids = {new_producer(client) for _ in range(50)}
     assert len(ids) == 50
 
 
-def test_a_repeated_batch_is_answered_with_its_first_offset(client: RawClient, topic: str) -> None:
+def test_the_response_to_a_duplicate_has_the_offset_of_the_first_batch(
+    client: RawClient, topic: str
+) -> None:
     producer = new_producer(client)
     batches = [sequenced(producer, 2 * n, b"%d" % n, b"-") for n in range(5)]
     for expected, batch in enumerate(batches):
@@ -238,7 +242,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offset(client: RawClient, t
     assert len(values_in(client, topic)) == 11
 
 
-def test_sequences_have_no_gaps(client: RawClient, topic: str) -> None:
+def test_a_gap_in_the_sequence_is_rejected(client: RawClient, topic: str) -> None:
     producer = new_producer(client)
     out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert client.produce(topic, sequenced(producer, 0, b"a")).error_code == 0
@@ -269,7 +273,7 @@ def test_an_older_epoch_is_fenced(client: RawClient, topic: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["clean", "killed"])
-def test_producer_state_outlives_the_process(tmp_path: Path, how: str) -> None:
+def test_producer_state_survives_a_restart(tmp_path: Path, how: str) -> None:
     with BrokerProcess(tmp_path) as broker:
         with RawClient(broker.host, broker.port) as client:
             client.create_topic("kept")
@@ -288,7 +292,7 @@ def test_producer_state_outlives_the_process(tmp_path: Path, how: str) -> None:
             assert values_in(client, "kept") == [b"0", b"1", b"2", b"3"]
 
 
-def test_malformed_requests_cost_their_connection_only(
+def test_a_malformed_request_closes_only_its_connection(
     broker: BrokerProcess, client: RawClient, topic: str
 ) -> None:
     with RawClient(broker.host, broker.port) as other:
@@ -300,7 +304,7 @@ def test_malformed_requests_cost_their_connection_only(
     assert client.produce(topic, values_batch(b"a")).error_code == 0
 
 
-def test_topics_that_flush_now_and_then_leave_nobody_waiting(client: RawClient) -> None:
+def test_a_topic_with_flush_messages_acknowledges_every_batch(client: RawClient) -> None:
     client.create_topic("flushing", configs={"flush.messages": 3})
     for acks in (1, -1):
         for _ in range(100):

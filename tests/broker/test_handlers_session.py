@@ -1,4 +1,4 @@
-"""The conversation itself over the wire: ApiVersions, order of answers, frames."""
+"""The session over the wire: ApiVersions, order of responses, frames."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_api_versions_in_every_version(client: RawClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
-def test_a_too_new_api_versions_is_answered_in_version_0(client: RawClient, version: int) -> None:
+def test_an_unknown_version_of_api_versions_gets_a_response_of_version_0(
+    client: RawClient, version: int
+) -> None:
     body = [bytearray(b"\x02a\x02b\0nonsense of the future")]
     client.send_raw(b"".join(frame_request(18, version, 7, "new", body)))
     frame = client.receive_frame()
@@ -75,7 +77,7 @@ def test_a_too_new_api_versions_is_answered_in_version_0(client: RawClient, vers
     assert client.call(named(3), 3).error_code == 0
 
 
-def test_bad_software_names_are_refused(client: RawClient) -> None:
+def test_invalid_software_names_are_rejected(client: RawClient) -> None:
     request = ApiVersionsRequest(client_software_name="-", client_software_version="1")
     assert client.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
 
@@ -89,7 +91,7 @@ def test_unknown_apis_and_versions_close_the_connection(
     assert client.is_closed_within(10)
 
 
-def test_answers_come_in_the_order_of_the_requests(client: RawClient, other: RawClient) -> None:
+def test_responses_are_in_the_order_of_the_requests(client: RawClient, other: RawClient) -> None:
     other.create_topic("order")
     new = CreateTopicsRequest.Topic(name="order-2", num_partitions=1, replication_factor=1)
     client.send(fetch_request([("order", 0, 0)], max_wait_ms=LONG_MS, min_bytes=1), 12)
@@ -119,14 +121,14 @@ def test_many_pipelined_requests_in_one_write(client: RawClient) -> None:
     assert values == [b"%d" % n for n in range(count)]
 
 
-def test_a_frame_in_single_bytes(client: RawClient) -> None:
+def test_a_frame_may_arrive_byte_by_byte(client: RawClient) -> None:
     frame = encode_frame(MetadataRequest(topics=[]), 12, 1)
     for position in range(len(frame)):
         client.send_raw(frame[position : position + 1])
     assert client.receive_frame()[:4] == b"\0\0\0\1"
 
 
-def test_a_large_frame_in_parts(client: RawClient) -> None:
+def test_a_large_frame_may_arrive_in_parts(client: RawClient) -> None:
     client.create_topic("large", configs={"max.message.bytes": 10_000_000})
     batch = values_batch(bytes(range(256)) * 20_000)
     frame = encode_frame(produce_request("large", batch), 9, 1) + encode_frame(named(0), 0, 2)

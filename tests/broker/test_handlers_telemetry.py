@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    """Afterwards there are no subscriptions."""
+    """A client; after the test all subscriptions are deleted."""
     with RawClient(broker.host, broker.port) as connection:
         yield connection
         for name in listed(connection):
@@ -151,7 +151,7 @@ def test_a_subscription_is_set_shown_listed_and_deleted(client: RawClient) -> No
         ("s", ("metrics", SUBTRACT, "x"), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_what_may_not_be_set(
+def test_invalid_subscriptions_are_rejected(
     client: RawClient, name: str, change: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     for validate_only in (True, False):
@@ -165,7 +165,7 @@ def test_validation_changes_nothing(client: RawClient) -> None:
     assert listed(client) == []
 
 
-def test_the_empty_name_has_nothing_to_show(client: RawClient) -> None:
+def test_a_subscription_needs_a_name(client: RawClient) -> None:
     assert describe(client, "").error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -191,11 +191,11 @@ def test_alter_configs_replaces_everything(client: RawClient) -> None:
     assert listed(client) == []
 
 
-def test_the_apis_are_announced(client: RawClient) -> None:
+def test_the_telemetry_apis_are_listed(client: RawClient) -> None:
     assert api_keys(client) >= TELEMETRY_KEYS
 
 
-def test_a_broker_that_serves_no_metrics_takes_none() -> None:
+def test_a_broker_without_metrics_has_no_telemetry_apis() -> None:
     with LocalBroker(settings={"http.listen": ""}) as local:
         host, _, port = local.bootstrap_servers.partition(":")
         with RawClient(host, int(port)) as client:
@@ -206,7 +206,7 @@ def test_a_broker_that_serves_no_metrics_takes_none() -> None:
                 get(client)
 
 
-def test_without_subscriptions_a_client_is_asked_for_nothing(client: RawClient) -> None:
+def test_without_subscriptions_no_metrics_are_requested(client: RawClient) -> None:
     answer = get(client)
     assert answer.error_code == 0
     assert (answer.requested_metrics, answer.push_interval_ms) == ([], 300_000)
@@ -216,7 +216,7 @@ def test_without_subscriptions_a_client_is_asked_for_nothing(client: RawClient) 
     assert get(client, answer.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
-def test_clients_are_matched_by_what_they_say_of_themselves(
+def test_subscriptions_match_attributes_of_clients(
     broker: BrokerProcess, client: RawClient
 ) -> None:
     subscribe(client, "s", metrics="a", match="client_software_name=raw,client_id=raw")
@@ -227,7 +227,7 @@ def test_clients_are_matched_by_what_they_say_of_themselves(
         assert get(other).requested_metrics == []
 
 
-def test_a_push_is_seen_by_prometheus(broker: BrokerProcess, client: RawClient) -> None:
+def test_pushed_metrics_are_exported(broker: BrokerProcess, client: RawClient) -> None:
     subscribe(client, "s", metrics="*", interval_ms="100")
     api_keys(client)
     subscription = get(client)
@@ -262,7 +262,7 @@ def test_pushes_that_are_rejected(client: RawClient) -> None:
     assert push(client, subscription) is ErrorCode.INVALID_REQUEST
 
 
-def test_series_are_bounded_and_leave_with_their_client(
+def test_series_are_limited_and_removed_with_their_client(
     broker: BrokerProcess, client: RawClient
 ) -> None:
     subscribe(client, "s", metrics="*", interval_ms="100")
@@ -284,7 +284,7 @@ def test_a_changed_subscription_reaches_a_client_at_its_next_push(client: RawCli
     subscribe(client, "s", metrics="b")
 
     def is_told() -> bool:
-        # The change is in the store; this broker hears of it a moment later.
+        # The change is in the store, and this broker applies it a moment later.
         with_old_id = push(client, subscription)
         return with_old_id is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
 
@@ -292,7 +292,7 @@ def test_a_changed_subscription_reaches_a_client_at_its_next_push(client: RawCli
     assert get(client, subscription.client_instance_id).requested_metrics == ["b"]
 
 
-def test_subscriptions_outlive_the_process(tmp_path: Path) -> None:
+def test_subscriptions_survive_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as process:
         with RawClient(process.host, process.port) as client:
             subscribe(client, "s", metrics="a", interval_ms="1000")

@@ -1,4 +1,4 @@
-"""Topics over the wire: created, grown, deleted and described."""
+"""Topics over the wire: created, expanded, deleted and described."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_create_in_every_version(client: RawClient, version: int) -> None:
     assert {each.leader_id for each in described.partitions} == {1}
 
 
-def test_defaults_are_the_brokers(client: RawClient) -> None:
+def test_a_topic_has_the_defaults_of_the_broker(client: RawClient) -> None:
     (row,) = create(client, new("defaulted", -1, -1))
     assert (row.error_code, row.num_partitions, row.replication_factor) == (0, 3, 1)
 
 
-def test_configs_in_force_are_told(client: RawClient) -> None:
+def test_the_response_has_the_configs_in_force(client: RawClient) -> None:
     config = Topic.Config(name="retention.ms", value="12345")
     (row,) = create(client, new("configured", configs=[config]))
     told = {each.name: each.value for each in row.configs}
@@ -116,7 +116,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_created(client: RawClient, what: str) -> None:
+def test_invalid_topics_are_rejected(client: RawClient, what: str) -> None:
     topic, expected = REFUSED[what]
     rows = create(client, topic, new(f"good {what}".replace(" ", "-")))
     assert ErrorCode(rows[0].error_code) == expected
@@ -124,7 +124,7 @@ def test_what_cannot_be_created(client: RawClient, what: str) -> None:
     assert rows[1].error_code == 0
 
 
-def test_a_topic_exists_once(client: RawClient) -> None:
+def test_an_existing_topic_is_not_created_again(client: RawClient) -> None:
     assert create(client, new("once"))[0].error_code == 0
     assert create(client, new("once"))[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     rows = create(client, new("twice"), new("twice"))
@@ -142,7 +142,7 @@ def test_validation_creates_nothing(client: RawClient) -> None:
     assert metadata(client, "checked")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_assigned_replicas(client: RawClient) -> None:
+def test_replicas_may_be_assigned(client: RawClient) -> None:
     assignments = [Topic.Assignment(partition_index=n, broker_ids=[1]) for n in (1, 0)]
     assert create(client, new("placed-well", -1, -1, assignments=assignments))[0].error_code == 0
     assert len(metadata(client, "placed-well")[0].partitions) == 2
@@ -163,7 +163,7 @@ def test_partitions_are_added_and_usable(client: RawClient) -> None:
     assert client.produce("growing", values_batch(b"a"), 3).base_offset == 0
 
 
-def test_partitions_only_grow(client: RawClient) -> None:
+def test_the_partition_count_cannot_shrink(client: RawClient) -> None:
     client.create_topic("fixed", 3)
     for count in (3, 2, 0, -1, 2_000_000_000):
         assert grow(client, "fixed", count) == ErrorCode.INVALID_PARTITIONS
@@ -226,7 +226,7 @@ def test_metadata_by_id(client: RawClient) -> None:
     assert client.call(request, 12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_auto_creation_only_where_the_client_allows_it(client: RawClient) -> None:
+def test_topics_are_auto_created_only_if_the_client_allows_it(client: RawClient) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert metadata(client, "wished-for")[0].error_code == unknown
     metadata(client, "wished-for", create=True)
@@ -239,7 +239,7 @@ def test_auto_creation_only_where_the_client_allows_it(client: RawClient) -> Non
 # DescribeTopicPartitions
 
 
-def test_partitions_in_pages(client: RawClient) -> None:
+def test_partitions_are_described_in_pages(client: RawClient) -> None:
     client.create_topic("page-a", 5)
     client.create_topic("page-b", 2)
     wanted = [DescribeTopicPartitionsRequest.Topic(name=f"page-{c}") for c in "bca"]

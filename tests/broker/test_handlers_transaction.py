@@ -1,4 +1,4 @@
-"""Transactions over the wire: each API in every version, both protocols, and who is refused how."""
+"""Transactions over the wire: each API in every version, both protocols, and rejections."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_an_aborted_transaction_is_not_read(
         assert producer.epoch == 0
     wait_for_state(client, producer.transactional_id, "CompleteAbort")
     assert committed_values(client, topic) == [b"kept"]
-    # Control records are records too, for whoever reads everything.
+    # A reader of uncommitted records also gets control records.
     assert len(client.read_all(topic)) == 6
 
 
-def test_ending_again_is_answered_alike_and_ending_otherwise_is_refused(
+def test_a_repeated_end_succeeds_and_the_opposite_end_is_rejected(
     client: RawClient, producer: RawProducer, topic: str
 ) -> None:
     assert producer.end(commit=True, version=3) == ErrorCode.INVALID_TXN_STATE
@@ -134,7 +134,7 @@ def test_ending_again_is_answered_alike_and_ending_otherwise_is_refused(
     assert producer.end(commit=False, version=3) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_partitions_must_exist_and_are_added_together_or_not_at_all(
+def test_partitions_are_added_all_or_none(
     producer: RawProducer, topic: str, client: RawClient
 ) -> None:
     assert producer.add(topic, 0, PARTITIONS) == [
@@ -154,7 +154,7 @@ def test_partitions_must_exist_and_are_added_together_or_not_at_all(
         (11, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_a_partition_that_was_not_added_takes_nothing(
+def test_a_partition_that_was_not_added_rejects_batches(
     client: RawClient, producer: RawProducer, topic: str, version: int, code: ErrorCode
 ) -> None:
     producer.add(topic, 1)
@@ -179,7 +179,7 @@ def test_a_batch_needs_a_transactional_id_and_one_producer(
     assert {row.error_code for row in rows} == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
 
-def test_acks_are_needed(
+def test_a_transactional_request_with_acks_0_closes_the_connection(
     broker: BrokerProcess, client: RawClient, producer: RawProducer, topic: str
 ) -> None:
     request = produce_request(topic, producer.batch(topic, b"x"), acks=0)
@@ -232,13 +232,13 @@ def test_a_new_producer_aborts_the_open_transaction_first(
     assert len(client.read_all(topic)) == 2
 
 
-def test_a_producer_goes_on_after_an_error_with_a_higher_epoch(
+def test_a_producer_continues_after_an_error_with_a_higher_epoch(
     client: RawClient, producer: RawProducer
 ) -> None:
     before = (producer.producer_id, producer.epoch)
     assert producer.try_init(goes_on=True) == 0
     assert (producer.producer_id, producer.epoch) == (before[0], 1)
-    # It did not hear the answer, and asks again.
+    # The producer lost the response, and retries.
     producer.epoch = 0
     assert producer.try_init(goes_on=True) == 0
     assert producer.epoch == 1
@@ -254,13 +254,15 @@ def test_a_producer_goes_on_after_an_error_with_a_higher_epoch(
         ({"transaction_timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_nonsense_is_refused(client: RawClient, fields: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_init_producer_id_requests_are_rejected(
+    client: RawClient, fields: dict[str, Any], code: ErrorCode
+) -> None:
     given = {"transactional_id": "nonsense", "transaction_timeout_ms": 1000, **fields}
     answer = client.call(InitProducerIdRequest(**given))
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
 
 
-def test_unknown_ids_are_refused(client: RawClient, topic: str) -> None:
+def test_unknown_transactional_ids_are_rejected(client: RawClient, topic: str) -> None:
     stranger = RawProducer(client, "stranger")
     stranger.producer_id, stranger.epoch = 1, 0
     assert stranger.add(topic, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
@@ -289,7 +291,7 @@ def test_every_end_raises_the_epoch(
     assert committed_values(client, topic, 1) == [b"0", b"2"]
 
 
-def test_an_end_whose_answer_was_lost_is_answered_again(
+def test_a_retried_end_gets_the_same_response(
     client: RawClient, producer: RawProducer, topic: str
 ) -> None:
     producer.produce(topic, b"a")
@@ -299,7 +301,7 @@ def test_an_end_whose_answer_was_lost_is_answered_again(
     assert producer.end(commit=False) == ErrorCode.INVALID_TXN_STATE
     assert producer.end(commit=True) == 0
     assert producer.epoch == 1
-    # Nothing is open: only an abort makes sense, and raises the epoch.
+    # No transaction is open: only an abort is valid, and raises the epoch.
     assert producer.end(commit=True) == ErrorCode.INVALID_TXN_STATE
     assert producer.end(commit=False) == 0
     assert producer.epoch == 2
@@ -321,7 +323,7 @@ def test_a_late_batch_of_the_last_transaction_does_not_become_part_of_the_next(
     assert committed_values(client, topic) == [b"b"]
 
 
-def test_clients_are_told_of_the_transaction_version(client: RawClient) -> None:
+def test_api_versions_has_the_transaction_version(client: RawClient) -> None:
     answer = client.call(
         ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 4
     )
@@ -336,7 +338,7 @@ def test_clients_are_told_of_the_transaction_version(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_count_once_the_transaction_is_committed(
+def test_offsets_take_effect_when_the_transaction_is_committed(
     client: RawClient, producer: RawProducer, name: str, version: int
 ) -> None:
     for number, commit in enumerate((True, False, True)):
@@ -360,7 +362,7 @@ def test_offsets_count_once_the_transaction_is_committed(
     ("version", "code"),
     [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
 )
-def test_a_group_that_was_not_announced_takes_no_offsets(
+def test_a_group_that_was_not_added_rejects_offsets(
     client: RawClient, producer: RawProducer, name: str, version: int, code: ErrorCode
 ) -> None:
     assert producer.commit_offset(name, "t", 1, version=version) == code
@@ -368,15 +370,15 @@ def test_a_group_that_was_not_announced_takes_no_offsets(
     assert fetch_offset(client, name, "t", stable=True) == (-1, 0)
 
 
-def test_whoever_claims_to_be_a_member_must_be_one(producer: RawProducer, name: str) -> None:
+def test_an_unknown_member_is_rejected(producer: RawProducer, name: str) -> None:
     code = producer.commit_offset(name, "t", 1, member_id="m", generation_id=3)
     assert code == ErrorCode.ILLEGAL_GENERATION
 
 
-# Time and kills
+# Timeouts and restarts
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(
+def test_a_transaction_is_aborted_after_its_timeout(
     client: RawClient, topic: str, name: str
 ) -> None:
     producer = RawProducer(client, name)
@@ -421,7 +423,7 @@ def test_transactions_survive_a_kill(tmp_path: Path) -> None:
             assert found == [(0, 0), (1, 0), (-1, 0), (-1, 0)]
 
 
-def test_a_classic_broker_says_so(tmp_path: Path) -> None:
+def test_a_broker_with_transaction_version_0_reports_it(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path, {"transaction.version": 0}) as broker,
         RawClient(broker.host, broker.port) as client,
@@ -481,7 +483,9 @@ def test_transactions_are_described_and_listed(
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_ids_of_any_characters_are_listed_by_pattern(client: RawClient, name: str) -> None:
+def test_transactional_ids_with_any_characters_match_a_pattern(
+    client: RawClient, name: str
+) -> None:
     transactional_id = f"{name}: orders/ü"
     RawProducer(client, transactional_id).init()
     for pattern in (f"{name}: orders/.", f"{name}:\\s[a-z]+/[^a-z]", f"{name}.*"):
@@ -543,7 +547,7 @@ def test_an_operator_ends_a_transaction_with_markers(
     assert client.call(WriteTxnMarkersRequest(), 2).markers == []
 
 
-def test_markers_of_deleted_topics_are_not_waited_for(
+def test_an_end_does_not_wait_for_deleted_topics(
     client: RawClient, producer: RawProducer, topic: str, name: str
 ) -> None:
     client.create_topic(f"{name}-gone")
@@ -557,7 +561,7 @@ def test_markers_of_deleted_topics_are_not_waited_for(
 
 
 def keep(client: RawClient, producer: RawProducer) -> Any:
-    """Prepare the producer's transaction."""
+    """Prepare the transaction of the producer."""
     return client.call(
         InitProducerIdRequest(
             transactional_id=producer.transactional_id,
@@ -572,7 +576,7 @@ def keep(client: RawClient, producer: RawProducer) -> Any:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_prepared_transaction_is_ended_by_its_holder(
+def test_the_producer_that_kept_a_transaction_ends_it(
     client: RawClient, producer: RawProducer, topic: str, commit: bool
 ) -> None:
     assert producer.add(topic, 0) == [0]
@@ -594,13 +598,15 @@ def test_a_prepared_transaction_is_ended_by_its_holder(
     assert committed_values(client, topic) == ([b"x"] if commit else [])
 
 
-def test_keeping_says_that_nothing_is_open(client: RawClient, producer: RawProducer) -> None:
+def test_keeping_reports_that_no_transaction_is_open(
+    client: RawClient, producer: RawProducer
+) -> None:
     answer = keep(client, producer)
     assert (answer.error_code, answer.ongoing_txn_producer_id) == (0, -1)
     assert answer.ongoing_txn_producer_epoch == -1
 
 
-def test_transactions_without_timeout_can_be_forbidden(tmp_path: Path) -> None:
+def test_the_settings_may_disallow_transactions_without_a_timeout(tmp_path: Path) -> None:
     settings = {"transaction.two.phase.commit.enable": False}
     with (
         BrokerProcess(tmp_path, settings) as process,
@@ -615,7 +621,7 @@ def test_transactions_without_timeout_can_be_forbidden(tmp_path: Path) -> None:
         assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_a_prepared_transaction_outlives_its_timeout_and_the_broker(tmp_path: Path) -> None:
+def test_a_prepared_transaction_survives_its_timeout_and_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {}) as process:
         with RawClient(process.host, process.port) as client:
             client.create_topic("t", 1)
@@ -630,7 +636,7 @@ def test_a_prepared_transaction_outlives_its_timeout_and_the_broker(tmp_path: Pa
         process.kill()
         process.start()
         with RawClient(process.host, process.port) as client:
-            # The one that was not prepared has the same timeout, and is gone.
+            # The transaction that was not prepared has the same timeout, and was aborted.
             wait_for_state(client, "y", "CompleteAbort")
             assert describe(client, "x").transaction_state == "Ongoing"
             producer.client = client

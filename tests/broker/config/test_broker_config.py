@@ -1,4 +1,4 @@
-"""Broker settings: Kafka's names, layers, contradictions, and what is told when one is wrong."""
+"""Broker settings: names, layers, contradictions, and error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load(**flags: str) -> BrokerConfig:
     return BrokerConfig.load(flags={name.replace("_", "."): text for name, text in flags.items()})
 
 
-def test_without_any_source_everything_is_default() -> None:
+def test_without_sources_all_settings_have_their_defaults() -> None:
     config = BrokerConfig.load()
     assert config == BrokerConfig(layers=config.layers)
     assert config.topic_defaults() == TopicConfig()
@@ -41,13 +41,15 @@ def test_every_definition_is_complete() -> None:
             assert definition.parse(text) == definition.default, name
 
 
-def test_every_topic_setting_has_its_broker_settings() -> None:
+def test_every_synonym_of_a_topic_setting_is_a_broker_setting() -> None:
     for topic_definition in topic_definitions.values():
         for synonym in topic_definition.synonyms:
             assert synonym.name in definitions
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_environment_and_the_environment_overrides_the_file(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "millstream.toml"
     file.write_text("num.partitions = 2\nnode.id = 2\nmessage.max.bytes = 2\n")
     config = BrokerConfig.load(
@@ -86,13 +88,13 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
         ({"log.cleaner.min.cleanable.ratio": "0.1"}, "min_cleanable_dirty_ratio", 0.1),
     ],
 )
-def test_topic_defaults_come_from_the_strongest_synonym(
+def test_a_topic_default_has_the_value_of_the_synonym_with_the_highest_precedence(
     flags: dict[str, str], attribute: str, value: object
 ) -> None:
     assert getattr(BrokerConfig.load(flags=flags).topic_defaults(), attribute) == value
 
 
-def test_addresses_are_told_as_advertised_or_as_bound() -> None:
+def test_a_listener_is_advertised_as_configured_or_as_bound() -> None:
     config = BrokerConfig.load(
         flags={
             "listeners": "PLAINTEXT://0.0.0.0:9092,inside://[::1]:0,OUTSIDE://10.0.0.1:0",
@@ -152,7 +154,7 @@ def test_derived_values() -> None:
         ("log.cleaner.max.compaction.lag.ms", "0", "from 1 to"),
     ],
 )
-def test_a_refusal_names_place_value_and_what_is_allowed(
+def test_an_error_names_origin_value_and_allowed_values(
     name: str, text: str, expected: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -162,7 +164,7 @@ def test_a_refusal_names_place_value_and_what_is_allowed(
     assert expected in message
 
 
-def test_a_contradiction_of_topic_defaults_is_refused() -> None:
+def test_contradictory_topic_defaults_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"lag\.ms = '10' is not allowed: expected at most"):
         BrokerConfig.load(
             flags={
@@ -172,7 +174,7 @@ def test_a_contradiction_of_topic_defaults_is_refused() -> None:
         )
 
 
-def test_run_time_settings_go_on_top_and_away_again() -> None:
+def test_run_time_settings_override_static_ones_until_they_are_removed() -> None:
     static = load(log_segment_bytes="100", max_connections="5")
     config = static.with_dynamic(
         {"log.segment.bytes": "200", "max.connections": "6"}, {"log.segment.bytes": "300"}
@@ -197,7 +199,7 @@ def test_settings_in_other_units_are_shown_with_each_other() -> None:
     config = BrokerConfig.load()
     assert config.values("log.retention.ms") == []
     assert config.values("log.retention.hours") == [hours]
-    # As in Kafka, values of others are shown only behind one of the setting's own.
+    # As in Kafka, values of synonyms are shown only after a value of the setting itself.
     config = load(log_retention_hours="24")
     assert config.values("log.retention.ms") == []
     config = config.with_dynamic({"log.retention.ms": "7"}, {})
@@ -218,7 +220,7 @@ def test_a_setting_that_falls_back_to_another_is_shown_with_it() -> None:
     assert config.values("log.flush.scheduler.interval.ms") == [scheduler]
 
 
-def test_run_time_settings_that_are_refused() -> None:
+def test_invalid_run_time_settings_are_rejected() -> None:
     config = BrokerConfig.load()
     for overrides, expected in [
         ({"node.id": "5"}, "cannot be changed while the broker runs"),
@@ -238,6 +240,6 @@ def test_optional_settings_without_a_value_have_no_text() -> None:
     assert config.text("log.retention.hours") == "168"
 
 
-def test_what_cannot_change_at_run_time_says_so() -> None:
+def test_scopes_tell_which_settings_may_change_at_run_time() -> None:
     assert definitions["listeners"].scope is Scope.READ_ONLY
     assert definitions["log.retention.ms"].scope is Scope.CLUSTER_WIDE

@@ -1,4 +1,4 @@
-"""Brokers that come, go and hold replicas: how many there are, and when that is settled."""
+"""The number of brokers, with brokers that join, die and hold replicas, and the wait for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def image(
 
 
 class Scene:
-    """A broker's idea of its cluster, and a clock that stands still."""
+    """The cluster as one broker sees it, with a clock that the test advances."""
 
     def __init__(self, first: ClusterImage, *, is_alone: bool = False) -> None:
         self.clock = StillClock()
@@ -51,7 +51,7 @@ class Scene:
         self.size.apply_delta(after, difference(before, after))
 
     async def is_waiting(self) -> bool:
-        """Whether a topic that is created now would wait."""
+        """Return whether the creation of a topic would wait now."""
         task = asyncio.ensure_future(self.size.wait_until_settled())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -72,16 +72,16 @@ def run(scenario: Any) -> None:
         ([1], [], [], 1),
         ([1, 2], [], [], 2),
         ([1, 2, 3, 4], [], [], 4),
-        # Brokers that are down count as long as they hold something.
+        # Dead brokers count while they hold replicas.
         ([1, 2], [1, 2, 3], [], 3),
         ([1], [2, 3], [], 3),
-        # Brokers that are to hold nothing do not.
+        # Decommissioned brokers do not count.
         ([1, 2, 3], [1, 2, 3], [3], 2),
         ([1, 2], [1, 2, 3], [3], 2),
         ([1, 2, 3, 4], [], [4], 3),
     ],
 )
-def test_how_many_brokers_there_are(
+def test_the_number_of_brokers(
     alive: list[int], replicas: list[int], emptied: list[int], count: int
 ) -> None:
     async def scenario() -> None:
@@ -90,7 +90,7 @@ def test_how_many_brokers_there_are(
     run(scenario)
 
 
-def test_brokers_that_are_down_may_be_given_replicas_if_they_hold_some() -> None:
+def test_dead_brokers_that_hold_replicas_count() -> None:
     async def scenario() -> None:
         scene = Scene(image([1], [4, 3, 2, 1], emptied=[3]))
         assert scene.size.absent() == [2, 4]
@@ -102,7 +102,7 @@ def test_brokers_that_are_down_may_be_given_replicas_if_they_hold_some() -> None
     run(scenario)
 
 
-def test_three_brokers_are_enough_at_once() -> None:
+def test_three_brokers_are_settled_at_once() -> None:
     async def scenario() -> None:
         scene = Scene(image([1]))
         waiting = asyncio.ensure_future(scene.size.wait_until_settled())
@@ -112,13 +112,13 @@ def test_three_brokers_are_enough_at_once() -> None:
         assert not waiting.done()
         scene.become(image([1, 2, 3]))
         await asyncio.wait_for(waiting, 30)
-        # Also where the others are down.
+        # Also if the other brokers are dead.
         assert not await Scene(image([1], [1, 2, 3])).is_waiting()
 
     run(scenario)
 
 
-def test_fewer_are_waited_for_until_no_new_one_has_come_for_a_while() -> None:
+def test_fewer_than_three_brokers_are_settled_after_a_while_without_a_new_one() -> None:
     async def scenario() -> None:
         scene = Scene(image([1]))
         scene.clock.now_ms += SETTLE_MS - 1
@@ -128,7 +128,7 @@ def test_fewer_are_waited_for_until_no_new_one_has_come_for_a_while() -> None:
         assert await scene.is_waiting()
         scene.clock.now_ms += 1
         assert not await scene.is_waiting()
-        # A broker that was there before is not new.
+        # A broker that was seen before is not new.
         scene.become(image([1]))
         scene.become(image([1, 2]))
         assert not await scene.is_waiting()
@@ -136,7 +136,7 @@ def test_fewer_are_waited_for_until_no_new_one_has_come_for_a_while() -> None:
     run(scenario)
 
 
-def test_a_broker_with_metadata_of_its_own_waits_for_nobody() -> None:
+def test_a_broker_with_an_embedded_store_does_not_wait() -> None:
     async def scenario() -> None:
         scene = Scene(image([1]), is_alone=True)
         assert scene.size.count == 1
@@ -145,7 +145,7 @@ def test_a_broker_with_metadata_of_its_own_waits_for_nobody() -> None:
     run(scenario)
 
 
-def test_a_stop_ends_the_waiting() -> None:
+def test_a_shutdown_ends_the_wait() -> None:
     async def scenario() -> None:
         scene = Scene(image([1]))
         waiting = asyncio.ensure_future(scene.size.wait_until_settled())

@@ -1,4 +1,4 @@
-"""Settings out of TOML and the environment: ways of writing, mistakes, hints."""
+"""Settings from TOML, the environment and flags: syntax, mistakes, hints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(tmp_path: Path, text: str | bytes) -> dict[str, str]:
         '[log]\n"segment.bytes" = "5"',
     ],
 )
-def test_ways_of_writing_a_name(tmp_path: Path, text: str) -> None:
+def test_a_name_may_be_dotted_nested_or_quoted(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == {"log.segment.bytes": "5"}
 
 
@@ -58,17 +58,17 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
         (b"a.b = '\xff'", "is not UTF-8"),
     ],
 )
-def test_files_that_are_refused(tmp_path: Path, text: str | bytes, expected: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, text: str | bytes, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         read(tmp_path, text)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml: cannot be read: No such file"):
         from_file(tmp_path / "gone.toml", SystemDisk(), NAMES)
 
 
-def test_variables_of_others_are_none_of_ours() -> None:
+def test_unrelated_variables_are_ignored() -> None:
     environment = {
         "PATH": "/bin",
         "MILLSTREAM_CONFIG": "/etc/millstream.toml",
@@ -82,7 +82,7 @@ def test_variables_of_others_are_none_of_ours() -> None:
     assert {name: value.text for name, value in given.items()} == {"max.connections.per.ip": "7"}
 
 
-def test_unknown_variables_and_flags_are_refused_with_a_hint() -> None:
+def test_unknown_variables_and_flags_are_rejected_with_a_hint() -> None:
     with pytest.raises(ConfigError, match=r"MILLSTREAM_MAX_CONECTIONS: .* MILLSTREAM_MAX_CON"):
         from_environment({"MILLSTREAM_MAX_CONECTIONS": "7"}, NAMES)
     with pytest.raises(ConfigError, match=r"command line: listener: .* listeners\?"):

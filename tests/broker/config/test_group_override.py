@@ -20,7 +20,7 @@ def broker(**flags: str) -> BrokerConfig:
     return BrokerConfig.load(flags={key.replace("_", "."): text for key, text in flags.items()})
 
 
-def test_each_setting_has_a_default_and_bounds_in_the_broker() -> None:
+def test_each_group_setting_has_a_default_and_limits_in_the_broker_settings() -> None:
     assert set(definitions) == {SESSION, HEARTBEAT, ASSIGNMENT}
     for name, definition in definitions.items():
         (synonym,) = definition.synonyms
@@ -42,7 +42,7 @@ def test_each_setting_has_a_default_and_bounds_in_the_broker() -> None:
         {ASSIGNMENT: "15000"},
     ],
 )
-def test_what_is_allowed(overrides: dict[str, str]) -> None:
+def test_valid_overrides_are_accepted(overrides: dict[str, str]) -> None:
     group_override.check(Map(overrides), broker())
 
 
@@ -63,13 +63,13 @@ def test_what_is_allowed(overrides: dict[str, str]) -> None:
         {ASSIGNMENT: "15001"},
     ],
 )
-def test_what_is_not(overrides: dict[str, str]) -> None:
+def test_invalid_overrides_are_rejected(overrides: dict[str, str]) -> None:
     with pytest.raises(BrokerError) as raised:
         group_override.check(Map(overrides), broker())
     assert raised.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_a_session_outlasts_a_heartbeat() -> None:
+def test_the_session_timeout_must_exceed_the_heartbeat_interval() -> None:
     config = broker(
         group_consumer_min_session_timeout_ms="1000", group_consumer_min_heartbeat_interval_ms="1"
     )
@@ -79,7 +79,7 @@ def test_a_session_outlasts_a_heartbeat() -> None:
             group_override.check(Map(overrides), config)
 
 
-def test_a_group_runs_with_what_it_sets_and_the_brokers_settings_else() -> None:
+def test_a_group_has_its_overrides_and_otherwise_the_broker_settings() -> None:
     config = broker(group_consumer_heartbeat_interval_ms="7000")
     default = ConsumerGroupSettings(group_size_max=9)
     found = group_override.settings(Map({SESSION: "50000"}), config, default)
@@ -89,14 +89,14 @@ def test_a_group_runs_with_what_it_sets_and_the_brokers_settings_else() -> None:
     assert (asked.assignment_interval_ms, asked.large_group_size) == (300, 0)
 
 
-def test_what_is_no_longer_allowed_gives_way() -> None:
+def test_an_override_outside_of_new_limits_is_clamped() -> None:
     narrow = broker(group_consumer_max_session_timeout_ms="50000")
     stored = Map({SESSION: "60000"})
     found = group_override.settings(stored, narrow, ConsumerGroupSettings())
     assert found.session_timeout_ms == 50_000
 
 
-def test_layers_begin_with_what_is_in_force() -> None:
+def test_the_first_layer_is_the_value_in_force() -> None:
     config = broker(group_consumer_session_timeout_ms="46000")
     rows = group_override.layers(Map({SESSION: "50000"}), SESSION, config)
     assert [(row.text, row.source) for row in rows] == [

@@ -1,4 +1,4 @@
-"""Addresses as operators write them."""
+"""Addresses of listeners in settings."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "h", "h:", "h:x", "h:65536", "::1:9092", "[]:1", "a b:1"])
-def test_addresses_that_are_refused(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_address(text)
 
 
-def test_listener_names_are_upper_case_as_kafka_has_them() -> None:
+def test_listener_names_become_upper_case() -> None:
     assert parse_listeners(["my_name-1://h:1"]) == (Endpoint("MY_NAME-1", "h", 1),)
 
 
-def test_several_listeners_may_ask_for_any_port() -> None:
+def test_several_listeners_may_have_port_0() -> None:
     assert len(parse_listeners(["A://h:0", "B://h:0"])) == 2
 
 
@@ -45,7 +45,7 @@ def test_pairs_split_at_the_last_colon() -> None:
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     for parse in (parse_address, lambda text: parse_listeners([text])):
         try:
             parse(text)

@@ -18,7 +18,7 @@ def image(own: dict[str, str], **defaults: str) -> ClusterImage:
     return ClusterImage(default_broker_configs=Map(named), broker_configs=Map({1: Map(own)}))
 
 
-def test_a_part_is_told_when_its_own_options_change() -> None:
+def test_a_part_is_configured_when_its_own_options_change() -> None:
     static = BrokerConfig.load(flags={EXPIRATION: "5"})
     settings = Reconfiguration(static)
     told: list[int] = []
@@ -37,7 +37,7 @@ def test_a_part_is_told_when_its_own_options_change() -> None:
     assert told == [6, 8, 5]
 
 
-def test_a_part_that_was_built_with_other_settings_is_told_at_once() -> None:
+def test_a_part_that_was_built_with_other_settings_is_configured_at_once() -> None:
     static = BrokerConfig.load()
     settings = Reconfiguration(static)
     settings.load(image({CONNECTIONS: "3"}))
@@ -46,7 +46,7 @@ def test_a_part_that_was_built_with_other_settings_is_told_at_once() -> None:
     assert told == [3]
 
 
-def test_settings_that_can_not_be_used_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_settings_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
     settings = Reconfiguration(BrokerConfig.load())
     told: list[object] = []
     settings.add(options.limits, told.append, settings.config)

@@ -1,4 +1,4 @@
-"""Settings for replicas: what they are by default, and that a value that is set counts."""
+"""Settings for replicas: their defaults, and values that are set."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NOTHING = BrokerConfig.load()
     ("brokers", "expected"),
     [(1, [1, 1, 1, 1, 1]), (2, [2, 1, 2, 2, 1]), (3, [3, 2, 3, 3, 2]), (9, [3, 2, 3, 3, 2])],
 )
-def test_what_is_not_set_follows_the_number_of_brokers(brokers: int, expected: list[int]) -> None:
+def test_unset_settings_depend_on_the_number_of_brokers(brokers: int, expected: list[int]) -> None:
     assert replication_default.all_values(NOTHING, brokers) == expected
     assert all(
         replication_default.is_derived(NOTHING, name) for name in replication_default.SETTINGS
     )
 
 
-def test_what_is_set_counts_with_any_number_of_brokers() -> None:
+def test_set_values_are_in_force_with_any_number_of_brokers() -> None:
     flags = {name: str(5 + at) for at, name in enumerate(replication_default.SETTINGS)}
     config = BrokerConfig.load(flags=flags)
     for brokers in (1, 2, 3, 4):
@@ -33,7 +33,7 @@ def test_what_is_set_counts_with_any_number_of_brokers() -> None:
 
 
 @pytest.mark.parametrize(("factor", "min_isr"), [("1", 1), ("2", 1), ("3", 2), ("5", 2)])
-def test_the_minimum_follows_a_factor_that_is_set(factor: str, min_isr: int) -> None:
+def test_the_default_min_isr_depends_on_a_factor_that_is_set(factor: str, min_isr: int) -> None:
     config = BrokerConfig.load(
         flags={
             replication_default.FACTOR: factor,
@@ -44,7 +44,7 @@ def test_the_minimum_follows_a_factor_that_is_set(factor: str, min_isr: int) -> 
         assert replication_default.value(config, name, 9) == min_isr
 
 
-def test_a_change_at_run_time_comes_before_what_is_derived() -> None:
+def test_a_run_time_value_overrides_the_derived_default() -> None:
     name = replication_default.FACTOR
     config = NOTHING.with_dynamic({name: "1"}, {})
     assert replication_default.values(config, name, 3) == [
@@ -54,7 +54,7 @@ def test_a_change_at_run_time_comes_before_what_is_derived() -> None:
     assert replication_default.values(config, "node.id", 3) == config.values("node.id")
 
 
-def test_the_log_tells_the_values_and_where_they_come_from() -> None:
+def test_the_log_line_has_the_values_and_their_origins() -> None:
     config = BrokerConfig.load(flags={"min.insync.replicas": "1"})
     text = replication_default.describe(config, 3)
     assert text == (
