@@ -27,7 +27,7 @@ APIS = list(api_table(Metrics(), has_telemetry=True))
 
 
 def has_task(api: Api) -> bool:
-    """Whether requests of the API may run as tasks."""
+    """Return whether requests of the API may run as tasks."""
     module = sys.modules[inspect.unwrap(api.handle).__module__]
     return any(inspect.iscoroutinefunction(each) for each in vars(module).values())
 
@@ -49,7 +49,7 @@ def context(version: int) -> Context:
 
 
 def codes(value: Any) -> list[int]:
-    """All error codes anywhere in a response."""
+    """Return all error codes in a response, at any depth."""
     if isinstance(value, list):
         return [code for each in value for code in codes(each)]
     found = []
@@ -62,7 +62,7 @@ def codes(value: Any) -> list[int]:
     return found
 
 
-def test_the_apis_that_run_as_tasks_are_found() -> None:
+def test_apis_that_run_as_tasks_are_found() -> None:
     keys = {api.key for api, _ in CASES}
     assert {ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DELETE_RECORDS} <= keys
 
@@ -70,7 +70,7 @@ def test_the_apis_that_run_as_tasks_are_found() -> None:
 @pytest.mark.parametrize(
     ("api", "version"), CASES, ids=[f"{api.name}-{version}" for api, version in CASES]
 )
-def test_an_error_response_says_so_and_can_be_sent(api: Api, version: int) -> None:
+def test_an_error_response_has_the_error_and_can_be_encoded(api: Api, version: int) -> None:
     request = full_message_of(api.request, version)
     response = error_response(api, request, context(version), CODE)
     segments = codec(api.response, version).encode(response)

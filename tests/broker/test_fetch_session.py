@@ -35,7 +35,7 @@ def sessions(clock: FakeClock) -> FetchSessions:
     return FetchSessions(2, clock, random.Random(1))
 
 
-def test_a_session_remembers_changes_and_forgets_on_request(sessions: FetchSessions) -> None:
+def test_a_session_adds_updates_and_removes_partitions(sessions: FetchSessions) -> None:
     session = sessions.open([wanted(0), wanted(1)], uses_topic_ids=False)
     assert session is not None
     again = sessions.resume(session.session_id, 1, uses_topic_ids=False)
@@ -43,14 +43,14 @@ def test_a_session_remembers_changes_and_forgets_on_request(sessions: FetchSessi
     assert [(key[2], entry.offset) for key, entry in again.partitions.items()] == [(1, 7), (2, 0)]
 
 
-def test_served_partitions_go_to_the_end(sessions: FetchSessions) -> None:
+def test_served_partitions_move_to_the_end(sessions: FetchSessions) -> None:
     session = sessions.open([wanted(0), wanted(1), wanted(2)], uses_topic_ids=False)
     assert session is not None
     session.mark_served([("topic", NO_TOPIC_ID, 0), ("topic", NO_TOPIC_ID, 9)])
     assert [key[2] for key in session.partitions] == [1, 2, 0]
 
 
-def test_epochs_count_up_and_wrap_past_zero(sessions: FetchSessions) -> None:
+def test_epochs_increase_and_wrap_to_1(sessions: FetchSessions) -> None:
     session = sessions.open([wanted(0)], uses_topic_ids=False)
     assert session is not None
     sessions.resume(session.session_id, 1, uses_topic_ids=False)
@@ -63,7 +63,7 @@ def test_epochs_count_up_and_wrap_past_zero(sessions: FetchSessions) -> None:
     assert session.epoch == 1
 
 
-def test_an_unknown_session_and_a_change_of_naming_are_refused(sessions: FetchSessions) -> None:
+def test_an_unknown_session_and_a_change_of_topic_ids_are_rejected(sessions: FetchSessions) -> None:
     session = sessions.open([wanted(0)], uses_topic_ids=True)
     assert session is not None
     with pytest.raises(BrokerError) as unknown:
@@ -74,9 +74,7 @@ def test_an_unknown_session_and_a_change_of_naming_are_refused(sessions: FetchSe
     assert mixed.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_only_a_session_that_was_not_used_for_long_makes_room(
-    sessions: FetchSessions, clock: FakeClock
-) -> None:
+def test_only_an_idle_session_is_evicted(sessions: FetchSessions, clock: FakeClock) -> None:
     first = sessions.open([wanted(0)], uses_topic_ids=False)
     second = sessions.open([wanted(0)], uses_topic_ids=False)
     assert first is not None

@@ -1,4 +1,4 @@
-"""Batches with some bad records: the Produce response names them (KIP-467), as Kafka's does."""
+"""Batches with some bad records: like Kafka, the Produce response names them (KIP-467)."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def test_bad_records_are_named(client: RawClient, topic: str, case: Case) -> Non
 def test_kafka_responds_the_same(
     client: RawClient, kafka: RawClient, topic: str, case: Case
 ) -> None:
-    """Field by field, but for the sentences. Where the batch as a whole is bad, Kafka says nothing
-    in words."""
+    """Compare all fields but the messages. For a batch that is bad as a whole Kafka has no
+    message."""
     rows: list[Row] = []
     for each in (client, kafka):
         each.create_topic(topic, configs=case.configs)
-        # Kafka's broker hears of a new topic only after it was created.
+        # Kafka's broker knows a new topic only a moment after its creation.
         wait_until(lambda each=each: _takes_one(each, topic), f"{topic} to be known")
         rows.append(each.produce(topic, case.make()))
     ours, theirs = rows
@@ -148,9 +148,9 @@ def test_acks_0_closes_the_connection(broker: BrokerProcess, compacted: str) -> 
         assert other.is_closed_within(10)
 
 
-def test_what_a_response_names_is_bounded(client: RawClient, topic: str) -> None:
-    """A batch of a few hundred bytes can hold a great many bad records, and a request a great many
-    such batches."""
+def test_the_number_of_named_records_is_limited(client: RawClient, topic: str) -> None:
+    """A batch of a few hundred bytes can have very many bad records, and a request very many such
+    batches."""
     client.create_topic(topic, 4, configs=COMPACTED)
     records = [Record(index, 0, None, b"", []) for index in range(8000)]
     batch = build_batch(records, codec=CompressionType.ZSTD)
@@ -173,7 +173,7 @@ def test_what_a_response_names_is_bounded(client: RawClient, topic: str) -> None
 
 
 class _Idempotent:
-    """Produces keyed records, or bad ones without a key, under any sequence and epoch."""
+    """Produces records with keys, or bad ones without, with any sequence and epoch."""
 
     def __init__(self, client: RawClient, topic: str) -> None:
         answer = client.call(InitProducerIdRequest(), 4)
@@ -201,7 +201,7 @@ def test_a_rejected_batch_uses_no_sequence(client: RawClient, compacted: str) ->
     for _ in range(2):
         row = producer.send(1, bad=True)
         assert (row.error_code, _indexes(row)) == (ErrorCode.INVALID_RECORD, [0])
-    # Those behind it, and again in a new epoch as Java's producer sends them.
+    # The batches after it, and the same batches in a new epoch, as Java's producer sends them.
     assert producer.codes(2, 3) == [_OUT_OF_ORDER] * 2
     assert producer.codes(0, 1, epoch=1) == [0, 0]
     assert len(client.read_all(compacted)) == 3
@@ -215,8 +215,8 @@ def test_the_sequence_can_be_used_again(client: RawClient, compacted: str) -> No
     assert [record.offset for record in client.read_all(compacted)] == [0, 1, 2]
 
 
-def test_a_retry_is_not_judged_again(client: RawClient, topic: str) -> None:
-    """A batch that was appended is a duplicate, whatever its topic has come to ask for since."""
+def test_a_duplicate_is_not_validated_again(client: RawClient, topic: str) -> None:
+    """An appended batch is a duplicate even if the topic would reject it now."""
     client.create_topic(topic)
     answer = client.call(InitProducerIdRequest(), 4)
     fields = {"producer_id": answer.producer_id, "producer_epoch": 0}

@@ -35,7 +35,7 @@ def header(key: int, version: int, client_id: bytes = b"me") -> bytes:
     return struct.pack(">hhih", key, version, 1, len(client_id)) + client_id
 
 
-#: What is sent, and what the log says besides the address.
+#: The request, and the log line without the address.
 REQUESTS = {
     Rejection.FRAME: (struct.pack(">i", -5), ("a request", "-5 bytes")),
     Rejection.HEADER: (frame(struct.pack(">hhih", 3, 1, 1, 50) + b"me"), ("a request",)),
@@ -69,8 +69,8 @@ def counts(brokers: ServerSet) -> dict[str, float]:
     return rows
 
 
-def test_every_kind_has_a_request() -> None:
-    # Connections are refused in `tests/net/test_connection.py`.
+def test_every_kind_of_rejection_has_a_request() -> None:
+    # `tests/net/test_connection.py` tests rejected connections.
     assert REQUESTS.keys() | {Rejection.CONNECTIONS} == set(Rejection)
 
 
@@ -88,11 +88,11 @@ def test_a_rejected_request_is_logged_and_counted(
         (line,) = [each.getMessage() for each in caplog.records if "rejected" in each.getMessage()]
         for part in ("127.0.0.1", kind, *parts):
             assert part in line
-        # Nobody else notices.
+        # Other connections are not affected.
         assert other.call(MetadataRequest(topics=[]), 12).brokers
 
 
 def send_all(client: RawClient, data: bytes) -> None:
-    # It may be rejected by its beginning.
+    # The request may be rejected before all of it has arrived.
     with suppress(ConnectionResetError, BrokenPipeError):
         client.socket.sendall(data)

@@ -1,5 +1,7 @@
-"""Responses and the files that they are sent from are gone as soon as they were sent, or as soon as
-the client has disconnected; with the garbage collector turned off, so by their owners alone."""
+"""Responses and their files are released when they are sent or when the client disconnects.
+
+The garbage collector is off, so their owners release them.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,10 @@ from millstream.wire.messages.produce import ProduceResponse
 
 NODE = 1
 _names = (f"t{number}" for number in count())
-#: Above what is sent from files, and above what sockets take at once.
+#: Large enough to be sent from a file, and larger than the buffers of a socket.
 LARGE = 300_000
 HUGE = 8 << 20
-#: All that is made for one request.
+#: The classes of all objects that are created for a request.
 KINDS = (
     _Slot,
     Reply,
@@ -64,7 +66,7 @@ def topic(brokers: ServerSet) -> str:
     return name
 
 
-#: Left by tests that ran before in this process, which this one must not count.
+#: Objects left by earlier tests in this process, which are not counted.
 _strangers: list[object] = []
 
 
@@ -79,7 +81,7 @@ def uncollected() -> Iterator[None]:
 
 
 def living(brokers: ServerSet) -> Counter[str]:
-    """What is left of requests, and how many files are held open for them."""
+    """Return the number of live objects of requests by class, and of open files."""
 
     def look() -> Counter[str]:
         found = Counter[str]()
@@ -98,7 +100,7 @@ def living(brokers: ServerSet) -> Counter[str]:
 
 
 def nothing_is_left(brokers: ServerSet) -> None:
-    """At once, but for the turns of the loop in which the broker notices that a client is gone."""
+    """Check that nothing is left, after the loop iterations that detect a disconnect."""
     deadline = time.monotonic() + 10.0
     while (left := living(brokers)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -120,7 +122,7 @@ def is_waiting(brokers: ServerSet, topic: str) -> bool:
     return brokers.ask(lambda: bool(partition.watchers))
 
 
-def test_after_a_fetch_that_waited_for_more(brokers: ServerSet, topic: str) -> None:
+def test_nothing_is_left_after_a_fetch_that_waited(brokers: ServerSet, topic: str) -> None:
     with brokers.client(NODE) as reader, brokers.client(NODE) as writer:
         waiting_fetch(reader, topic)
         wait_until(lambda: is_waiting(brokers, topic), "the fetch to wait")
@@ -131,13 +133,13 @@ def test_after_a_fetch_that_waited_for_more(brokers: ServerSet, topic: str) -> N
         nothing_is_left(brokers)
 
 
-def test_after_a_fetch_whose_time_is_up(brokers: ServerSet, topic: str) -> None:
+def test_nothing_is_left_after_a_fetch_that_timed_out(brokers: ServerSet, topic: str) -> None:
     with brokers.client(NODE) as reader:
         assert reader.fetch(topic, 0, wait_ms_max=20).error_code == 0
         nothing_is_left(brokers)
 
 
-def test_after_a_client_disconnects_while_its_fetch_waits(brokers: ServerSet, topic: str) -> None:
+def test_nothing_is_left_after_a_disconnect_during_a_fetch(brokers: ServerSet, topic: str) -> None:
     with brokers.client(NODE) as reader:
         waiting_fetch(reader, topic)
         wait_until(lambda: is_waiting(brokers, topic), "the fetch to wait")
@@ -145,10 +147,10 @@ def test_after_a_client_disconnects_while_its_fetch_waits(brokers: ServerSet, to
     assert not is_waiting(brokers, topic)
 
 
-def test_after_a_client_disconnects_that_did_not_read_its_response(
+def test_nothing_is_left_after_a_disconnect_with_an_unread_response(
     brokers: ServerSet, topic: str
 ) -> None:
-    """Part of it was sent from its file, and the next response waits behind it."""
+    """Part of the response was sent from its file, and the next response is held back."""
     with brokers.client(NODE) as reader, brokers.client(NODE) as writer:
         reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         assert writer.produce(topic, large_batch(HUGE)).error_code == 0
@@ -158,7 +160,7 @@ def test_after_a_client_disconnects_that_did_not_read_its_response(
     nothing_is_left(brokers)
 
 
-def test_after_a_client_disconnects_whose_response_waits_behind_another(
+def test_nothing_is_left_after_a_disconnect_with_a_response_held_back(
     brokers: ServerSet, topic: str
 ) -> None:
     with brokers.client(NODE) as reader, brokers.client(NODE) as writer:
@@ -170,7 +172,9 @@ def test_after_a_client_disconnects_whose_response_waits_behind_another(
     nothing_is_left(brokers)
 
 
-def test_after_produces_that_waited_for_a_flush(brokers: ServerSet, topic: str) -> None:
+def test_nothing_is_left_after_produces_that_waited_for_a_flush(
+    brokers: ServerSet, topic: str
+) -> None:
     with brokers.client(NODE) as writer:
         for _ in range(5):
             writer.send(produce_request(topic, values_batch(b"a")), 12)
@@ -179,10 +183,10 @@ def test_after_produces_that_waited_for_a_flush(brokers: ServerSet, topic: str) 
         nothing_is_left(brokers)
 
 
-def test_after_a_producer_disconnects_that_waited(
+def test_nothing_is_left_after_a_disconnect_during_a_produce(
     brokers: ServerSet, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its partition holds on to the callback until the offset is passed, and to nothing more."""
+    """The partition keeps only the callback, until the high watermark reaches the offset."""
     partition = brokers.services(NODE).replicas.find(topic, 0)
     flushes: list[Callable[[], None]] = []
     real = type(partition._host).flush
@@ -199,7 +203,7 @@ def test_after_a_producer_disconnects_that_waited(
     nothing_is_left(brokers)
 
 
-def test_after_a_join_that_waits(brokers: ServerSet) -> None:
+def test_nothing_is_left_after_a_join_that_waits(brokers: ServerSet) -> None:
     def join(group_id: str, member_id: str = "") -> JoinGroupRequest:
         return JoinGroupRequest(
             group_id=group_id,
@@ -217,8 +221,8 @@ def test_after_a_join_that_waits(brokers: ServerSet) -> None:
             return first.call(join("g"), 3).error_code == 0
 
         wait_until(joined, "the group")
-        # The second waits for the first, which does not come.
+        # The second member waits for the first one, which does not rejoin.
         second.send(join("g"), 3)
         wait_until(lambda: living(brokers)["_Slot"] == 1, "the second to wait")
-    # The member keeps its reply, which is empty, until the group goes on.
+    # The member keeps its reply, which is empty, until the rebalance completes.
     wait_until(lambda: not living(brokers) - Counter({"Reply": 9}), "the request to be gone")

@@ -1,4 +1,4 @@
-"""What the broker's settings for connections, requests and topics do."""
+"""Effects of the broker settings for connections, requests and topics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _responses_must_be_read(world: World) -> object:
 
 
 async def _is_read_behind(world: World, answered: bool) -> bool:
-    """Whether a Produce request is handled that comes behind a Fetch that waits."""
+    """Return whether a Produce request is handled while a Fetch before it waits."""
     await world.broker()
     await world.topic()
     await world.produce(world.now_batch(bytes(1000)))
@@ -131,7 +131,7 @@ async def _connections_that_wait_to_be_accepted(world: RealWorld) -> object:
             each.setblocking(False)
             each.connect_ex(world.address(1))
             pending.append(each)
-        # The broker's loop runs here, so nothing is accepted meanwhile.
+        # This code blocks the broker's event loop, so no connection is accepted meanwhile.
         return len(select.select([], pending, [], 0.2)[1]) == 30
 
 

@@ -1,8 +1,8 @@
-"""The effects of settings: for each setting two values, and a scenario that tells them apart.
+"""The effects of settings: for each setting two values, and a scenario that distinguishes them.
 
-A scenario is a coroutine that is given a `World` and returns what it observed. It must observe
-something else with the second value than with the first, and, where the setting may be changed at
-run time, the same with the second value from then on as with that value from the start.
+A scenario is a coroutine that gets a `World` and returns its observation. The observation must
+differ between the two values. If the setting may change at run time, the observation after a change
+to the second value must equal that of the second value from the start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Effect:
     scenario: Scenario
     #: The two values of the setting.
     values: tuple[str, str]
-    #: Whether it shows only on real sockets, files and threads.
+    #: Whether the effect needs real sockets, files and threads.
     is_real: bool = False
 
     def observe(self, given: Given, folder: Path) -> object:
@@ -33,7 +33,7 @@ class Effect:
         return world.run(self.scenario)
 
 
-#: By the name of the setting.
+#: Scenarios by the name of the setting.
 BROKER_EFFECTS: dict[str, Effect] = {}
 TOPIC_EFFECTS: dict[str, Effect] = {}
 GROUP_EFFECTS: dict[str, Effect] = {}
@@ -56,7 +56,7 @@ def _add(table: dict[str, Effect], name: str, effect: Effect) -> None:
 def broker_effect(
     name: str, first: object, second: object, *, real: bool = False
 ) -> Callable[[Scenario], Scenario]:
-    """Say that a scenario shows the effect of a broker's setting."""
+    """Register the scenario of a broker setting."""
 
     def add(scenario: Scenario) -> Scenario:
         _add(BROKER_EFFECTS, name, Effect(scenario, (str(first), str(second)), real))
@@ -68,8 +68,8 @@ def broker_effect(
 def topic_effect(
     name: str, first: object, second: object, *, real: bool = False
 ) -> Callable[[Scenario], Scenario]:
-    """Say that a scenario shows the effect of a topic's setting, and of the broker's settings that
-    are its defaults. Those in other units have the same value in them."""
+    """Register the scenario of a topic setting and of the broker settings that are its defaults.
+    The values are converted for defaults in other units."""
 
     def add(scenario: Scenario) -> Scenario:
         _add(TOPIC_EFFECTS, name, Effect(scenario, (str(first), str(second)), real))
@@ -87,13 +87,13 @@ def topic_effect(
     return add
 
 
-#: Settings that a broker does not start with.
+#: Settings that cannot be set at the start.
 ONLY_AT_RUN_TIME = ("decommissioned.brokers",)
 
 
 def runs_of(kind: str, name: str) -> Mapping[str, Given]:
-    """How a setting is given its values: "first" and "second" and, if it can be, "changed" from the
-    first to the second at run time, and "restarted" after that."""
+    """Return how a setting gets its values: "first", "second" and, if it may change at run time,
+    "changed" from the first to the second, and "restarted" after that."""
     first, second = effect_of(kind, name).values
     if kind == "topic":
         return {

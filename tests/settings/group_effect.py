@@ -1,4 +1,4 @@
-"""What the settings for groups, offsets and transactions do: the broker's, and a group's own."""
+"""Effects of the settings for groups, offsets and transactions, of brokers and groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 
 
 async def join(world: World, session_timeout_ms: int = 10_000) -> Any:
-    """The last response to a member that joins the classic group `g`."""
+    """Let a member join the classic group `g`; return the last response."""
     protocol = JoinGroupRequest.Protocol(name="range", metadata=_SUBSCRIPTION)
     request = JoinGroupRequest(
         group_id="g",
@@ -47,7 +47,7 @@ async def join(world: World, session_timeout_ms: int = 10_000) -> Any:
 
 
 async def heartbeat(world: World, member_id: str = "m", epoch: int = 0, **fields: Any) -> Any:
-    """The response to a member of the consumer group `g`; with epoch 0 it joins."""
+    """Return the response to a heartbeat in the consumer group `g`; epoch 0 joins."""
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch)
     if epoch == 0:
         request.rebalance_timeout_ms = 60_000
@@ -114,7 +114,7 @@ broker_effect("group.consumer.heartbeat.interval.ms", 5000, 6000)(_interval)
 
 
 async def _assignment_waits(world: World) -> object:
-    """Whether a member that joins a large group is given partitions a second later."""
+    """Return whether a member that joins a large group has partitions a second later."""
     await group_world(world)
     for number in range(105):
         await heartbeat(world, f"m{number}")
@@ -127,7 +127,7 @@ broker_effect("group.consumer.assignment.interval.ms", 0, 15_000)(_assignment_wa
 
 
 def _bound(setting: str, first: int, second: int, own: str) -> None:
-    """A broker's bound on what a group may set, with a value that the first one allows."""
+    """Register a broker's limit on a group setting; `own` is allowed by the first limit only."""
 
     @broker_effect(f"group.consumer.{setting}", first, second)
     async def is_allowed(world: World) -> object:
@@ -222,7 +222,7 @@ def _rows() -> list[OffsetCommitRequest.Topic]:
 
 @contextmanager
 def reads(topic: str) -> Iterator[list[int]]:
-    """Collects how much is read at a time from a topic."""
+    """Collect the sizes of the reads from a topic."""
     sizes: list[int] = []
     original = PartitionLog.read
 
@@ -271,7 +271,7 @@ async def _offsets_are_compressed(world: World) -> object:
 
 
 def _internal(name: str, first: object, second: object, topic: str, what: str) -> None:
-    """A setting of an internal topic, which shows in the topic."""
+    """Register a setting of an internal topic, which is observed in the topic."""
 
     @broker_effect(name, first, second)
     async def made(world: World) -> object:

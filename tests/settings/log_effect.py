@@ -1,4 +1,4 @@
-"""What the broker's settings for its logs, their cleaning and its metrics do."""
+"""Effects of the broker settings for logs, compaction and metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sim.disk import SimFile
 
 
 def offsets(world: World, name: str, node_id: int = 1) -> dict[str, int]:
-    """What a checkpoint says."""
+    """Return the offsets in a checkpoint file."""
     disk = world.services(node_id).directory.storage.disk
     return {str(key): value for key, value in read_offsets(disk, Path("/data") / name).items()}
 
@@ -68,7 +68,7 @@ async def _log_starts_are_written(world: World) -> object:
     rows = DeleteRecordsRequest.Topic
     topic = rows(name="t", partitions=[rows.Partition(partition_index=0, offset=1)])
     await world.call(DeleteRecordsRequest(topics=[topic], timeout_ms=5000))
-    # The leader has written it for the request, the follower has time.
+    # The leader writes it for the request, the follower with its timer.
     await asyncio.sleep(5)
     assert world.log(node_id=2).log_start_offset == 1
     return "t-0" in offsets(world, LOG_STARTS, 2)
@@ -112,14 +112,14 @@ broker_effect("producer.id.expiration.check.interval.ms", 1000, 10**8)(_producer
 
 
 class MeetingDisk(SystemDisk):
-    """Has two threads of that name wait for each other when they open the file of a log."""
+    """Makes two threads with a given name wait for each other when they open a log file."""
 
     def __init__(self, thread: str, patience_s: float) -> None:
         self._thread = thread
         self._patience_s = patience_s
         self._barrier = threading.Barrier(2)
         self._is_over = False
-        #: Whether two of them were there at a time.
+        #: Whether two threads waited at the same time.
         self.has_met = False
 
     def _meet(self, path: Path) -> None:
@@ -131,7 +131,7 @@ class MeetingDisk(SystemDisk):
             self._barrier.wait(self._patience_s)
             self.has_met = True
         except threading.BrokenBarrierError:
-            # Nobody else came.
+            # No other thread came.
             pass
         self._is_over = True
 
@@ -141,7 +141,7 @@ class MeetingDisk(SystemDisk):
 
 
 def patience(world: RealWorld, setting: str) -> float:
-    """Long where two threads are to meet. One thread alone is not kept waiting."""
+    """Return a long timeout if two threads are expected to meet, and a short one otherwise."""
     value = {**world.given.broker, **world.given.broker_change}[setting]
     return 60.0 if value == "2" else 0.2
 
@@ -161,7 +161,7 @@ async def _logs_are_recovered_side_by_side(world: RealWorld) -> object:
     return disk.has_met
 
 
-# Cleaning
+# Compaction
 
 
 @broker_effect("log.cleaner.enable", "false", "true")
@@ -176,7 +176,7 @@ _MANY_THREADS = {"log_cleaner_enable": "true", "log_cleaner_threads": "64"}
 
 
 async def _cleanings(world: World, keys: int, **settings: str) -> int:
-    """How many rounds it takes to clean a log with so many keys."""
+    """Return the number of rounds that the compaction of a log with `keys` keys takes."""
     server = await world.broker(**_MANY_THREADS, log_cleaner_backoff_ms="100", **settings)
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "99"}
     await world.topic(configs=configs)
@@ -200,7 +200,7 @@ async def _how_full_the_memory_gets(world: World) -> object:
 
 @contextmanager
 def largest_read() -> Iterator[list[int]]:
-    """Collects the sizes of reads into buffers, which only cleaning makes."""
+    """Collect the sizes of reads into buffers, which only compaction does."""
     sizes: list[int] = []
     original = SimFile.pread_into
 
@@ -227,7 +227,7 @@ async def _bytes_read_at_a_time(world: World) -> object:
 
 
 async def _real_logs(world: RealWorld, count: int) -> None:
-    """Logs that are to be cleaned."""
+    """Create logs for compaction."""
     await world.broker(
         log_cleaner_enable="true",
         log_cleaner_backoff_ms="10",
@@ -264,7 +264,7 @@ async def _cleaning_is_slow(world: RealWorld) -> object:
 
 
 async def labels(world: World, metric: str, label: str) -> int:
-    """How many values a label has, of a metric's rows."""
+    """Return the number of values of a label of a metric."""
     text = await world.servers[1].metrics()
     return len(set(re.findall(rf'^{metric}{{.*\b{label}="(.*?)"', text, re.MULTILINE)))
 
@@ -319,7 +319,7 @@ async def _partitions_of_groups_are_shown(world: World) -> object:
 
 
 async def pushed(world: World, count: int) -> int:
-    """The code of a push of so many series."""
+    """Push `count` series; return the error code."""
     await world.broker(http_listen="127.0.0.1:0")
     await world.change(CLIENT_METRICS, "all", {"metrics": "*", "interval.ms": "1000"})
     subscription = await world.call(GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)))
@@ -344,7 +344,7 @@ async def _series_of_clients(world: World) -> object:
     return len(re.findall(r"^kafka_client_x\b.*", text, re.MULTILINE))
 
 
-# Subscriptions to metrics of clients
+# Client metrics subscriptions
 
 
 async def _subscription(world: World) -> object:

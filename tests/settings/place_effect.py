@@ -1,4 +1,4 @@
-"""What the broker's settings for its identity, its addresses and its metadata store do."""
+"""Effects of the broker settings for identity, addresses and the metadata store."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def _metrics_are_served(world: RealWorld) -> object:
 
 @broker_effect("initial.broker.registration.timeout.ms", 0, 10**6, real=True)
 async def _a_broker_tries_to_join(world: RealWorld) -> object:
-    """How often it tries before it gives up, or is told to."""
+    """Return how often a broker tries to join before it gives up or is stopped."""
     attempts = []
     told = asyncio.Event()
 
@@ -125,7 +125,7 @@ async def _a_broker_tries_to_join(world: RealWorld) -> object:
 
 @asynccontextmanager
 async def forbidding_etcd(version: str, port: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
-    """Its port, and what it is asked: an etcd of that version which lets nobody in."""
+    """Run an etcd of that version that rejects all logins; return its port and the requests."""
     asked: list[str] = []
 
     async def respond(request: web.Request) -> web.Response:
@@ -164,7 +164,7 @@ async def _where_metadata_are(world: RealWorld) -> object:
     return "etcd 3.5.3" in why
 
 
-#: Of nobody: only its form counts.
+#: Belongs to no server; only its format matters.
 _CERTIFICATE = """-----BEGIN CERTIFICATE-----
 MIIBdDCCARugAwIBAgIUD9gsF/JTr+T9Zo2bSpnZHLNQ234wCgYIKoZIzj0EAwIw
 DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMTYxNDMxNTZaGA8yMTI2MTAyMzE0MzE1
@@ -179,14 +179,14 @@ WGJSTr3tAiBzCg7S8FFRLoK32aS744RwKTuaRgFm1u4IQ3VSmF6F4A==
 
 
 def write_files(world: RealWorld) -> None:
-    """Files that settings name, in the world's own folder."""
+    """Write the files that settings name into the folder of the world."""
     for name in ("a", "b"):
         (world.folder / name).write_text(f"secret {name}")
     (world.folder / "certificate").write_text(_CERTIFICATE)
 
 
 async def login(world: RealWorld, **settings: str) -> str:
-    """How a broker asks its etcd to be let in."""
+    """Return the login request that a broker sends to etcd."""
     write_files(world)
     async with forbidding_etcd("3.4.30") as (port, asked):
         await why_not_started(world, metadata_store=f"etcd://127.0.0.1:{port}/x", **settings)
@@ -204,7 +204,7 @@ async def _password_of_etcd(world: RealWorld) -> object:
 
 
 def _file(name: str, **others: str) -> None:
-    """A file for the encryption of the connection: one that is wrong is not one that is missing."""
+    """Register a setting for a TLS file: an invalid file gives another error than a missing one."""
 
     @broker_effect(name, "{folder}/a", "{folder}/missing", real=True)
     async def why(world: RealWorld) -> object:

@@ -1,4 +1,4 @@
-"""What the broker's settings for replication, and elections do."""
+"""Effects of the broker settings for replication and elections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from settings.world import World
 
 
 def _fetch_requests(world: World) -> list[FetchRequest]:
-    """What broker 2 asked broker 1 for last."""
+    """Return the last Fetch requests of broker 2 to broker 1."""
     found = []
     for _, data in world.wire.sent["broker-2", "broker-1"]:
         header = parse_request_header(data, 4)
@@ -82,7 +82,7 @@ async def _followers_rest(world: World) -> object:
     await world.topic(replicas=[1, 2])
     await asyncio.sleep(1)
     (fetcher,) = world.services(2).replicator._pool._fetchers.values()
-    # Rests grow with the failures in a row, up to what is set.
+    # The backoff grows with consecutive failures, up to the setting.
     return fetcher._rest_s(10)
 
 
@@ -176,7 +176,7 @@ _named_rate("follower")
 
 
 async def _leader_after_a_restart(world: World, **settings: str) -> int:
-    """Of a partition whose preferred leader was away for a moment."""
+    """Return the leader of a partition after a restart of its preferred leader."""
     given = {
         "auto_leader_rebalance_enable": "true",
         "leader_imbalance_check_interval_seconds": "5",

@@ -1,7 +1,7 @@
-"""Every setting has an effect, also at run time where it may be changed then.
+"""Every setting has an effect, also at run time if it may change then.
 
-The settings are those of the tables that brokers read: a new one that nobody has named a scenario
-for fails here, and so does one that has no effect.
+The settings are those of the tables that brokers use. A setting without a scenario fails here, and
+so does a setting without an effect.
 """
 
 from __future__ import annotations

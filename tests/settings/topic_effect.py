@@ -1,4 +1,4 @@
-"""What the settings of topics do, and the broker's settings that are their defaults."""
+"""Effects of the topic settings, and of the broker settings that are their defaults."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from settings.effect import topic_effect
 from settings.world import World, batch
 
 HOUR_MS = 3_600_000
-#: Text that compresses better the harder a codec tries.
+#: Text whose compressed size depends on the compression level.
 _random = Random(1)
 _WORDS = [bytes(_random.choices(b"abcdefghij", k=_random.randint(2, 9))) for _ in range(400)]
 TEXT = b" ".join(_random.choices(_WORDS, k=8000))
 
 
 def stored(world: World) -> list[tuple[int, int]]:
-    """Codec and size of each batch of the topic."""
+    """Return the compression type and size of each batch of the topic."""
     log = world.log()
     data = log.read(0, 1 << 20, log.log_end_offset, True).read()
     return [(header.codec, header.size) for _, header in scan(data)]
@@ -65,7 +65,7 @@ _CLEANER = {"log_cleaner_enable": "true", "log_cleaner_backoff_ms": "100"}
 
 
 async def compacted(world: World, values: list[bytes | None], **configs: str) -> None:
-    """A topic with a key that has these values, each in a segment; the last is active."""
+    """Create a topic in which one key has these values, each in a segment; the last is active."""
     await world.broker(**_CLEANER)
     await world.topic(configs={**_COMPACTED, **configs})
     for value in values:
@@ -83,7 +83,7 @@ def batch_of(records: list[Record]) -> bytearray:
 
 
 async def offsets_left(world: World) -> list[int]:
-    """Offsets of the batches that compaction has left records in."""
+    """Return the offsets of the batches that have records after compaction."""
     log = world.log()
     data = log.read(0, 1 << 20, log.log_end_offset, True).read()
     return [header.base_offset for _, header in scan(data) if header.count]
@@ -251,7 +251,7 @@ async def _segments_roll_at_different_times(world: World) -> object:
 
 
 async def catches_up(world: World, configs: dict[str, str] | None = None, **settings: str) -> bool:
-    """Whether a follower that was away gets ten batches, one at a time, within three seconds."""
+    """Return whether a restarted follower gets ten batches, one at a time, within three seconds."""
     settings |= {"min_insync_replicas": "1", "replica_fetch_max_bytes": "1"}
     await world.brokers(2, **settings)
     await world.topic(replicas=[1, 2], configs=configs)
@@ -291,7 +291,7 @@ async def _too_few_in_sync(world: World) -> object:
 
 
 async def without_in_sync_replica(world: World) -> None:
-    """Have only a replica alive that was out of sync. Broker 1 is the controller."""
+    """Leave only a replica alive that is not in sync. Broker 1 is the controller."""
     await world.brokers(3, min_insync_replicas="1")
     await world.topic(replicas=[2, 3])
     await world.kill(3)

@@ -1,8 +1,8 @@
-"""A small cluster in which the effect of a setting shows: whole brokers, and clients that ask them.
+"""A small cluster to observe the effect of a setting: whole brokers, and clients.
 
-`World` runs on virtual time, so that an hour costs nothing. `RealWorld` has sockets, files, threads
-and HTTP. A scenario starts brokers and topics through the world, which gives them the value of the
-setting under test: at the start, or at run time once the brokers are started.
+`World` runs on virtual time, so an hour costs nothing. `RealWorld` has sockets, files, threads and
+HTTP. A scenario starts brokers and topics through the world, which gives them the value of the
+setting under test: at the start, or at run time once the brokers have started.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PORT: Final = 9092
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 _CALL_S_MAX: Final = 3600.0
 _WAIT_S_MAX: Final = 600.0
-#: What runs in no scenario unless it asks for it.
+#: Settings of every scenario that does not set them itself.
 SETTINGS: Final = {
     "auto.leader.rebalance.enable": "false",
     "broker.session.timeout.ms": "60000",
@@ -60,25 +60,25 @@ SETTINGS: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """The value of the setting under test, and where it is given."""
+    """The value of the setting under test, and where it is set."""
 
-    #: At the start of brokers, or when a topic is created.
+    #: Set at the start of brokers, or when a topic is created.
     broker: Mapping[str, str] = dataclasses.field(default_factory=dict)
     topic: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: At run time, for all brokers, for each of them, and for a topic.
+    #: Set at run time, for all brokers, for each broker, and for a topic.
     broker_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
     own_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
     topic_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: Whether brokers are restarted after that.
     restarts: bool = False
-    #: What a group sets for itself.
+    #: Overrides of a group.
     group_change: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: A subscription to metrics of clients.
+    #: A client metrics subscription.
     subscription: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class ObservedServer(Server):
-    """A broker whose parts a scenario can look at."""
+    """A broker whose parts a scenario can inspect."""
 
     services: Services
 
@@ -86,7 +86,7 @@ class ObservedServer(Server):
         if self.has_http:
             await super()._start_http(config)
 
-    #: On virtual time there is none, and all that feeds it runs.
+    #: On virtual time there is no HTTP server, but everything that it exports runs.
     has_http = False
 
     async def metrics(self) -> str:
@@ -104,7 +104,7 @@ class ObservedServer(Server):
 
 
 class SlowLink(SimLink):
-    """The way to a metadata store that may take its time."""
+    """A link to a metadata store, with a configurable delay."""
 
     slow_s = 0.0
 
@@ -117,13 +117,13 @@ class SlowLink(SimLink):
 def batch(
     *values: bytes, key: bytes | None = None, timestamp: int = -1, **fields: Any
 ) -> bytearray:
-    """A batch of records; `fields` go to `build_batch`."""
+    """Return a batch of records; `fields` are passed to `build_batch`."""
     records = [Record(i, timestamp, key, value, []) for i, value in enumerate(values)]
     return build_batch(records, **fields)
 
 
 class World:
-    """See the module's text."""
+    """A cluster on virtual time."""
 
     has_http = False
 
@@ -143,7 +143,8 @@ class World:
         self.links: dict[int, SlowLink] = {}
 
     def run(self, scenario: Callable[[Any], Any]) -> Any:
-        """Return what a scenario observes. Fails if something in the brokers failed unnoticed."""
+        """Return the observation of a scenario. Raises if a task of the brokers failed
+        unnoticed."""
         asyncio.set_event_loop(self.loop)
         try:
             observed = self.loop.run_until_complete(self.outside.spawn(scenario(self)))
@@ -154,7 +155,7 @@ class World:
             asyncio.set_event_loop(None)
 
     def _end(self) -> None:
-        """Leave nothing behind. What belongs to processes that were killed can end only now."""
+        """End all tasks, including the tasks of killed processes."""
         for process in self._dead:
             process.is_dead = False
             self.loop.halted -= 1
@@ -196,12 +197,12 @@ class World:
         )
 
     async def broker(self, **settings: str) -> ObservedServer:
-        """Start a broker, number 1."""
+        """Start broker 1."""
         await self.brokers(1, **settings)
         return self.servers[1]
 
     async def brokers(self, count: int, **settings: str) -> None:
-        """Start brokers from number 1 on, then change what is to be changed at run time."""
+        """Start brokers 1 to `count`, then apply the run-time changes."""
         for node_id in range(1, count + 1):
             await self.start(node_id, **settings)
         await self.until(self._all_know_each_other, "all brokers to know each other")
@@ -233,13 +234,13 @@ class World:
         self.servers[node_id] = server
 
     async def stop(self, node_id: int = 1) -> None:
-        """As an operator would."""
+        """Shut a broker down as an operator does."""
         server = self.servers.pop(node_id)
         self._peers.pop(node_id, None)
         await self.processes[node_id].spawn(server.stop())
 
     async def kill(self, node_id: int = 1) -> None:
-        """End the process at once; its files stay, and the metadata store notices."""
+        """Kill a broker: its files stay, and its lease in the metadata store expires."""
         self.servers.pop(node_id)
         self._peers.pop(node_id, None)
         process = self.processes[node_id]
@@ -269,7 +270,7 @@ class World:
         return peer
 
     async def call(self, request: Any, version: int | None = None, node_id: int = 1) -> Any:
-        """The response to a request."""
+        """Return the response to a request."""
         kind = response_class(type(request))
         if version is None:
             version = request.versions[1]
@@ -299,7 +300,7 @@ class World:
         replicas: list[int] | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic. `replicas` are those of each partition."""
+        """Create a topic. `replicas` are the replicas of each partition."""
         rows = CreateTopicsRequest.Topic
         given = {**(configs or {}), **self.given.topic}
         assignments = [
@@ -328,14 +329,14 @@ class World:
         acks: int = -1,
         timeout_ms: int = 1000,
     ) -> Any:
-        """Produce a batch; returns its row of the response."""
+        """Produce a batch; return its row of the response."""
         request = produce_request(topic, data, partition, acks=acks)
         request.timeout_ms = timeout_ms
         response = await self.call(request, PRODUCE_BY_NAME, node_id)
         return response.responses[0].partition_responses[0]
 
     async def fill(self, count: int, size: int = 100, topic: str = "t") -> None:
-        """Produce batches of one record each, one a second."""
+        """Produce batches of one record each, one per second."""
         for _ in range(count):
             row = await self.produce(self.now_batch(bytes(size)), topic)
             assert row.error_code == 0, ErrorCode(row.error_code)
@@ -345,24 +346,24 @@ class World:
         return batch(*values, timestamp=self.clock.wall_ms(), **fields)
 
     async def fetch(self, offset: int, topic: str = "t", node_id: int = 1, **options: Any) -> Any:
-        """Fetch from partition 0; returns its row of the response."""
+        """Fetch from partition 0; return its row of the response."""
         options.setdefault("max_wait_ms", 0)
         request = fetch_request([(topic, 0, offset)], **options)
         response = await self.call(request, 12, node_id)
         return response.responses[0].partitions[0]
 
     async def coordinator(self, key: str = "g", key_type: int = 0) -> None:
-        """Return when a group, or a transactional id, has its coordinator."""
+        """Return once a group or a transactional id has a coordinator."""
         request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
         while (await self.call(request)).coordinators[0].error_code:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     async def line(self) -> Line:
-        """Another connection, from another host."""
+        """Return a new connection from another host."""
         return await connect(self.wire.network("other", self.outside), self.address(1))
 
     async def is_closed_after(self, seconds: float, data: bytes = b"") -> bool:
-        """Whether a connection is closed in that time, on which only `data` is sent."""
+        """Return whether a connection on which only `data` is sent is closed within `seconds`."""
         line = await self.line()
         line.transport.write(data)
         await asyncio.sleep(seconds)
@@ -375,7 +376,7 @@ class World:
 
 
 class Line(asyncio.BufferedProtocol):
-    """A connection that keeps what it gets."""
+    """A connection that collects the bytes that it receives."""
 
     transport: asyncio.Transport
 
@@ -405,16 +406,16 @@ async def connect(network: Any, address: tuple[str, int]) -> Line:
 
 
 class RealWorld(World):
-    """On the system's clock, network and disk, with the SQLite store: for one broker.
+    """One broker on the system's clock, network and disk, with the SQLite store.
 
-    `{folder}` in the value of a setting is a folder of its own."""
+    `{folder}` in the value of a setting is replaced with the path of a temporary folder."""
 
     has_http = True
 
     def __init__(self, given: Given, folder: Path) -> None:
         super().__init__(given)
         self.folder = folder
-        #: In place of the system's.
+        #: Replaces the system's disk.
         self.disk: SystemDisk | None = None
 
     def run(self, scenario: Callable[[Any], Any]) -> Any:

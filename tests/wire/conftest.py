@@ -1,8 +1,8 @@
-"""All message classes, and values for any of them built from its schema.
+"""All message classes, and values for each class built from its schema.
 
-A test that takes the argument `shape` and `version` runs once for each version of each message.
-Versioned data inside messages is among them. A module with `IS_OF_KAFKA = True` is about Kafka's
-own messages only.
+A test with the arguments `shape` and `version` runs once for each version of each message,
+including versioned data inside messages. A module with `IS_OF_KAFKA = True` tests Kafka's messages
+only.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def message_values() -> Callable[..., SearchStrategy[Any]]:
-    """`message_values(shape, version)`: the strategy for one message."""
+    """Return `message_values(shape, version)`, which returns the strategy for one message."""
     return values_of
 
 
 @pytest.fixture(scope="session")
 def full_message() -> Callable[[type, int], Any]:
-    """`full_message(shape, version)`: see `full_message_of`."""
+    """Return `full_message(shape, version)` (see `full_message_of`)."""
     return full_message_of

@@ -1,7 +1,6 @@
-"""Byte for byte against kafka-python's protocol classes, in each version that they have.
+"""Compares encodings with kafka-python's protocol classes, in each version that they have.
 
-kafka-python keeps its own copy of the definitions; where it is older, it lacks the newest
-versions, and those are skipped.
+kafka-python has its own copy of the definitions. Versions that it lacks are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from millstream.wire.field import INT32, UUID, Array, Struct, specs_of
 from millstream.wire.schema import Message, Versioned, codec, decode_prefixed, encode_prefixed
 
 with warnings.catch_warnings():
-    # It reads its definitions through a deprecated call while it is imported.
+    # Its import reads the definitions through a deprecated call.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.protocol import admin, consumer, metadata, producer
 
@@ -43,7 +42,8 @@ def _find(name: str) -> Any:
 
 
 def _arguments(message: Any, peer: Any, version: int) -> dict[str, Any]:
-    """The fields of `message` for kafka-python's constructor; default tags are left out."""
+    """Return the arguments of kafka-python's constructor, without tagged fields that are
+    default."""
     arguments = {}
     for name, spec in specs_of(type(message)):
         value = getattr(message, name)
@@ -59,7 +59,7 @@ def _arguments(message: Any, peer: Any, version: int) -> dict[str, Any]:
         elif kind == UUID:
             value = uuid.UUID(bytes=value)
         elif kind == INT32 and name.endswith(_OPERATIONS) and _OPERATIONS in peer.fields:
-            # The one field that it may name otherwise, and then holds as a set of bit numbers.
+            # kafka-python may have another name for this field, and then a set of bit numbers.
             name, value = _OPERATIONS, {bit for bit in range(32) if value >> bit & 1}
         arguments[_OTHER_NAMES.get(name, name)] = value
     return arguments
@@ -71,7 +71,7 @@ def _build(message: Any, peer: Any, version: int) -> Any:
 
 @quick
 @given(data=st.data())
-def test_bytes_are_those_of_kafka_python(
+def test_the_encoding_equals_that_of_kafka_python(
     shape: type[Versioned],
     version: int,
     message_values: Callable[..., st.SearchStrategy[Any]],

@@ -1,6 +1,6 @@
-"""Byte for byte against kio, which is generated from Kafka's own definitions, in every version.
+"""Compares encodings with kio, which is generated from Kafka's definitions, in every version.
 
-kio is only given values that we made: it encodes them, and decodes what we encoded from them.
+kio only gets values made here: it encodes them, and decodes our encoding of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _timestamps = st.integers(-1, 4 * 10**9).map(lambda seconds: seconds * 1000 if s
 
 
 def _within_kio(name: str, spec: Spec) -> st.SearchStrategy[Any] | None:
-    """kio turns some integers into richer types, which cannot hold every integer."""
+    """Return a strategy for integers that kio converts to narrower types; None for other fields."""
     if not isinstance(spec.kind, Fixed):
         return None
     if name.endswith("error_code"):
@@ -54,7 +54,7 @@ def _within_kio(name: str, spec: Spec) -> st.SearchStrategy[Any] | None:
 
 
 def _to_kio(message: Any, shape: type, version: int) -> Any:
-    """The same value as an instance of kio's class; its fields come in the same order."""
+    """Return the message as an instance of kio's class, which has its fields in the same order."""
     ours = [(name, spec) for name, spec in specs_of(type(message)) if spec.is_in(version)]
     hints = typing.get_type_hints(shape)
     theirs = dataclasses.fields(shape)
@@ -87,7 +87,7 @@ def _value_to_kio(value: Any, hint: Any, kafka_type: str | None, version: int) -
 
 
 def _entity_in(hint: Any) -> type:
-    """The one dataclass inside `X`, `X | None`, `tuple[X, ...]` or `tuple[X, ...] | None`."""
+    """Return the dataclass in `X`, `X | None`, `tuple[X, ...]` or `tuple[X, ...] | None`."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
     candidates = typing.get_args(hint)
@@ -108,7 +108,7 @@ def _kio_shape_of(shape: type[Versioned], version: int) -> Any:
 
 @quick
 @given(data=st.data())
-def test_bytes_are_those_of_kio(
+def test_the_encoding_equals_that_of_kio(
     shape: type[Versioned],
     version: int,
     message_values: Callable[..., st.SearchStrategy[Any]],

@@ -1,4 +1,4 @@
-"""Hostile input, for every message in every version: it costs a DecodeError and nothing else."""
+"""Invalid input, for every message in every version, raises DecodeError and nothing else."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def _encode(shape: type[Versioned], version: int, full_message: FullMessage) -> 
     return b"".join(codec(shape, version).encode(full_message(shape, version)))
 
 
-def _is_refused(shape: type[Versioned], version: int, encoded: bytes) -> bool:
-    """True if decoding raises DecodeError; any other exception fails, naming the bytes."""
+def _is_rejected(shape: type[Versioned], version: int, encoded: bytes) -> bool:
+    """Return whether decoding raises DecodeError. Another exception fails the test and names the
+    bytes."""
     try:
         codec(shape, version).decode(encoded)
     except DecodeError:
@@ -40,17 +41,15 @@ def _is_refused(shape: type[Versioned], version: int, encoded: bytes) -> bool:
     return False
 
 
-def test_truncation_at_every_byte_is_reported(
-    shape: type[Versioned], full_message: FullMessage
-) -> None:
+def test_truncated_messages_are_rejected(shape: type[Versioned], full_message: FullMessage) -> None:
     for version in _versions(shape):
         encoded = _encode(shape, version, full_message)
-        assert not _is_refused(shape, version, encoded)
+        assert not _is_rejected(shape, version, encoded)
         for size in range(len(encoded)):
-            assert _is_refused(shape, version, encoded[:size]), (version, size)
+            assert _is_rejected(shape, version, encoded[:size]), (version, size)
 
 
-def test_bytes_after_the_last_field_are_reported_or_in_what_is_open_ignored(
+def test_bytes_after_the_last_field_are_rejected_unless_the_class_is_open(
     shape: type[Versioned], full_message: FullMessage
 ) -> None:
     for version in _versions(shape):
@@ -63,17 +62,19 @@ def test_bytes_after_the_last_field_are_reported_or_in_what_is_open_ignored(
             decode(encoded + b"\0")
 
 
-def test_the_way_librdkafka_asks_for_all_topics() -> None:
+def test_the_metadata_request_of_librdkafka_for_all_topics_is_accepted() -> None:
     request = codec(MetadataRequest, 13).decode(bytes.fromhex("00 000000 01 00 00"))
     assert request.topics is None
     assert not request.include_topic_authorized_operations
 
 
-def test_mutation_raises_nothing_else(shape: type[Versioned], full_message: FullMessage) -> None:
+def test_mutated_messages_raise_only_decode_errors(
+    shape: type[Versioned], full_message: FullMessage
+) -> None:
     for version in _versions(shape):
         random = Random(f"{shape.__name__} {version}")
         encoded = _encode(shape, version, full_message)
-        outcomes = {_is_refused(shape, version, each) for each in _mutations(encoded, random, 200)}
+        outcomes = {_is_rejected(shape, version, each) for each in _mutations(encoded, random, 200)}
         assert True in outcomes or not encoded
 
 
@@ -98,7 +99,7 @@ def test_a_huge_length_allocates_nothing(shape: type[Versioned], full_message: F
         try:
             for position in range(len(encoded)):
                 tail = encoded[position + len(huge) :]
-                _is_refused(shape, version, encoded[:position] + huge + tail)
+                _is_rejected(shape, version, encoded[:position] + huge + tail)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -115,7 +116,7 @@ def test_unknown_tagged_fields_are_skipped(shape: type[Versioned]) -> None:
         assert decode(encoded[:-1] + b"\x01" + short_tag) == shape()
         assert decode(encoded[:-1] + b"\x02" + short_tag + long_tag) == shape()
         assert decode(encoded[:-1] + b"\x80\x01" + short_tag * 128) == shape()
-        assert _is_refused(shape, version, encoded[:-1] + b"\x01" + short_tag[:-1])
+        assert _is_rejected(shape, version, encoded[:-1] + b"\x01" + short_tag[:-1])
 
 
 def test_records_are_a_view_of_the_input() -> None:
@@ -128,7 +129,7 @@ def test_records_are_a_view_of_the_input() -> None:
     assert b"Batch" in frame
 
 
-def test_other_messages_keep_nothing_of_the_input() -> None:
+def test_other_messages_have_no_view_of_the_input() -> None:
     request = FetchRequest(topics=[FetchRequest.Topic(topic_id=b"0123456789abcdef")])
     frame = bytearray(b"".join(codec(FetchRequest, 17).encode(request)))
     decoded = codec(FetchRequest, 17).decode(memoryview(frame))
@@ -137,20 +138,20 @@ def test_other_messages_keep_nothing_of_the_input() -> None:
 
 
 @pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xed\xa0\x80"])
-def test_text_that_is_not_utf8_is_reported(text: bytes) -> None:
+def test_text_that_is_not_utf8_is_rejected(text: bytes) -> None:
     head = b"\x02" + bytes(16) + bytes([len(text) + 1])
     with pytest.raises(DecodeError, match="not a valid MetadataRequest version 12"):
         codec(MetadataRequest, 12).decode(head + text + b"\0" + b"\1\1" + b"\0")
 
 
-def test_a_compact_string_longer_than_the_protocol_allows_is_reported() -> None:
+def test_a_too_long_compact_string_is_rejected() -> None:
     text = b"x" * 0x8000
     head = b"\x02" + bytes(16) + b"\x81\x80\x02"
     with pytest.raises(DecodeError, match="32768 bytes is longer"):
         codec(MetadataRequest, 12).decode(head + text + b"\0" + b"\1\1" + b"\0")
 
 
-def test_null_is_refused_where_the_version_does_not_allow_it() -> None:
+def test_null_is_rejected_in_versions_that_do_not_allow_it() -> None:
     assert codec(MetadataRequest, 1).decode(b"\xff\xff\xff\xff").topics is None
     with pytest.raises(DecodeError, match="null"):
         codec(MetadataRequest, 0).decode(b"\xff\xff\xff\xff")

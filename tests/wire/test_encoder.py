@@ -16,7 +16,7 @@ Partition = Topic.Partition
 
 
 class FileRange:
-    """What the log hands over: nothing but a length."""
+    """A range of a log as the encoder sees it: only a length."""
 
     def __len__(self) -> int:
         return 1_000_000
@@ -44,7 +44,7 @@ def test_absent_and_empty_records_make_no_segment(version: int) -> None:
     assert [row.records for row in rows] == [None, b"", None]
 
 
-def test_the_length_of_records_is_asked_and_written() -> None:
+def test_only_the_length_of_records_is_read() -> None:
     head = codec(FetchResponse, 4).encode(_response(FileRange()))[0]
     assert bytes(head)[-4:] == (1_000_000).to_bytes(4)
 
@@ -70,9 +70,7 @@ _LED = ProduceResponse.Topic.Partition(current_leader=ProduceResponse.Topic.Part
         ),
     ],
 )
-def test_a_value_that_the_version_cannot_carry_is_refused(
-    version: int, field: str, message: Message
-) -> None:
+def test_a_value_of_a_missing_field_is_rejected(version: int, field: str, message: Message) -> None:
     with pytest.raises(EncodeError, match=f"version {version} has no field {field}"):
         codec(type(message), version).encode(message)
 
@@ -93,17 +91,17 @@ def test_an_ignorable_value_is_dropped() -> None:
         MetadataRequest(topics=[MetadataRequest.Topic(name=5)]),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused(request_: MetadataRequest) -> None:
+def test_a_value_of_a_wrong_type_or_size_is_rejected(request_: MetadataRequest) -> None:
     with pytest.raises(EncodeError):
         codec(MetadataRequest, 0).encode(request_)
 
 
-def test_a_number_that_does_not_fit_is_refused() -> None:
+def test_a_number_out_of_range_is_rejected() -> None:
     with pytest.raises(EncodeError, match="cannot encode ProduceRequest version 3"):
         codec(ProduceRequest, 3).encode(ProduceRequest(acks=40_000))
 
 
-def test_a_compact_string_longer_than_the_protocol_allows_is_refused() -> None:
+def test_a_compact_string_that_is_too_long_is_rejected() -> None:
     too_long = MetadataRequest(topics=[MetadataRequest.Topic(name="x" * 0x8000)])
     with pytest.raises(EncodeError, match="longer than the protocol allows"):
         codec(MetadataRequest, 12).encode(too_long)
@@ -112,7 +110,7 @@ def test_a_compact_string_longer_than_the_protocol_allows_is_refused() -> None:
     assert codec(MetadataRequest, 12).decode(encoded) == longest
 
 
-def test_long_arrays_take_a_count_of_two_bytes() -> None:
+def test_the_count_of_a_long_array_has_two_bytes() -> None:
     response = ApiVersionsResponse(
         api_keys=[ApiVersionsResponse.Api(api_key=key) for key in range(300)]
     )
@@ -128,6 +126,6 @@ def test_a_tagged_struct_is_written_even_with_its_defaults() -> None:
     assert codec(FetchResponse, 12).decode(encoded) == response
 
 
-def test_enumerations_are_numbers() -> None:
+def test_enum_members_are_encoded_as_numbers() -> None:
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     assert codec(ApiVersionsResponse, 0).encode(response) == [b"\x00\x23\x00\x00\x00\x00"]

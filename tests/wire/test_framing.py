@@ -30,7 +30,7 @@ def _join(segments: list[Segment]) -> bytes:
 
 
 @given(correlation_id=int32, client_id=clients, version=st.sampled_from([8, 9]))
-def test_a_request_header_is_kafkas(
+def test_a_request_header_equals_that_of_kafka(
     correlation_id: int, client_id: str | None, version: int
 ) -> None:
     kio_shape = KioHeaderV2 if version >= 9 else KioHeaderV1
@@ -59,13 +59,13 @@ def test_tags_in_a_request_header_are_skipped() -> None:
         parse_request_header(header + b"\x01\x07\x02a")
 
 
-def test_a_version_nobody_knows_still_has_a_readable_header() -> None:
+def test_the_header_of_an_unknown_version_is_parsed() -> None:
     header = b"\x00\x12\x7f\xff\x00\x00\x00\x01\xff\xff\x00"
     assert parse_request_header(header) == (18, 0x7FFF, 1, None, 11)
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_a_damaged_request_header_is_reported(version: int) -> None:
+def test_a_damaged_request_header_is_rejected(version: int) -> None:
     frame = _join(frame_request(0, version, 1, "client", []))[LENGTH_BYTES:]
     for size in range(len(frame)):
         with pytest.raises(DecodeError):
@@ -90,7 +90,7 @@ def test_a_damaged_request_header_is_reported(version: int) -> None:
         (ApiKey.DESCRIBE_CLUSTER, 0, b"\x00\x00\x00\x07\x00"),
     ],
 )
-def test_a_response_header_is_of_the_right_version(
+def test_a_response_header_has_the_version_of_its_response(
     api_key: ApiKey, version: int, header: bytes
 ) -> None:
     records = memoryview(b"records")
@@ -108,7 +108,7 @@ def test_an_empty_body_can_be_framed() -> None:
     assert _join(frame_response(ApiKey.HEARTBEAT, 0, 1, [])) == b"\0\0\0\4\0\0\0\1"
 
 
-def test_a_frame_longer_than_its_length_can_say_is_refused() -> None:
+def test_a_frame_longer_than_an_int32_length_is_rejected() -> None:
     class Gigabytes:
         def __len__(self) -> int:
             return 2**31 - 4

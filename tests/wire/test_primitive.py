@@ -14,7 +14,7 @@ from millstream.wire.primitive import (
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3))
-def test_a_varint_comes_back(value: int, around: bytes) -> None:
+def test_a_varint_is_decoded_to_its_value(value: int, around: bytes) -> None:
     encoded = encode_uvarint(value)
     assert read_uvarint(around + encoded + around, len(around)) == (
         value,
@@ -37,13 +37,13 @@ def test_the_bytes_of_a_varint(value: int, encoded: bytes) -> None:
 
 
 @pytest.mark.parametrize("encoded", [b"", b"\x80", b"\xff\xff\xff\xff", b"\x80" * 5 + b"\x00"])
-def test_a_varint_that_does_not_end_is_reported(encoded: bytes) -> None:
+def test_an_incomplete_varint_is_rejected(encoded: bytes) -> None:
     with pytest.raises(DecodeError):
         read_uvarint(encoded, 0)
 
 
 @pytest.mark.parametrize("value", [-1, 2**32])
-def test_a_number_that_is_no_varint_is_refused(value: int) -> None:
+def test_a_number_out_of_range_of_a_varint_is_rejected(value: int) -> None:
     with pytest.raises(EncodeError):
         encode_uvarint(value)
 
@@ -54,6 +54,6 @@ def test_a_tag_section_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("section", [b"\x01", b"\x01\x00", b"\x01\x00\x02a", b"\x02\x00\x01a"])
-def test_a_tag_section_past_the_end_is_reported(section: bytes) -> None:
+def test_a_tag_section_past_the_end_is_rejected(section: bytes) -> None:
     with pytest.raises(DecodeError):
         skip_tags(section, 1, section[0])

@@ -1,4 +1,4 @@
-"""Every message in every version: what is encoded is decoded again, and nothing else is."""
+"""Every message in every version is decoded to the value that was encoded."""
 
 from __future__ import annotations
 

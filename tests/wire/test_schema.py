@@ -1,4 +1,4 @@
-"""The kinds of field that the protocol has, in a message of our own."""
+"""Every kind of field of the protocol, in a message of the test's own."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def test_the_bytes_of_a_version_with_compact_lengths_and_tags() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
-def test_every_kind_comes_back(version: int) -> None:
+def test_every_kind_of_field_is_decoded_to_its_value(version: int) -> None:
     (encoded,) = codec(Sample, version).encode(SAMPLE)
     assert codec(Sample, version).decode(bytes(encoded)) == SAMPLE
 
 
-def test_tags_of_two_bytes_come_back() -> None:
+def test_fields_with_tags_of_two_bytes_are_decoded() -> None:
     message = Sample(identity=bytes(range(16)), origin=POINT(weight=0.5))
     (encoded,) = codec(Sample, 5).encode(message)
     assert codec(Sample, 5).decode(encoded) == message
@@ -142,20 +142,20 @@ def test_every_instance_has_its_own_lists_and_structs() -> None:
     assert decoded.topic_data is not ProduceRequest().topic_data
 
 
-def test_a_message_class_says_what_it_is() -> None:
+def test_a_message_class_has_its_key_and_versions() -> None:
     assert ProduceRequest.api_key is ApiKey.PRODUCE
     assert ProduceRequest.versions == (3, 13)
     assert ProduceRequest.flexible_from == 9
     assert not hasattr(ProduceRequest(), "__dict__")
 
 
-def test_codecs_are_made_once() -> None:
+def test_codecs_are_cached() -> None:
     assert codec(Sample, 3) is codec(Sample, 3)
     assert codec(Sample, 3) is not codec(Sample, 4)
 
 
 @pytest.mark.parametrize("version", [1, 6, -1])
-def test_a_version_outside_the_range_is_refused(version: int) -> None:
+def test_a_version_outside_of_the_range_is_rejected(version: int) -> None:
     with pytest.raises(ValueError, match="Sample has versions 2 to 5"):
         codec(Sample, version)
 
@@ -173,7 +173,7 @@ class Loose(Versioned):
     flag: bool = boolean(since=1, ignorable=True)
 
 
-def test_versioned_data_stands_behind_its_version() -> None:
+def test_versioned_data_follows_its_version() -> None:
     assert encode_prefixed(Loose(name="n"), 0) == b"\0\0" + b"\0\1n"
     assert decode_prefixed(Loose, b"\0\1" + b"\0\1n\1") == Loose(name="n", flag=True)
     assert read_version(Kept, encode_prefixed(Kept(), 2)) == 2
@@ -198,12 +198,12 @@ def test_a_later_version_of_open_data_is_read_as_the_last_known_one() -> None:
         (Loose, b"\0\7\0"),
     ],
 )
-def test_other_bytes_are_not_versioned_data(kept: type[Versioned], encoded: bytes) -> None:
+def test_invalid_versioned_data_is_rejected(kept: type[Versioned], encoded: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_prefixed(kept, encoded)
 
 
-def test_absence_of_a_tagged_struct_that_may_be_null_stands_for_its_defaults() -> None:
+def test_an_absent_nullable_tagged_struct_has_its_defaults() -> None:
     head = b"\0\2" + b"\2n"
     null = Kept(name="n", owner=None)
     some = Kept(name="n", owner=POINT(x=7))
