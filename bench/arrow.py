@@ -55,7 +55,7 @@ def decode_kernel(data: bytes) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(NAMES)
     for rows in decoder.decode(data):
         yield record_batch(rows, "topic", 0, schema)
-    left = decoder.take()
+    left = decoder.pop_rows()
     if left is not None:
         yield record_batch(left, "topic", 0, schema)
 

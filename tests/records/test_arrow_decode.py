@@ -129,7 +129,7 @@ def _take(decoder: FetchDecoder, records: bytes, aborted: Any = None) -> Iterato
     schema = arrow_schema(_ALL)
     for rows in decoder.decode(records, aborted):
         yield record_batch(rows, "topic", 3, schema)
-    left = decoder.take()
+    left = decoder.pop_rows()
     if left is not None:
         yield record_batch(left, "topic", 3, schema)
 
@@ -177,12 +177,12 @@ def test_rows_run_on_over_responses_that_end_anywhere(
         for rows in decoder.decode(response):
             assert rows.is_full()
             found += _rows(record_batch(rows, "topic", 3, schema))
-    left = decoder.take()
+    left = decoder.pop_rows()
     if left is not None:
         assert not left.is_full()
         found += _rows(record_batch(left, "topic", 3, schema))
     assert found == _expected(batches, 0, end)
-    assert decoder.take() is None
+    assert decoder.pop_rows() is None
 
 
 @pytest.mark.parametrize("name", _ALL)
@@ -190,7 +190,7 @@ def test_only_wanted_columns_are_decoded(arrow_decode: ModuleType, name: str) ->
     log = build_batch([Record(4, 5, b"key", b"value", [("name", b"content")])], base_offset=4)
     decoder = FetchDecoder(0, 10, columns_for([name]))
     assert list(decoder.decode(log)) == []
-    rows = decoder.take()
+    rows = decoder.pop_rows()
     assert rows is not None
     decoded = {
         "key": rows.keys is not None,
@@ -211,7 +211,7 @@ def test_only_wanted_columns_are_decoded(arrow_decode: ModuleType, name: str) ->
 def test_a_column_that_was_not_decoded_cannot_be_shown(arrow_decode: ModuleType) -> None:
     decoder = FetchDecoder(0, 10, Columns(value=False))
     assert list(decoder.decode(build_batch([Record(0, 0, b"key", b"value", [])]))) == []
-    rows = decoder.take()
+    rows = decoder.pop_rows()
     assert rows is not None
     for name in ("value", "headers"):
         with pytest.raises(ValueError, match="not decoded"):
@@ -509,7 +509,7 @@ def test_lies_are_told_with_the_offset(arrow_decode: ModuleType, batch: bytes, r
     decoder = FetchDecoder(0, 100, Columns(headers=True))
     with pytest.raises(CorruptBatch, match=f"at offset 6: .*{reason}"):
         list(decoder.decode(bytes(first) + batch))
-    rows = decoder.take()
+    rows = decoder.pop_rows()
     assert rows is not None
     assert rows.count >= 1
 

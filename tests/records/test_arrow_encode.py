@@ -218,7 +218,7 @@ def test_columns_come_back_as_they_went(
     (batch,) = encoder.flush()
     decoder = FetchDecoder(0, len(rows), Columns(headers=True))
     assert list(decoder.decode(batch.data)) == []
-    decoded = decoder.take()
+    decoded = decoder.pop_rows()
     assert decoded is not None
     names = ("key", "value", "headers", "timestamp")
     back = record_batch(decoded, "topic", 0, arrow_schema(names))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 from types import ModuleType
 
 import pytest
@@ -134,42 +133,3 @@ def _assert_alike(
             except CorruptBatch as error:
                 outcomes.append(error.message)
         assert outcomes[0] == outcomes[1]
-
-
-@_both
-@given(
-    offsets=st.lists(st.integers(0, (1 << 32) - 1), max_size=50, unique=True).map(sorted),
-    target=st.integers(-5, 1 << 33),
-    spare=st.integers(0, 30),
-)
-def test_search_offset_index_finds_the_last_at_most(
-    kernel: ModuleType, offsets: list[int], target: int, spare: int
-) -> None:
-    buffer = bytearray(b"".join(struct.pack(">II", offset, 7) for offset in offsets))
-    buffer += bytes(spare)
-    for wanted in (target, *offsets[:3]):
-        expected = sum(offset <= wanted for offset in offsets) - 1
-        assert kernel.search_offset_index(buffer, len(offsets), wanted) == expected
-
-
-@_both
-@given(
-    times=st.lists(st.integers(0, (1 << 63) - 1), max_size=50, unique=True).map(sorted),
-    target=_INT64,
-)
-def test_search_time_index_finds_the_last_at_most(
-    kernel: ModuleType, times: list[int], target: int
-) -> None:
-    buffer = bytearray(b"".join(struct.pack(">qI", time, 7) for time in times))
-    for wanted in (target, *times[:3]):
-        expected = sum(time <= wanted for time in times) - 1
-        assert kernel.search_time_index(buffer, len(times), wanted) == expected
-
-
-def test_search_never_reads_past_the_buffer(kernel: ModuleType) -> None:
-    with pytest.raises(IndexError):
-        kernel.search_offset_index(bytearray(15), 2, 1)
-    with pytest.raises(IndexError):
-        kernel.search_time_index(bytearray(23), 2, 1)
-    assert kernel.search_offset_index(bytearray(), 0, 1) == -1
-    assert kernel.search_time_index(bytearray(), 0, 1) == -1

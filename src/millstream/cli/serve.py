@@ -126,7 +126,8 @@ def _run(config: BrokerConfig) -> None:
     """Run until told to stop. What an operator can mend is a sentence, everything else a trace."""
     from millstream.broker.config.broker_config import ConfigError
     from millstream.broker.process import run
-    from millstream.log.directory.data_directory import DirectoryInUseError, WrongDirectoryError
+    from millstream.log.directory.data_directory import WrongDirectoryError
+    from millstream.log.directory.lock import DirectoryInUseError
 
     try:
         code = run(config)

@@ -1,8 +1,8 @@
 """Where each leader epoch starts in a log (KIP-101, KIP-279).
 
-Owns the list of (epoch, start offset) and the questions asked of it. Both grow from entry to
-entry. Not the file: `PartitionLog` writes it before it moves the recovery point past an entry, and
-recovery takes entries above the recovery point from the batches themselves.
+Owns the list of (epoch, start offset). Both grow from entry to entry. A flush writes the list to
+its checkpoint file before the recovery point moves past an entry. Recovery takes entries above the
+recovery point from the batches.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from millstream.model.sentinel import NO_EPOCH
 
 
 class EpochCache:
+    """The leader epochs of one log, ascending."""
+
     __slots__ = ("entries", "is_dirty")
 
     def __init__(self, entries: list[tuple[int, int]]) -> None:
@@ -25,19 +27,19 @@ class EpochCache:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Batches from `start_offset` on are of `epoch`. An epoch already known is not moved."""
+        """Let `epoch` begin at `start_offset`. A known epoch is not moved."""
         if epoch < 0 or epoch <= self.latest:
             return
-        # An epoch in which nothing was written has no place once a later one starts there.
+        # An epoch without records ends when a later one begins at the same offset.
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
         self.entries.append((epoch, start_offset))
         self.is_dirty = True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` that is known, and where it ends; (-1, -1) if none.
+        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) if none.
 
-        Of the latest epoch, or one after it, that is the end of the log.
+        The latest epoch ends at the log end offset. (-1, -1) for a later epoch.
         """
         if epoch == NO_EPOCH or not self.entries:
             return NO_EPOCH, -1
@@ -47,29 +49,29 @@ class EpochCache:
         if number == len(self.entries):
             return NO_EPOCH, -1
         if number == 0:
-            # Older than anything known: such records, if any, end where the first epoch starts.
+            # Records older than all known epochs end where the first epoch starts.
             return epoch, self.entries[0][1]
         return self.entries[number - 1][0], self.entries[number][1]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at `offset`, or -1."""
+        """Return the epoch of the record at `offset`, or -1."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[number - 1][0] if number else NO_EPOCH
 
     def truncate_from(self, offset: int) -> None:
-        """Forget epochs that start at `offset` or later."""
+        """Remove the epochs that start at `offset` or later."""
         while self.entries and self.entries[-1][1] >= offset:
             self.entries.pop()
             self.is_dirty = True
 
     def drop_above(self, epoch: int) -> None:
-        """Forget epochs after `epoch`: they cannot have been, so what told of them was damaged."""
+        """Remove the epochs after `epoch`: only damage can have named them."""
         while self.entries and self.entries[-1][0] > epoch:
             self.entries.pop()
             self.is_dirty = True
 
     def truncate_before(self, offset: int) -> None:
-        """Let the log start at `offset`: the epoch that covers it starts there now."""
+        """Let the log start at `offset`: the epoch that covers it now starts there."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         if number and self.entries[number - 1][1] < offset:
             self.entries[:number] = [(self.entries[number - 1][0], offset)]

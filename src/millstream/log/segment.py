@@ -1,10 +1,9 @@
 """One segment of a partition: a `.log` file of record batches with its indexes.
 
 Owns the files `<base offset, 20 digits>.log|.index|.timeindex|.txnindex`, appending to them, and
-what is known of them in memory. The last of them is there only if a transaction was aborted; the
-other two are what "both indexes" means here. Batches lie end to end in the `.log` file exactly as
-on the wire. Reading and checking what is stored is `reader`; deciding when to roll is
-`PartitionLog`.
+their state in memory. The `.txnindex` exists only if a transaction was aborted; "both indexes" are
+the other two. Batches lie end to end in the `.log` file, exactly as on the wire. Reading and
+checking is `reading`; `SegmentFiles` decides when to roll.
 
 Durability: `append` reaches the page cache in one write. Index entries stay in memory until
 `write_indexes`. Nothing here syncs.
@@ -30,20 +29,21 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
-#: The files that live and die with a segment.
+#: The files of one segment.
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
-#: Where recent batches start, remembered so that a sequential reader pays for no index search.
+#: Most remembered batch starts: a sequential reader needs no index search.
 _POSITIONS_MAX: Final = 64
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
+    """Return the name of a segment's file: the base offset in 20 digits, and `suffix`."""
     return f"{base_offset:020d}{suffix}"
 
 
 class Segment:
-    """Offsets from `base_offset` up to the next segment's base offset."""
+    """One segment: the offsets from `base_offset` up to the next segment's base offset."""
 
     __slots__ = (
         "base_offset",
@@ -82,34 +82,34 @@ class Segment:
         self.transaction_index = TransactionIndex(
             files.handle(directory / f"{name}{TRANSACTION_INDEX_SUFFIX}"), base_offset
         )
-        #: False until it passed its sanity check or was rebuilt.
+        #: False until the transaction index was checked or rebuilt.
         self.transaction_index_checked = False
-        #: Largest timestamp and the last offset of the first batch that holds it. Of a segment
-        #: that is not appended to it is the time index's last entry: see `load_max_timestamp`.
+        #: Largest timestamp, and the last offset of the first batch that holds it. None until
+        #: `load_max_timestamp` reads the last entry of the time index.
         self.max_timestamp: int | None = None
         self.max_timestamp_offset = base_offset
-        #: Largest timestamp of the first batch: time-based rolling counts from it. None: unknown.
+        #: Largest timestamp of the first batch, from which rolling by time counts. None: unknown.
         self.first_timestamp: int | None = None
         self.created_ms = 0
         self.jitter_ms = 0
         self.bytes_since_index = 0
-        #: False until the indexes passed their sanity check or were rebuilt.
+        #: False until both indexes were checked or rebuilt.
         self.indexes_checked = False
-        #: Whether an entry was found to be wrong, so that no second rebuild is tried.
+        #: Whether an index entry was found to be wrong. Prevents a second rebuild.
         self.index_distrusted = False
-        #: The bytes [hot_from, size) were checked by this process, when they were appended or
-        #: recovered. What lies before is checked when it is first read.
+        #: This process appended or recovered the bytes [hot_from, size). Earlier bytes are
+        #: checked when they are first read.
         self.hot_from = size
-        #: Sorted, disjoint ranges below `hot_from` that were checked since: start, end, and the
-        #: offset after the last batch.
+        #: Sorted, disjoint ranges below `hot_from` that were checked: start, end, and the offset
+        #: after the last batch.
         self.cold_verified: list[tuple[int, int, int]] = []
-        #: Positions of damaged batches that were reported.
+        #: Positions of damaged batches that were logged.
         self.damage: set[int] = set()
-        #: offset -> position of the batch that starts there, for a few recent ones.
+        #: Offset -> position of the batch that starts there, for recent batches.
         self.positions: dict[int, int] = {}
 
     def create(self, created_ms: int, jitter_ms: int) -> None:
-        """Make the files of a new segment, to be appended to."""
+        """Create the files of a new segment and open it for appends."""
         file = self.log.create()
         if file.size():
             file.truncate(0)
@@ -122,7 +122,7 @@ class Segment:
         self.jitter_ms = jitter_ms
 
     def start_indexes(self) -> None:
-        """Begin both indexes anew, in memory."""
+        """Start both indexes empty, in memory."""
         self.offset_index.start()
         self.time_index.start()
         self.max_timestamp = NO_TIMESTAMP
@@ -130,8 +130,9 @@ class Segment:
         self.bytes_since_index = 0
 
     def resume_indexes(self, count: int, offset: int) -> None:
-        """Go on, in memory, after the offset index's first `count` entries, the last of which is
-        for the batch that ends with `offset`."""
+        """Continue both indexes in memory after the first `count` entries of the offset index.
+
+        The last of these entries is for the batch that ends with `offset`."""
         self.offset_index.open_memory()
         self.offset_index.keep(count)
         self.time_index.open_memory()
@@ -142,7 +143,7 @@ class Segment:
     def append(
         self, data: Buffer, base_offset: int, last_offset: int, max_timestamp: int, interval: int
     ) -> None:
-        """Write one batch at the end. On OSError nothing is changed but the file's tail."""
+        """Write one batch at the end. An OSError changes nothing but the end of the file."""
         position = self.size
         handle = self.log
         handle.used = True
@@ -158,7 +159,7 @@ class Segment:
     def index_batch(
         self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int
     ) -> None:
-        """Take a batch that is in the file into the indexes."""
+        """Add a batch that is in the file to the indexes, if an entry is due."""
         if max_timestamp > self.max_timestamp:  # type: ignore[operator]  # known when appending
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -184,12 +185,13 @@ class Segment:
             self.remember(header.base_offset, start + position)
 
     def undo_append(self) -> None:
-        """Cut what a failed `append` left behind the last whole batch."""
+        """Truncate the bytes that a failed `append` left after the last whole batch."""
         self.log.get().truncate(self.size)
 
     def truncate(self, size: int) -> None:
-        """Cut the file at a batch boundary. Only while open for appends; `reader.resume` must
-        follow, to learn again what the last index entry does not cover."""
+        """Truncate the file at a batch boundary. Only while open for appends.
+
+        The caller must then call `reindex_tail` for the batches after the last index entry."""
         self.log.get().truncate(size)
         self.size = size
         self.hot_from = min(self.hot_from, size)
@@ -201,13 +203,13 @@ class Segment:
         self.resume_indexes(count, covered)
 
     def remember(self, offset: int, position: int) -> None:
-        """Note for the next reader that the batch for `offset` starts at `position`."""
+        """Remember for the next reader that the batch of `offset` starts at `position`."""
         if len(self.positions) >= _POSITIONS_MAX:
             self.positions.clear()
         self.positions[offset] = position
 
     def open_for_append(self, created_ms: int, jitter_ms: int) -> None:
-        """Get a loaded segment ready for `append`: its indexes move to memory."""
+        """Open a loaded segment for appends: load its indexes into memory."""
         self.offset_index.open_memory()
         self.time_index.open_memory()
         self.transaction_index.open_memory()
@@ -216,17 +218,18 @@ class Segment:
         self.jitter_ms = jitter_ms
 
     def load_max_timestamp(self) -> int:
+        """Return the largest timestamp, read from the time index if needed."""
         if self.max_timestamp is None:
             self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
         return self.max_timestamp
 
     def note_last_timestamp(self) -> None:
-        """Let the last time index entry tell the largest timestamp, as it must in a closed one."""
+        """Add the largest timestamp to the time index, as the last entry of a sealed segment."""
         if self.max_timestamp is not None and self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
 
     def write_indexes(self) -> None:
-        """Bring both index files up to date in the page cache."""
+        """Write both indexes to their files, in the page cache."""
         self.offset_index.write_out()
         self.time_index.write_out()
 
@@ -239,20 +242,21 @@ class Segment:
         )
 
     def seal(self) -> None:
-        """End appending: indexes go to their files and out of memory."""
+        """End appending: write the indexes to their files and free their memory."""
         self.note_last_timestamp()
         self.offset_index.seal()
         self.time_index.seal()
         self.transaction_index.seal()
 
     def indexes_full(self, index_bytes_max: int) -> bool:
+        """Return whether the next entry of an index may exceed `index_bytes_max`."""
         return (
             len(self.offset_index) * 8 + 8 > index_bytes_max
             or len(self.time_index) * 12 + 24 > index_bytes_max
         )
 
     def handles(self) -> tuple[FileHandle, ...]:
-        """Of all its files; that of the transaction index may stand for none."""
+        """Return the handles of all files. The transaction index may have no file."""
         return (
             self.log,
             self.offset_index.handle,

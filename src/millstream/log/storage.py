@@ -1,7 +1,7 @@
-"""What all logs of one data folder share: the seams, the open files, and who needs attention.
+"""What all logs of one data directory share: disk, clock, open files, and sets of logs to flush.
 
-Owned by `LogDirectory`; `PartitionLog` writes its name into the sets here instead of being polled,
-so that idle logs cost nothing.
+Owned by `LogDirectory`. A log adds itself to the sets here instead of being polled, so that idle
+logs cost nothing.
 """
 
 from __future__ import annotations
@@ -26,39 +26,41 @@ if TYPE_CHECKING:
 class LogOptions:
     """Settings of the broker, not of a topic, that the log layer needs."""
 
-    #: Most descriptors that logs hold open at a time.
+    #: Most files that logs hold open at a time.
     open_files_max: int = 2048
-    #: A producer id that was silent for this long is forgotten.
+    #: A producer id expires after this time without a batch.
     producer_id_expiration_ms: int = 86_400_000
-    #: Threads that recover logs after an unclean stop, and flush them when the folder is closed.
+    #: Threads that recover logs after an unclean shutdown, and flush them at shutdown.
     recovery_threads: int = 2
-    #: Most bytes that the records of one batch may decompress to where they are looked at.
+    #: Most bytes that the records of one batch may decompress to.
     decompressed_bytes_max: int = 256 << 20
 
 
 @dataclass(slots=True)
 class Storage:
+    """The resources of one data directory, and the logs that need work in the background."""
+
     path: Path
     disk: Disk
     clock: Clock
     random: Random
     options: LogOptions
     files: FileCache
-    #: The folders of logs that were made.
+    #: The log folders that must exist.
     replica_folders: ReplicaFolders
-    #: Logs with appends that were not flushed.
+    #: Logs of topics with `flush.ms` or `flush.messages` that have unflushed appends.
     unflushed: dict[PartitionLog, None] = field(default_factory=dict)
-    #: Logs that have closed a segment, or whose files changed, since they were last flushed: due
-    #: at once, whatever `flush.ms` says, so that recovery never reads more than what is recent.
+    #: Logs that rolled a segment, or whose files changed, since their last flush. They are flushed
+    #: whatever `flush.ms` says, so that recovery reads little.
     flush_due: dict[PartitionLog, None] = field(default_factory=dict)
-    #: Writes the recovery points durably: called before a log may grow again after it was cut below
-    #: its own.
+    #: Writes the recovery points durably. Called before a log that was truncated below its recovery
+    #: point grows again.
     checkpoint_now: Callable[[], None] = lambda: None
-    #: Told when a log goes offline: it takes no more appends until the broker restarts.
+    #: Called when a log goes offline: it rejects appends until the broker restarts.
     on_failure: Callable[[TopicPartition], None] = lambda _: None
-    #: Whether a recovery point changed since the recovery points were last written.
+    #: Whether a recovery point changed since the last checkpoint.
     are_points_stale: bool = False
-    #: Whether a log start offset changed since the log start offsets were last written.
+    #: Whether a log start offset changed since the last checkpoint.
     are_starts_stale: bool = False
 
     def configure(self, options: LogOptions) -> None:

@@ -1,8 +1,8 @@
-"""What a broker's logs need in the background: flushing, checkpoints, retention, removing files.
+"""Background work for all logs of a broker: flushes, checkpoints, retention, removing files.
 
-Owns the timers and the pace. Every loop does a bounded amount of work before it lets the event loop
-go on, and idle logs are either not looked at (flushing works on sets that logs put themselves into)
-or looked at rarely and in small groups (retention), so that 100,000 of them cost next to nothing.
+Owns the periodic tasks and their rates. Every task does a bounded amount of work before the event
+loop gets a turn. Flushing works on sets that logs add themselves to. Retention checks idle logs
+rarely and in small groups, so that 100,000 of them cost next to nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from millstream.model.topic import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-#: Logs looked at before others get their turn.
+#: Logs checked before the event loop gets a turn.
 _LOGS_PER_TURN: Final = 256
-#: Of those, logs that must be loaded first: each is a handful of system calls.
+#: Of those, logs that must be loaded first: each costs several system calls.
 _LOADS_PER_TURN: Final = 8
 _LOAD_PAUSE_S: Final = 0.02
-#: Paths removed from disk by one trip to a thread.
+#: Paths that one call in a thread removes.
 _REMOVALS_PER_TURN: Final = 64
-#: Background writes of checkpoints take at most this part of the time.
+#: Largest share of the time that one periodic task may use.
 _CHECKPOINT_SHARE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOptions:
+    """Intervals of the periodic tasks."""
+
     flush_check_interval_ms: int = 1_000
-    #: Time between writes of the recovery points, of the log start offsets, of the high watermarks.
+    #: Time between checkpoints of recovery points, log start offsets and high watermarks.
     recovery_point_interval_ms: int = 60_000
     log_start_interval_ms: int = 60_000
     high_watermark_interval_ms: int = 5_000
@@ -50,6 +52,8 @@ class UpkeepOptions:
 
 @dataclass(slots=True)
 class UpkeepStats:
+    """Counters since the start."""
+
     flushes: int = 0
     checkpoints: int = 0
     segments_expired: int = 0
@@ -58,7 +62,7 @@ class UpkeepStats:
 
 
 class LogUpkeep:
-    """Runs between `start` and `stop`, on the event loop that called `start`."""
+    """Runs the periodic tasks of all logs between `start` and `stop`, on the event loop."""
 
     __slots__ = (
         "_are_watermarks_unwritten",
@@ -89,10 +93,10 @@ class LogUpkeep:
         self._flusher = flusher
         self._clock = directory.storage.clock
         self._tasks: list[SupervisedTask] = []
-        #: (when, number for a stable order, what): files and directories to be removed.
+        #: (due time, number for a stable order, path) of files and folders to remove.
         self._removals: list[tuple[float, int, Path]] = []
         self._removals_changed = asyncio.Event()
-        #: Whether the last write of the high watermarks failed.
+        #: Whether the last checkpoint of the high watermarks failed.
         self._are_watermarks_unwritten = False
         self.stats = UpkeepStats()
 
@@ -135,8 +139,9 @@ class LogUpkeep:
         self._tasks.append(self._supervisor.start("file-removal", self._remove_files))
 
     async def stop(self) -> None:
-        """End all loops and take a last note of the high watermarks. Files that were to be removed
-        later are left: the next load of their log removes them."""
+        """End all tasks and collect the high watermarks a last time.
+
+        Files that wait for removal stay: the next load of their log removes them."""
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -154,7 +159,7 @@ class LogUpkeep:
                 await work()
             except (BrokerError, OSError) as error:
                 self.stats.failures += 1
-                _logger.error("upkeep of the logs: %s", error)
+                _logger.error("a periodic task of the logs failed: %s", error)
             took = self._clock.monotonic() - started
             await asyncio.sleep(max(interval_ms / 1000, took / _CHECKPOINT_SHARE))
 
@@ -165,7 +170,7 @@ class LogUpkeep:
         now_ms = self._clock.wall_ms()
         due = list(storage.flush_due)
         due += [log for log in storage.unflushed if log.is_flush_due(now_ms)]
-        # Each log leaves both when its flush begins: a failure halfway loses none of them.
+        # Each log leaves both sets when its flush begins, so a failure loses none of them.
         for start in range(0, len(due), _LOGS_PER_TURN):
             futures = [self._flusher.request(log) for log in due[start : start + _LOGS_PER_TURN]]
             results = await asyncio.gather(*map(asyncio.shield, futures), return_exceptions=True)
@@ -180,7 +185,7 @@ class LogUpkeep:
             self.stats.checkpoints += 1
 
     async def checkpoint_log_starts(self) -> None:
-        """Write the log start offsets now, if one of them changed since they were written."""
+        """Write the log start offsets now, if one of them changed since the last checkpoint."""
         if self._directory.storage.are_starts_stale:
             await asyncio.to_thread(self._directory.checkpoint_log_starts)
             self.stats.checkpoints += 1
@@ -196,7 +201,7 @@ class LogUpkeep:
             self.stats.checkpoints += 1
 
     async def _collect_high_watermarks(self) -> bool:
-        """Bring `directory.high_watermarks` up to date; return whether they must be written."""
+        """Update `directory.high_watermarks`. Returns whether they must be written."""
         known, changed = self._directory.high_watermarks, self._are_watermarks_unwritten
         self._are_watermarks_unwritten = False
         for number, log in enumerate(list(self._directory.all_logs)):
@@ -233,9 +238,9 @@ class LogUpkeep:
             paths = log.expire(now_ms, self._high_watermark(log.topic_partition))
         except BrokerError as error:
             self.stats.failures += 1
-            _logger.error("retention: %s", error)
+            _logger.error("retention failed: %s", error)
             return
-        except Exception as error:  # noqa: BLE001  # reported; other logs go on
+        except Exception as error:  # noqa: BLE001  # reported; other logs continue
             self._supervisor.report("log-retention", error, str(log.topic_partition))
             return
         if paths:
@@ -249,13 +254,13 @@ class LogUpkeep:
                 await asyncio.sleep(0)
             try:
                 log.expire_producers(now_ms)
-            except Exception as error:  # noqa: BLE001  # reported; other logs go on
+            except Exception as error:  # noqa: BLE001  # reported; other logs continue
                 self._supervisor.report("producer-expiry", error, str(log.topic_partition))
 
     # Removing files
 
     def remove_later(self, paths: Sequence[Path], delay_ms: int) -> None:
-        """Remove files or directories for good, in a thread, after `delay_ms`."""
+        """Remove files or folders in a thread, after `delay_ms`."""
         due = self._clock.monotonic() + delay_ms / 1000
         for path in paths:
             heapq.heappush(self._removals, (due, len(self._removals), path))
@@ -266,12 +271,12 @@ class LogUpkeep:
             for path in self._directory.deleted_paths:
                 self.remove_later([path], 0)
             self._directory.deleted_paths.clear()
-            due = self._take_due_removals()
+            due = self._pop_due_removals()
             if due:
                 await asyncio.to_thread(self._remove, due)
                 continue
             self._removals_changed.clear()
-            # Deleted logs are not announced: look for them now and then.
+            # The directory does not notify of deleted logs, so it is polled.
             wait_s = 1.0
             if self._removals:
                 wait_s = min(wait_s, max(self._removals[0][0] - self._clock.monotonic(), 0.0))
@@ -281,7 +286,7 @@ class LogUpkeep:
             except TimeoutError:
                 continue
 
-    def _take_due_removals(self) -> list[Path]:
+    def _pop_due_removals(self) -> list[Path]:
         now = self._clock.monotonic()
         due: list[Path] = []
         while self._removals and self._removals[0][0] <= now and len(due) < _REMOVALS_PER_TURN:

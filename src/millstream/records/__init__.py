@@ -1,7 +1,7 @@
-"""Record batches (format v2): header checks and stamps, codecs, building and decoding records.
+"""Owns record batches (format v2): header, compression, building, decoding, and Arrow in and out.
 
-No I/O. The broker's data path uses only `batch`: a batch stays opaque bytes there. `record`,
-`builder` and `codec` look inside, for compaction, validation, coordinators and tools.
+Does no I/O, and leaves offsets and the order of batches to `log`. The broker's data path uses only
+`batch`, where a batch is opaque bytes; the other modules look inside it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Records straight into Arrow's buffers, without an object for each.
+"""Decoding records into Arrow's buffers, without an object per record.
 
-Owns `Rows`, the growing columns of the rows decoded so far, and `RecordRun`, which reads the
-records of one batch into them and may pause between any two. Knows nothing of batches' headers,
-codecs and transactions (see `fetched`), nor of pyarrow: buffers are bytearrays laid out as Arrow's
-columnar format says, for whoever wraps them.
+Owns `Rows`, the growing columns of the decoded rows, and `RecordRun`, which reads the records of
+one batch into them and may pause between any two. Knows neither batch headers, compression and
+transactions (see `fetched`) nor pyarrow: buffers are bytearrays in Arrow's columnar format.
 
-Plain Python, compiled with the C types of `arrow_decode.pxd` where a C compiler exists; both behave
-the same. Every length is checked against what remains before it is used, and damage is raised as
-CorruptBatch. Of a record only what the wanted columns need is read: past that, its own length is
-taken at its word.
+Plain Python, compiled with the C types of `arrow_decode.pxd` where a C compiler exists. Both forms
+behave the same. Every length is checked against the remaining bytes before it is used. Damage
+raises CorruptBatch. Only the wanted columns of a record are read; the rest is skipped by the
+record's length, unchecked.
 
     Binary    offsets int32 (rows + 1), data, validity one bit a row (least significant first)
     Headers   offsets int32 (rows + 1) into two Binary columns, names and values; validity: a
@@ -37,14 +36,14 @@ put_int64: Callable[[bytearray, int, int], None]
 
 
 def is_compiled() -> bool:
-    """Whether this module runs as C."""
+    """Return whether this module runs as C."""
     return not __file__.endswith((".py", ".pyc"))
 
 
 if not is_compiled():
     from millstream.records import memory
 
-    # Not an assignment: compiled, these names are C functions.
+    # Imported here only: in the compiled form these names are C functions.
     for _name in ("address", "copy", "put_int32", "put_int64"):
         globals()[_name] = getattr(memory, _name)
 
@@ -59,7 +58,7 @@ class Binary:
     def __init__(self, row_capacity: int, data_capacity: int) -> None:
         self.rows = 0
         self.null_count = 0
-        #: Bytes of `data` in use; what follows is room.
+        #: Bytes of `data` in use. The rest is capacity.
         self.size = 0
         self.validity = bytearray((row_capacity + 7) // 8)
         self.offsets = bytearray(4 * (row_capacity + 1))
@@ -67,7 +66,7 @@ class Binary:
         self._rebase()
 
     def _rebase(self) -> None:
-        """Where the buffers are after they were made or grown, and how much fits in them."""
+        """Update addresses and capacities after the buffers were created or grown."""
         self._validity = self.validity
         self._offsets = self.offsets
         self._data = self.data
@@ -84,7 +83,7 @@ class Binary:
         self._rebase()
 
     def append(self, source: Buffer, start: int, size: int) -> None:
-        """One value: `size` bytes of `source` from `start` on, or null where `size` is -1."""
+        """Append `size` bytes of `source` from `start` on; null if `size` is -1."""
         row = self.rows
         if row == self._row_capacity:
             self._grow_rows()
@@ -101,7 +100,7 @@ class Binary:
 
 
 class Headers:
-    """A growing column of lists of headers; the list of a record without any is null."""
+    """A growing column of lists of headers. A record without headers has a null list."""
 
     def __init__(self, rows_max: int) -> None:
         self.rows = 0
@@ -114,7 +113,7 @@ class Headers:
         self._offsets = self.offsets
 
     def end_row(self, count: int) -> None:
-        """The row's `count` headers have been appended to `names` and `values`."""
+        """End a row whose `count` headers were appended to `names` and `values`."""
         row = self.rows
         if count > 0:
             self._validity[row >> 3] |= 1 << (row & 7)
@@ -125,7 +124,7 @@ class Headers:
 
 
 class Rows:
-    """The columns of up to `rows_max` rows, or of `bytes_max` bytes and one record more.
+    """The columns of at most `rows_max` rows, or of `bytes_max` bytes plus one record.
 
     `data_capacity` is the room that values get before they need more.
     """
@@ -136,7 +135,7 @@ class Rows:
         self.rows_max = rows_max
         self.bytes_max = bytes_max
         self.count = 0
-        #: Bytes of the records that became rows: what `bytes_max` bounds.
+        #: Bytes of the records that became rows, limited by `bytes_max`.
         self.size = 0
         self.offsets = bytearray(8 * rows_max)
         self.timestamps = bytearray(8 * rows_max if columns.timestamp else 0)
@@ -175,7 +174,7 @@ class Rows:
 
 
 class RecordRun:
-    """The records of one batch, read once from front to back.
+    """The records of one batch, read once from first to last.
 
     `data` are the plain bytes of `count` records, whose offset deltas ascend and are at most
     `delta_max`. `append_time`, where given, is every record's timestamp.
@@ -196,7 +195,7 @@ class RecordRun:
         self._source = address(self._data)
         self._position = 0
         self._end = len(data)
-        #: Records that have not been read.
+        #: Records that were not read yet.
         self.remaining = count
         self._base_offset = base_offset
         self._base_timestamp = base_timestamp
@@ -220,7 +219,7 @@ class RecordRun:
         if size < 1:
             raise _damage("a record is empty", self._position)
         record_end = self._position + size
-        # One byte of record attributes, unused so far.
+        # One byte of record attributes, unused in format v2.
         self._position += 1
         timestamp = self._read_timestamp(record_end)
         delta = self._read_varint(record_end)
@@ -238,7 +237,7 @@ class RecordRun:
     def _append(
         self, rows: Rows, offset: int, timestamp: int, record_size: int, record_end: int
     ) -> None:
-        """The record whose key is next, as a row; nothing of it where it is damaged."""
+        """Append the record whose key is next as a row. A damaged record adds nothing."""
         key_size = self._read_size(record_end)
         key_start = self._position
         self._position += max(key_size, 0)
@@ -256,7 +255,7 @@ class RecordRun:
             self._append_headers(rows.headers, record_end)
 
     def _check_headers(self, end: int) -> None:
-        """Whether the headers that are next fill the record to its end; moves nothing."""
+        """Check that the next headers fill the record to its end. Does not move."""
         start = self._position
         count = self._read_size(end)
         if count < 0:
@@ -273,7 +272,7 @@ class RecordRun:
         self._position = start
 
     def _append_headers(self, headers: Headers, end: int) -> None:
-        """The headers that are next and were found sound."""
+        """Append the next headers, which were checked."""
         count = self._read_size(end)
         for _ in range(count):
             size = self._read_size(end)
@@ -285,7 +284,7 @@ class RecordRun:
         headers.end_row(count)
 
     def _append_name(self, names: Binary, size: int) -> None:
-        """A header's name; bytes that are not UTF-8 are replaced, as Java's clients do."""
+        """Append a header's name. Bytes that are not UTF-8 are replaced, as in Java's clients."""
         bits = 0
         for index in range(self._position, self._position + size):
             bits |= self._source[index]
@@ -297,7 +296,7 @@ class RecordRun:
             names.append(name, 0, len(name))
 
     def _read_timestamp(self, end: int) -> int:
-        """The record's own timestamp or the batch's; a hostile delta must not leave 64 bits."""
+        """Return the record's timestamp or the batch's. Rejects a delta that overflows 64 bits."""
         delta = self._read_varlong(end)
         if self._has_append_time:
             return self._append_time
@@ -307,7 +306,7 @@ class RecordRun:
         return base + delta
 
     def _read_varint(self, end: int) -> int:
-        """A 32-bit zigzag number that ends before `end`."""
+        """Read a 32-bit zigzag number that ends before `end`."""
         raw = 0
         shift = 0
         byte = 0x80
@@ -323,7 +322,7 @@ class RecordRun:
         return (raw >> 1) ^ -(raw & 1)
 
     def _read_varlong(self, end: int) -> int:
-        """A 64-bit zigzag number that ends before `end`."""
+        """Read a 64-bit zigzag number that ends before `end`."""
         raw = 0
         shift = 0
         byte = 0x80
@@ -339,7 +338,7 @@ class RecordRun:
         return (raw >> 1) ^ -(raw & 1)
 
     def _read_size(self, end: int) -> int:
-        """A length that fits between the position after it and `end`; -1 for null."""
+        """Read a length that fits before `end`; -1 for null."""
         size = self._read_varint(end)
         if size > end - self._position or size < -1:
             raise _damage(f"length {size} does not fit", self._position)

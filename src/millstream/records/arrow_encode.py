@@ -1,13 +1,13 @@
-"""Arrow's columns straight into the records of batches, without an object for each row.
+"""Encoding Arrow's columns as records of batches, without an object per row.
 
 Owns reading Arrow's buffers, the choice of a partition for each row, and the open batch of each
-partition: rows are appended in their order to the batch of their partition, which is finished when
-the next record could carry it past the limit. The header's bytes are left free; `encoded` fills
-them in and compresses. Knows nothing of pyarrow: buffers come as bytes-like objects.
+partition. Rows are appended in order to the batch of their partition. A batch is finished when the
+next record could exceed the limit. The bytes of the header stay free; `encoded` fills them in and
+compresses. Does not know pyarrow: buffers are bytes-like objects.
 
-Plain Python, compiled with the C types of `arrow_encode.pxd` where a C compiler exists; both behave
-the same. Buffers are checked against what their rows need, and each value against its buffer, so
-that columns that lie raise ValueError.
+Plain Python, compiled with the C types of `arrow_encode.pxd` where a C compiler exists. Both forms
+behave the same. Buffers are checked against the number of rows, and each value against its buffer.
+Inconsistent columns raise ValueError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from millstream.records.batch import HEADER_BYTES
 from millstream.records.crc import Buffer
 
-#: What a record takes at most besides its key, value and headers, and its length alone.
+#: Most bytes of a record besides key, value and headers; and most bytes of its length.
 _OVERHEAD_MAX = 21
 _LENGTH_BYTES_MAX = 5
 _DATA_CAPACITY = 16 * 1024
@@ -35,14 +35,14 @@ put_int32: Callable[[bytearray, int, int], None]
 
 
 def is_compiled() -> bool:
-    """Whether this module runs as C."""
+    """Return whether this module runs as C."""
     return not __file__.endswith((".py", ".pyc"))
 
 
 if not is_compiled():
     from millstream.records import memory
 
-    # Not an assignment: compiled, these names are C functions.
+    # Imported here only: in the compiled form these names are C functions.
     for _name in ("address", "copy", "get_int32", "get_int64", "put_int32"):
         globals()[_name] = getattr(memory, _name)
 
@@ -58,7 +58,7 @@ def _varint_size(value: int) -> int:
 
 
 def _encoded_size(size: int) -> int:
-    """What a value of `size` bytes (-1: null) takes with its length in front."""
+    """Return the bytes of a value of `size` bytes (-1: null) with its length."""
     return _varint_size(size) + max(size, 0)
 
 
@@ -118,7 +118,7 @@ class Binary:
         return self._column.int32(row)
 
     def size(self, row: int) -> int:
-        """The value's length; -1 for null."""
+        """Return the value's length; -1 for null."""
         if self._column.is_null(row):
             return -1
         start = self._column.int32(row)
@@ -150,7 +150,7 @@ class Headers:
         return self._column.int32(row)
 
     def count(self, row: int) -> int:
-        """How many headers the row has; a null list has none."""
+        """Return the number of headers of the row; 0 for a null list."""
         if self._column.is_null(row):
             return 0
         start = self._column.int32(row)
@@ -160,7 +160,7 @@ class Headers:
         return end - start
 
     def encoded_size(self, row: int) -> int:
-        """What the row's headers take in a record. Raises ValueError where one has no name."""
+        """Return the bytes of the row's headers. Raises ValueError if one has no name."""
         start = self.start(row)
         count = self.count(row)
         total = _varint_size(count)
@@ -173,7 +173,7 @@ class Headers:
 
 
 class RecordColumns:
-    """The columns of some rows; None for one that is null in every row.
+    """The columns of some rows. A column that is null in every row is None.
 
     `timestamps` are int64, in microseconds since 1970.
     """
@@ -196,29 +196,29 @@ class RecordColumns:
         self.timestamps = timestamps
 
     def key_size(self, row: int) -> int:
-        """-1 for null."""
+        """Return the size of the key; -1 for null."""
         return -1 if self.keys is None else self.keys.size(row)
 
     def fields_size(self, row: int) -> int:
-        """What key, value and headers take in a record."""
+        """Return the bytes of key, value and headers in a record."""
         size = _encoded_size(self.key_size(row))
         size += 1 if self.values is None else _encoded_size(self.values.size(row))
         size += 1 if self.headers is None else self.headers.encoded_size(row)
         return size
 
     def timestamp(self, row: int, default: int) -> int:
-        """In milliseconds."""
+        """Return the timestamp in milliseconds."""
         if self.timestamps is None or self.timestamps.is_null(row):
             return default
         return self.timestamps.int64(row) // _MICROS
 
 
 def murmur2(data: Buffer, start: int, size: int) -> int:
-    """The 32-bit hash of Java's client, unsigned, of `size` bytes from `start` on."""
+    """Return the unsigned 32-bit hash (murmur2) of Java's client for `size` bytes."""
     digest = _SEED ^ size
     position = start
     for _ in range(size >> 2):
-        # By bytes: in C one that is shifted up to the sign would be a number below zero.
+        # By bytes: in C, a byte that is shifted to the sign bit would become negative.
         word = data[position + 3]
         word = word << 8 | data[position + 2]
         word = word << 8 | data[position + 1]
@@ -244,10 +244,10 @@ def murmur2(data: Buffer, start: int, size: int) -> int:
 def choose_partitions(
     columns: RecordColumns, given: Column | None, partition_count: int, turn: int, turn_rows: int
 ) -> bytearray:
-    """An int32 for each row: its given partition (int32, null: none), or that of its key.
+    """Return an int32 for each row: its given partition (int32, null: none), or that of its key.
 
-    Rows with neither take turns: `turn_rows` of them go to partition `turn`, modulo the count,
-    then as many to the next. Raises ValueError for a given partition that there is not.
+    Rows with neither go round robin: `turn_rows` of them to partition `turn`, modulo the count,
+    then as many to the next. Raises ValueError for a given partition that does not exist.
     """
     if partition_count < 1 or turn < 0 or turn_rows < 1:
         raise ValueError("partitions, turns and rows of a turn must be positive")
@@ -274,7 +274,7 @@ def choose_partitions(
 
 
 class OpenBatch:
-    """The records of one batch of a partition so far, behind free bytes for the header.
+    """The records of one open batch of a partition, after free bytes for the header.
 
     `capacity` is the room that they get before they need more.
     """
@@ -282,7 +282,7 @@ class OpenBatch:
     def __init__(self, partition: int, capacity: int) -> None:
         self.partition = partition
         self.count = 0
-        #: Bytes of `data` in use; what follows is room.
+        #: Bytes of `data` in use. The rest is capacity.
         self.size = _HEADER_BYTES
         self.base_timestamp = 0
         self.max_timestamp = 0
@@ -291,7 +291,7 @@ class OpenBatch:
         self._capacity = len(self.data)
 
     def append(self, columns: RecordColumns, row: int, timestamp: int, fields_size: int) -> None:
-        """The row as a record, whose key, value and headers take `fields_size` bytes."""
+        """Append a row, whose key, value and headers take `fields_size` bytes."""
         if self.count == 0:
             self.base_timestamp = timestamp
             self.max_timestamp = timestamp
@@ -301,7 +301,7 @@ class OpenBatch:
         size = 1 + _varint_size(delta) + _varint_size(self.count) + fields_size
         self._reserve(size + _LENGTH_BYTES_MAX)
         self._put_varint(size)
-        # One byte of record attributes, unused so far.
+        # One byte of record attributes, unused in format v2.
         self._put_varint(0)
         self._put_varint(delta)
         self._put_varint(self.count)
@@ -349,23 +349,23 @@ class OpenBatch:
 
 
 class BatchWriter:
-    """The open batches of all partitions of a topic, and those that are finished.
+    """The open and the finished batches of all partitions of a topic.
 
-    A batch has `batch_bytes` at most, with its header; more only where one record needs more.
+    A batch with its header has at most `batch_bytes`, unless a single record is larger.
     """
 
     def __init__(self, partition_count: int, batch_bytes: int) -> None:
         self._partition_count = partition_count
         self._batch_bytes = batch_bytes
         self._open: list[OpenBatch | None] = [None] * partition_count
-        #: In the order in which they were finished; for the caller to take out.
+        #: In the order in which they were finished. The caller removes them.
         self.finished: list[OpenBatch] = []
 
     def append(self, columns: RecordColumns, partitions: Buffer, default_timestamp: int) -> None:
-        """Append rows, each to the partition that `partitions` (int32) has for it.
+        """Append each row to its partition in `partitions` (int32).
 
-        `default_timestamp`, in milliseconds, is for rows without one. Raises ValueError, after
-        which rows before the wrong one are in their batches.
+        Rows without a timestamp get `default_timestamp`, in milliseconds. Raises ValueError; the
+        rows before the invalid one are then in their batches.
         """
         chosen = Column(columns.rows, 0, None, partitions, 4)
         for row in range(columns.rows):
@@ -379,7 +379,7 @@ class BatchWriter:
                 self._open[partition] = batch
             elif batch.size + size + _OVERHEAD_MAX > self._batch_bytes:
                 self.finished.append(batch)
-                # Where one batch became full, the next one will: its memory is not to be grown.
+                # The next batch will probably be full too, so it gets all of its memory at once.
                 batch = OpenBatch(partition, self._batch_bytes)
                 self._open[partition] = batch
             batch.append(columns, row, columns.timestamp(row, default_timestamp), size)

@@ -1,7 +1,7 @@
-"""The header of a record batch: reading it, checking it, stamping it in place.
+"""The header of a record batch: reading, checking and stamping it in place.
 
-Owns the 61-byte header of format v2 and everything a broker decides from it alone. Does not look
-at records (see `record`) and never copies a batch.
+Owns the 61-byte header of format v2 and all checks that need only the header. Does not read records
+(see `record`) and never copies a batch.
 
     bytes  0-7   base offset           set by the leader (stamp), not covered by the CRC
            8-11  batch length          bytes after this field
@@ -17,7 +17,7 @@ at records (see `record`) and never copies a batch.
           51-52  producer epoch
           53-56  base sequence
           57-60  record count
-          61-    records, compressed together where the codec says so
+          61-    records, compressed together
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millstream.model.sentinel import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP,
 from millstream.records.crc import Buffer, crc32c
 
 HEADER_BYTES: Final = 61
-#: Base offset and batch length: what precedes the bytes that batch length counts.
+#: Base offset and batch length: the bytes that batch length does not count.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
 
@@ -54,7 +54,7 @@ _COUNT_POSITION: Final = 57
 
 _CODEC_MAX: Final = 4
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
-#: The shortest legacy record set: anything shorter is damage in every format.
+#: The shortest legacy record set. Anything shorter is damage in every format.
 _LEGACY_LENGTH_MIN: Final = 14
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -68,7 +68,7 @@ _new_tuple = tuple.__new__
 
 
 class CorruptBatch(BrokerError):  # noqa: N818 - names a state of bytes, as its users say it
-    """The bytes are not an intact record batch."""
+    """The bytes are no intact record batch."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ class CorruptBatch(BrokerError):  # noqa: N818 - names a state of bytes, as its 
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields in the order of the bytes."""
+    """The fields of a batch header, in the order of the bytes."""
 
     base_offset: int
     batch_length: int
@@ -95,7 +95,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -104,7 +104,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def latest_timestamp(self) -> int:
-        """The largest timestamp of its records; none where compaction has left no records."""
+        """The largest timestamp of its records; NO_TIMESTAMP if compaction left no records."""
         return self.max_timestamp if self.count else NO_TIMESTAMP
 
     @property
@@ -113,7 +113,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The codec's id; `CompressionType(header.codec)` raises ValueError where it is unknown."""
+        """The id of the compression type; `CompressionType` raises ValueError if it is unknown."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -130,7 +130,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop this batch's tombstones, where it has set that."""
+        """When compaction may remove this batch's tombstones; None if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -146,18 +146,18 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked; raises CorruptBatch where 61 bytes are not there."""
+    """Return the unchecked header at `position`. Raises CorruptBatch if it is incomplete."""
     if len(buffer) - position < HEADER_BYTES or position < 0:
         raise CorruptBatch(f"a batch header needs {HEADER_BYTES} bytes at position {position}")
     return _new_tuple(BatchHeader, _unpack_header(buffer, position))
 
 
 def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Check the batch at `position` as a leader checks what a client produced.
+    """Check the batch at `position` as a leader checks a produced batch. Returns its header.
 
-    Raises BrokerError with the code that Kafka 4 answers: CORRUPT_MESSAGE for damage, otherwise
-    INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE or INVALID_TIMESTAMP. Bytes after the batch are
-    not looked at, nor are its records.
+    Raises BrokerError with Kafka 4's code: CORRUPT_MESSAGE for damage, otherwise INVALID_RECORD,
+    UNSUPPORTED_COMPRESSION_TYPE or INVALID_TIMESTAMP. Does not check the records or the bytes
+    after the batch.
     """
     remaining = len(buffer) - position
     if remaining < HEADER_BYTES:
@@ -179,7 +179,7 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
         count,
     ) = header
     size = length + LOG_OVERHEAD
-    # The pass for a sound batch is one expression; which part of it failed is found out after.
+    # One expression for a valid batch. `_rejection` finds which part of it failed.
     if (
         magic == MAGIC
         and HEADER_BYTES <= size <= remaining
@@ -195,9 +195,9 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_produced(records: Buffer | None) -> BatchHeader:
-    """`check_batch` for the whole `records` field of one partition of a Produce request.
+    """Check the `records` field of one partition in a Produce request. Returns the header.
 
-    Since Produce v3 that is exactly one batch; none, or bytes after it, are INVALID_RECORD.
+    Since Produce v3 it must be exactly one batch; otherwise raises INVALID_RECORD.
     """
     if not records:
         raise _invalid("a produce request must hold one record batch for each partition")
@@ -208,7 +208,7 @@ def check_produced(records: Buffer | None) -> BatchHeader:
 
 
 def _short_batch(buffer: Buffer, position: int) -> BrokerError:
-    """Why fewer bytes than a header are no batch."""
+    """Return the error for fewer bytes than a header."""
     remaining = len(buffer) - position
     if remaining >= LOG_OVERHEAD and position >= 0:
         (length,) = _INT32.unpack_from(buffer, position + _LENGTH_POSITION)
@@ -222,14 +222,14 @@ def _short_batch(buffer: Buffer, position: int) -> BrokerError:
 
 
 def _rejection(header: BatchHeader, buffer: Buffer, position: int) -> BrokerError:
-    """The error for a batch that `check_batch` refuses, in the order of Kafka's own checks."""
+    """Return the error for a batch that `check_batch` rejects, in the order of Kafka's checks."""
     remaining = len(buffer) - position
     if header.batch_length < _LEGACY_LENGTH_MIN:
         return CorruptBatch(f"batch length {header.batch_length} is smaller than any batch")
     if not 0 <= header.magic <= MAGIC:
         return CorruptBatch(f"magic {header.magic} is unknown")
     if header.size > remaining:
-        return _invalid(f"the batch has {header.size} bytes but only {remaining} are there")
+        return _invalid(f"the batch has {header.size} bytes but only {remaining} are available")
     if header.magic != MAGIC:
         return _invalid(f"only record batches of magic 2 are accepted, not {header.magic}")
     if header.base_offset != 0:
@@ -241,7 +241,7 @@ def _rejection(header: BatchHeader, buffer: Buffer, position: int) -> BrokerErro
 
 
 def _rule_broken(header: BatchHeader) -> BrokerError:
-    """Which rule an intact batch breaks."""
+    """Return the error for the rule that an intact batch breaks."""
     if header.codec > _CODEC_MAX:
         return BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown"
@@ -267,7 +267,7 @@ def _rule_broken(header: BatchHeader) -> BrokerError:
 
 
 def _damage(header: BatchHeader, buffer: Buffer, position: int) -> CorruptBatch | None:
-    """What is broken in the whole batch at `position`, of whatever origin; None if intact."""
+    """Return the error for a damaged batch at `position`; None if it is intact."""
     if header.batch_length < _BATCH_LENGTH_MIN:
         return CorruptBatch(f"batch length {header.batch_length} is smaller than a header")
     actual = crc32c(memoryview(buffer)[position + CRC_START : position + header.size])
@@ -280,7 +280,7 @@ def _damage(header: BatchHeader, buffer: Buffer, position: int) -> CorruptBatch 
 
 
 def check_crc(buffer: Buffer, header: BatchHeader, position: int = 0) -> None:
-    """Raise CorruptBatch unless the whole batch at `position` is what its writer wrote."""
+    """Raise CorruptBatch if the length or CRC of the batch at `position` is wrong."""
     damage = _damage(header, buffer, position)
     if damage is not None:
         raise damage
@@ -293,9 +293,9 @@ def _invalid(message: str) -> BrokerError:
 def iterate_batches(
     buffer: Buffer, verify_crc: bool = True, position: int = 0
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch from `position` on as (position, header), stopping at a partial one.
+    """Yield (position, header) of every whole batch from `position` on. Stops at a partial one.
 
-    Raises CorruptBatch on reaching damage, after the batches before it were given.
+    Raises CorruptBatch at the first damage, after the batches before it.
     """
     view = memoryview(buffer)
     end = len(view)
@@ -320,7 +320,7 @@ def iterate_batches(
 
 
 def scan(buffer: Buffer, verify_crc: bool = True) -> list[tuple[int, BatchHeader]]:
-    """All whole batches as (position, header); raises CorruptBatch if any is damaged."""
+    """Return (position, header) of all whole batches. Raises CorruptBatch if one is damaged."""
     return list(iterate_batches(buffer, verify_crc))
 
 
@@ -345,13 +345,13 @@ def count_records(data: Buffer) -> tuple[int, int]:
 def stamp(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Set what the leader decides; neither field is covered by the CRC."""
+    """Set base offset and leader epoch. The CRC covers neither."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Give every record of the batch the broker's time, and recompute the CRC."""
+    """Set the append time of all records, and recompute the CRC."""
     (length,) = _INT32.unpack_from(buffer, position + _LENGTH_POSITION)
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes | APPEND_TIME_FLAG)
@@ -360,7 +360,7 @@ def stamp_append_time(buffer: bytearray | memoryview, position: int, timestamp_m
 
 
 def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
-    """Correct what the header says of its records' latest timestamp, and recompute the CRC."""
+    """Set the latest timestamp in the header, and recompute the CRC."""
     (length,) = _INT32.unpack_from(buffer, position + _LENGTH_POSITION)
     _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
     stamp_crc(buffer, position, length + LOG_OVERHEAD)

@@ -1,6 +1,6 @@
-"""Builds record batches: for coordinators, compaction, tools and tests.
+"""Building record batches, for coordinators, compaction, tools and tests.
 
-Owns the way from records to a whole batch with its CRC. The broker's data path never builds one.
+The broker's data path never builds a batch.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def build_batch(
     delete_horizon_ms: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """One whole batch of `records`, whose offsets are at least `base_offset` and ascend.
+    """Return a batch of `records`, whose offsets ascend from `base_offset` or above.
 
-    `append_time_ms` makes it an append-time batch of that time. Compaction keeps the range of a
-    batch it thins out with `last_offset_delta`, may leave no record at all, and sets
-    `delete_horizon_ms`. Raises ValueError where offsets or timestamps do not fit the format.
+    `append_time_ms` makes it an append-time batch. Compaction keeps the offset range of a batch
+    with `last_offset_delta`, even if no record is left, and sets `delete_horizon_ms`. Raises
+    ValueError where offsets or timestamps do not fit the format.
     """
     if last_offset_delta is None:
         last_offset_delta = records[-1].offset - base_offset if records else 0
@@ -90,9 +90,9 @@ def build_batch(
 
 
 def seal_batch(batch: bytearray, header: BatchHeader) -> None:
-    """Fill in the first bytes of a batch whose records are in place.
+    """Write the header of a batch whose records are in place.
 
-    The header's batch length and CRC are worked out, whatever it says.
+    Computes batch length and CRC; those of `header` are ignored.
     """
     HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LOG_OVERHEAD, crc=0))
     stamp_crc(batch, 0, len(batch))

@@ -1,4 +1,4 @@
-"""Which columns of records are wanted: what is left out is not decoded."""
+"""The columns of records to decode. Other columns are skipped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Columns(NamedTuple):
-    """The wanted columns besides the offset, which is always there."""
+    """The columns to decode, besides the offset, which is always decoded."""
 
     key: bool = True
     value: bool = True

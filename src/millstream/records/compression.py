@@ -1,12 +1,12 @@
-"""Compression of record batches, with the framings that Kafka's clients use.
+"""Compression of record batches, in the framings that Kafka's clients use.
 
-Owns the codec ids and the two directions. Decompression is always bounded: output goes into one
-buffer of at most `size_max` bytes, so that a small hostile batch cannot claim the memory.
+Owns the ids and both directions. Decompression is always bounded: the output goes into a buffer of
+at most `size_max` bytes, so that a small hostile batch cannot exhaust the memory.
 
 Framings: gzip members (one or more); snappy either raw, as librdkafka writes it, or in xerial
 blocks, as Java writes it (16-byte header, then a big-endian length before each raw block); LZ4
-frames, written with independent blocks because Java's reader refuses linked ones; zstd frames,
-with or without their content size.
+frames, written with independent blocks because Java's reader rejects linked ones; zstd frames, with
+or without content size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millstream.records.expansion import lz4_size_bound, zstd_size_bound
 
 
 class CompressionType(IntEnum):
-    """CompressionType ids as they stand in a batch's attributes."""
+    """The ids of the codecs in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -35,14 +35,14 @@ class CompressionType(IntEnum):
 
 _GZIP_LEVEL: Final = 6
 _ZSTD_LEVEL: Final = 3
-#: Kafka's default level, which stands for the fast compressor.
+#: Kafka's default level, which means the fast compressor.
 _LZ4_LEVEL: Final = 9
 _GZIP_WBITS: Final = 31
 _GZIP_INPUT_BYTES: Final = 16 * 1024
 _GZIP_OUTPUT_BYTES: Final = 64 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-#: Version 1, compatible with version 1, as every xerial writer says.
+#: Version 1, compatible with version 1, as all xerial writers write it.
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
@@ -61,8 +61,8 @@ _LZ4_LENGTH: Final = struct.Struct("<I")
 def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> bytes:
     """Return `data` in the codec's Kafka framing.
 
-    `level` is one of gzip (1 to 9, -1 is its default), zstd or lz4 (1 to 17). Like in Kafka, level
-    9 of lz4 is its default and fast; other levels compress more, and more slowly from 3 on.
+    `level` is for gzip (1 to 9, -1 is the default), zstd and lz4 (1 to 17). As in Kafka, level 9 of
+    lz4 is the default and fast. Other levels compress more, and more slowly from 3 on.
     """
     if codec == CompressionType.NONE:
         return bytes(data)
@@ -77,7 +77,7 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
 
 
 def decompress(codec: CompressionType, data: Buffer, size_max: int) -> bytes | memoryview:
-    """The plain bytes; raises CorruptBatch where they exceed `size_max` or `data` is damaged."""
+    """Return the plain bytes. Raises CorruptBatch if they exceed `size_max` or are damaged."""
     if codec == CompressionType.NONE:
         if len(data) > size_max:
             raise _too_large(size_max)
@@ -125,9 +125,9 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
 
 
 def _lz4_block(plain: memoryview, level: int) -> bytes:
-    """Return at most 64 KiB as one block; not shorter than `plain` where that can't be compressed.
+    """Compress at most 64 KiB as one block. Incompressible data does not get shorter.
 
-    The library has levels only for whole frames, so the block is taken out of a frame."""
+    The library has levels only for whole frames, so the block is cut out of a frame."""
     if level == _LZ4_LEVEL:
         return bytes(cramjam.lz4.compress_block(plain, store_size=False))
     frame = bytes(cramjam.lz4.compress(plain, level=level))
@@ -152,7 +152,7 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytearray:
             plain += output
             if len(plain) > size_max:
                 raise _too_large(size_max)
-            # With room left over, all of the piece is consumed and nothing waits inside zlib.
+            # If the output is not full, zlib has consumed the whole piece.
             is_full = len(output) == output_max
             piece = member.unused_data if member.eof else member.unconsumed_tail
     if not member.eof:
@@ -193,7 +193,7 @@ def _snappy_size(block: memoryview, room: int) -> int:
 
 
 def _xerial_blocks(view: memoryview) -> list[memoryview]:
-    """The raw blocks of a xerial stream; streams may follow each other, each with its header."""
+    """Return the raw blocks of one or more xerial streams, each with a header."""
     blocks: list[memoryview] = []
     position = 0
     while position < len(view):

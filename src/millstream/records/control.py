@@ -1,15 +1,14 @@
 """Control batches: the markers that end a transaction.
 
-Owns the bytes of an end marker, as a broker writes and reads it. Which marker may be written is the
-log's to say.
+Owns the bytes of an end marker. The log decides which marker may be written.
 
-A marker is a batch of one record, with the flags transactional and control, without sequence, whose
-offset counts like any other and that no consumer shows to its user. Big endian:
+A marker is a batch of one record, with the flags transactional and control and without sequence.
+It takes an offset like any record, and no consumer returns it to its user. Big endian:
 
     key    version (int16, 0), type (int16): 0 abort, 1 commit
-    value  version (int16, 0), the epoch of the coordinator that sent it (int32)
+    value  version (int16, 0), the epoch of the coordinator that wrote it (int32)
 
-Compaction may leave a control batch without its record. Other types (a Raft log's) are not markers.
+Compaction may remove the record of a control batch. Other types (of a Raft log) are not markers.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _VALUE: Final = struct.Struct(">hi")
 _VERSION: Final = 0
 _ABORT: Final = 0
 _COMMIT: Final = 1
-#: Far more than any marker holds: what claims more is damage.
+#: Far more than any marker holds. A larger size means damage.
 _RECORD_BYTES_MAX: Final = 4096
 
 
 class EndMarker(NamedTuple):
-    """How a transaction ended, and the epoch of the coordinator that said so."""
+    """How a transaction ended, and the epoch of the coordinator that ended it."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -41,7 +40,7 @@ class EndMarker(NamedTuple):
 def build_marker(
     marker: EndMarker, producer_id: int, producer_epoch: int, timestamp_ms: int
 ) -> bytearray:
-    """The control batch for `marker`, ready to be stamped and appended."""
+    """Return the control batch for `marker`, ready to be stamped and appended."""
     key = _KEY.pack(_VERSION, _COMMIT if marker.is_commit else _ABORT)
     value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
     return build_batch(
@@ -54,9 +53,9 @@ def build_marker(
 
 
 def read_marker(batch: Buffer, header: BatchHeader, position: int = 0) -> EndMarker | None:
-    """The marker in the control batch at `position`; None if it has no record or another type.
+    """Return the marker in the control batch at `position`; None without record or of other type.
 
-    Versions newer than ours start with the same fields. Raises CorruptBatch.
+    Newer versions start with the same fields. Raises CorruptBatch.
     """
     if header.count == 0:
         return None
@@ -69,7 +68,7 @@ def read_marker(batch: Buffer, header: BatchHeader, position: int = 0) -> EndMar
     if kind not in (_ABORT, _COMMIT):
         return None
     if record.value is None or len(record.value) < _VALUE.size:
-        raise CorruptBatch(f"the marker at offset {header.base_offset} is cut short")
+        raise CorruptBatch(f"the marker at offset {header.base_offset} is truncated")
     version, coordinator_epoch = _VALUE.unpack_from(record.value)
     if version < 0:
         raise CorruptBatch(f"version {version} of a transaction marker is negative")

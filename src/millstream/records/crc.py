@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from fastcrc.crc32 import iscsi
 
-#: What the functions of this package read from.
+#: The types that the functions of this package read from.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-#: CRC32C of a whole buffer. Bound and not wrapped: it runs once for every produced batch.
+#: CRC32C of a whole buffer. Not wrapped in a function: it runs once per produced batch.
 crc32c: Callable[[Buffer], int] = iscsi

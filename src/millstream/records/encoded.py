@@ -1,8 +1,8 @@
-"""Rows to record batches for the partitions of one topic, ready to be produced.
+"""Encoding rows as record batches for the partitions of one topic, ready to be produced.
 
-Owns what `arrow_encode` leaves open: codec, header, CRC, and the sequence numbers that let brokers
-tell repeated batches. Batches of a partition must be sent in the order in which they are given. No
-I/O: the caller says how many partitions there are, what time it is and who the producer is.
+Owns what `arrow_encode` leaves open: compression, header, CRC and sequence numbers. The batches of
+a partition must be sent in the order in which they are returned. No I/O: the caller knows the
+number of partitions, the time and the producer.
 
     encoder = RowEncoder(Producer(...), partition_count, codec, batch_bytes)
     for columns in ...:
@@ -26,14 +26,14 @@ from millstream.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL_FLAG, Ba
 from millstream.records.builder import seal_batch
 from millstream.records.compression import CompressionType, compress
 
-#: Large, and below what a broker takes by default (`message.max.bytes`) with any overhead.
+#: Default size of a batch: below a broker's default `message.max.bytes`, with overhead.
 BATCH_BYTES: Final = 1_000_000
-#: Rows without a key that go to one partition before the next has its turn.
+#: Rows without a key that go to one partition before the next one.
 TURN_ROWS: Final = 4096
 
 
 class Producer(NamedTuple):
-    """Who writes: without an id, batches carry no sequence numbers."""
+    """The producer in the batch headers. Without an id, batches have no sequence numbers."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = -1
@@ -41,7 +41,7 @@ class Producer(NamedTuple):
 
 
 class EncodedBatch(NamedTuple):
-    """A whole record batch for a partition, and how many records it has."""
+    """A record batch for a partition, with its number of records."""
 
     partition: int
     data: bytearray
@@ -49,7 +49,7 @@ class EncodedBatch(NamedTuple):
 
 
 class RowEncoder:
-    """Of one producer, for one topic."""
+    """Encodes the rows of one producer for one topic."""
 
     def __init__(
         self,
@@ -63,31 +63,31 @@ class RowEncoder:
         self._partition_count = partition_count
         self._codec = codec
         self._writer = BatchWriter(partition_count, batch_bytes)
-        #: Which partition rows without a key go to: counts up and is taken modulo their number.
+        #: The partition for rows without a key, modulo the partition count. Grows with each call.
         self._turn = turn
-        #: The next sequence number of each partition that has one.
+        #: Partition -> next sequence number.
         self._sequences: dict[int, int] = {}
 
     def append(
         self, columns: RecordColumns, given: Column | None, now_ms: int
     ) -> list[EncodedBatch]:
-        """Take rows in; the batches that are finished by that.
+        """Append rows. Returns the batches that became full.
 
-        `given` holds partitions (int32); where it is None or null, the key decides as in Java's
-        client, and rows without a key take turns. Rows without a timestamp get `now_ms`. Raises
-        ValueError for a partition that there is not and a header without a key.
+        `given` holds partitions (int32). Where it is None or null, the key decides as in Java's
+        client, and rows without a key go round robin. Rows without a timestamp get `now_ms`. Raises
+        ValueError for a partition that does not exist and for a header without a key.
         """
         self._turn += 1
         chosen = choose_partitions(columns, given, self._partition_count, self._turn, TURN_ROWS)
         self._writer.append(columns, chosen, now_ms)
-        return self._take()
+        return self._pop_finished()
 
     def flush(self) -> list[EncodedBatch]:
-        """The batches that are not finished yet, which thereby are."""
+        """Finish and return all open batches."""
         self._writer.flush()
-        return self._take()
+        return self._pop_finished()
 
-    def _take(self) -> list[EncodedBatch]:
+    def _pop_finished(self) -> list[EncodedBatch]:
         finished = self._writer.finished
         sealed = [EncodedBatch(each.partition, self._seal(each), each.count) for each in finished]
         finished.clear()

@@ -1,9 +1,8 @@
-"""How large LZ4 and zstd data can become at most, read from the frames without decompressing.
+"""Upper bounds of the decompressed size of LZ4 and zstd data, read from the frames.
 
-Content sizes in frame headers are claims and often absent. The frames' own block structure is
-not: it says how many blocks there are and how large each can be at most, so one buffer of that
-size is always enough and never a gamble. Bounds stop at the caller's `size_max`: past it nothing
-more needs to be known. Raises ValueError where the structure is broken.
+Content sizes in frame headers are often missing and may lie. The block structure does not: it tells
+the number of blocks and the largest size of each. So one buffer of the bound is always large
+enough. A bound stops at the caller's `size_max`. A broken structure raises ValueError.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _LZ4_CONTENT_CHECKSUM: Final = 0x04
 _LZ4_CONTENT_SIZE: Final = 0x08
 _LZ4_BLOCK_CHECKSUM: Final = 0x10
 _LZ4_DICTIONARY: Final = 0x01
-#: LZ4 cannot do better than 255 bytes from one.
+#: LZ4 expands one byte to at most 255.
 _LZ4_RATIO_MAX: Final = 255
 
 _ZSTD_BLOCK_MAX: Final = 128 * 1024
@@ -33,7 +32,7 @@ _UINT32: Final = struct.Struct("<I")
 
 
 def lz4_size_bound(data: Buffer, size_max: int) -> int:
-    """Upper bound of what the LZ4 frames in `data` decompress to, `size_max` at most."""
+    """Return an upper bound of the decompressed size of the LZ4 frames, at most `size_max`."""
     bound = 0
     position = 0
     while position < len(data) and bound < size_max:
@@ -49,7 +48,7 @@ def lz4_size_bound(data: Buffer, size_max: int) -> int:
 
 
 def _lz4_frame(data: Buffer, position: int, size_max: int) -> tuple[int, int]:
-    """(bound, position after) of the frame whose descriptor is at `position`."""
+    """Return (bound, position after) of the frame whose descriptor is at `position`."""
     flags, block_code = _byte(data, position), _byte(data, position + 1) >> 4 & 7
     if flags >> 6 != 1 or block_code < 4:
         raise ValueError("unknown LZ4 frame version or block size")
@@ -71,7 +70,7 @@ def _lz4_frame(data: Buffer, position: int, size_max: int) -> tuple[int, int]:
 
 
 def zstd_size_bound(data: Buffer, size_max: int) -> int:
-    """Upper bound of what the zstd frames in `data` decompress to, `size_max` at most."""
+    """Return an upper bound of the decompressed size of the zstd frames, at most `size_max`."""
     bound = 0
     position = 0
     while position < len(data) and bound < size_max:
@@ -87,7 +86,7 @@ def zstd_size_bound(data: Buffer, size_max: int) -> int:
 
 
 def _zstd_frame(data: Buffer, position: int, size_max: int) -> tuple[int, int]:
-    """(bound, position after) of the frame whose descriptor is at `position`."""
+    """Return (bound, position after) of the frame whose descriptor is at `position`."""
     descriptor = _byte(data, position)
     is_single_segment = descriptor >> 5 & 1
     size_bytes = _ZSTD_SIZE_BYTES[descriptor >> 6]
@@ -110,12 +109,12 @@ def _zstd_frame(data: Buffer, position: int, size_max: int) -> tuple[int, int]:
 
 def _byte(data: Buffer, position: int) -> int:
     if position >= len(data):
-        raise ValueError("the frame is cut off")
+        raise ValueError("the frame is truncated")
     return data[position]
 
 
 def _uint32(data: Buffer, position: int) -> int:
     if position + 4 > len(data):
-        raise ValueError("the frame is cut off")
+        raise ValueError("the frame is truncated")
     value: int = _UINT32.unpack_from(data, position)[0]
     return value

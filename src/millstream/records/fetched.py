@@ -1,19 +1,19 @@
-"""Fetched record sets to rows: from the bytes that a Fetch response holds for one partition.
+"""Decoding the record sets of Fetch responses for one partition into rows.
 
-Owns the walk over batches: whole ones are checked, thrown out where a read-committed reader must
-not see them, decompressed within a limit, and decoded by `arrow_decode`. It knows which offset to
-fetch next, also past control batches, aborted batches and what compaction took. No I/O.
+Owns the walk over batches: each whole batch is checked, skipped if `read_committed` readers must
+not see it, decompressed within a limit, and decoded by `arrow_decode`. Knows which offset to fetch
+next, also after control batches, aborted batches and compacted offsets. No I/O.
 
     decoder = FetchDecoder(start, end, columns)
     while not decoder.is_done:
         ...                           fetch records, aborted from decoder.next_offset on
         for rows in decoder.decode(records, aborted):
-            ...                       full rows, one after the other
-    rows = decoder.take()             what is left, if anything
+            ...                       full rows
+    rows = decoder.pop_rows()         the remaining rows, if any
 
-A transaction is aborted for a reader exactly as Kafka's consumers see it: from the first offset
-that the response names for a producer on, its transactional batches are left out, until that
-producer's abort marker. The list is the response's own, so nothing of it outlives a response.
+Aborted transactions are skipped as in Kafka's consumers: from the first offset that the response
+names for a producer on, its transactional batches are skipped until that producer's abort marker.
+The list belongs to one response and is not kept.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _DATA_CAPACITY: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RowLimits:
-    """How much may be held at a time."""
+    """Limits of the memory for rows."""
 
     rows_max: int = 8192
-    #: Rows are full once their records have this many bytes; the last record may go beyond.
+    #: Rows are full once their records reach this size; the last record may exceed it.
     bytes_max: int = 16 * 1024 * 1024
-    #: What one batch may decompress to.
+    #: Largest decompressed size of one batch.
     plain_bytes_max: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -68,14 +68,14 @@ class FetchDecoder:
         self._limits = limits or RowLimits()
         self._is_crc_checked = is_crc_checked
         self._rows: Rows | None = None
-        #: As much as the rows before needed.
+        #: Size of the data buffer of the last rows, reused for the next.
         self._data_capacity = _DATA_CAPACITY
-        #: The offset to fetch from next; never beyond the range.
+        #: The offset to fetch next; never beyond the range.
         self.next_offset = start
-        #: Whole batches seen so far: no more of them after a response that had bytes means that
-        #: its first batch was larger than what was asked for.
+        #: Whole batches decoded so far. If a response with bytes adds none, its first batch was
+        #: larger than the requested size.
         self.batches = 0
-        #: Rows so far, and records left out because their transaction was aborted.
+        #: Rows so far, and records skipped because their transaction was aborted.
         self.row_count = 0
         self.hidden_count = 0
 
@@ -86,11 +86,11 @@ class FetchDecoder:
     def decode(
         self, records: Buffer, aborted: Iterable[tuple[int, int]] | None = None
     ) -> Iterator[Rows]:
-        """Every `Rows` that the record set fills; what fills none waits for the next set or `take`.
+        """Yield every full `Rows`. Other rows wait for the next record set or for `pop_rows`.
 
         `records` may end in the middle of a batch. `aborted` is the response's list of (producer
-        id, first offset), for a reader of committed records only. The iterator has to be run to
-        its end. Raises CorruptBatch, which names the offset; rows before it may still be taken.
+        id, first offset) for `read_committed`. The iterator must be run to its end. Raises
+        CorruptBatch, which names the offset; `pop_rows` still returns the rows before it.
         """
         hidden = _HiddenBatches(aborted or ())
         try:
@@ -103,8 +103,8 @@ class FetchDecoder:
         except CorruptBatch as error:
             raise CorruptBatch(f"at offset {self.next_offset}: {error.message}") from error
 
-    def take(self) -> Rows | None:
-        """The rows that no `decode` has given yet."""
+    def pop_rows(self) -> Rows | None:
+        """Return the rows that `decode` has not yielded, if any."""
         rows, self._rows = self._rows, None
         return rows if rows is not None and rows.count else None
 
@@ -146,18 +146,18 @@ class FetchDecoder:
 
 
 class _HiddenBatches:
-    """Which batches of one response belong to aborted transactions."""
+    """The batches of one response that belong to aborted transactions."""
 
     __slots__ = ("_open", "_pending")
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        #: (first offset, producer id) of transactions not reached yet, the nearest last.
+        #: (first offset, producer id) of later transactions, the nearest last.
         self._pending = sorted(((first, producer) for producer, first in aborted), reverse=True)
-        #: Producers whose abort marker has not been reached.
+        #: Producers with an aborted transaction whose marker was not reached.
         self._open: set[int] = set()
 
     def covers(self, records: Buffer, position: int, header: BatchHeader) -> bool:
-        """Whether the next batch is hidden; to be asked of every batch in order."""
+        """Return whether the next batch is aborted. Call it for every batch in order."""
         while self._pending and self._pending[-1][0] <= header.last_offset:
             self._open.add(self._pending.pop()[1])
         if header.producer_id not in self._open or not header.is_transactional:

@@ -62,20 +62,3 @@ cdef int _put_bytes(bytearray target, value) except -1
 
 @cython.locals(target=bytearray, body=bytearray)
 cpdef bytearray encode(records, long long base_offset, long long base_timestamp)
-
-@cython.locals(
-    source="const unsigned char *", low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t,
-    start=Py_ssize_t, position=Py_ssize_t, key="long long",
-)
-cpdef Py_ssize_t search_offset_index(
-    bytearray buffer, Py_ssize_t entries, long long relative_offset
-) except -2
-
-@cython.locals(
-    source="const unsigned char *", low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t,
-    start=Py_ssize_t, position=Py_ssize_t, key="unsigned long long",
-    target="unsigned long long",
-)
-cpdef Py_ssize_t search_time_index(
-    bytearray buffer, Py_ssize_t entries, long long timestamp
-) except -2

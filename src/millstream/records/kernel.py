@@ -1,9 +1,8 @@
-"""The loops that run once for each record or each index probe, on bytes that are already in hand.
+"""The loops that run once per record, over the plain bytes of a batch's records.
 
-Plain Python, compiled with the C types of `kernel.pxd` where a C compiler exists; both behave the
-same, and `is_compiled` tells which one runs. Nothing here knows about headers or codecs: callers
-pass the plain bytes of a batch's records. Every length is checked against what remains before it
-is used, and damage is raised as CorruptBatch.
+Plain Python, compiled with the C types of `kernel.pxd` where a C compiler exists. Both forms behave
+the same, and `is_compiled` tells which one runs. Knows neither headers nor compression. Every
+length is checked against the remaining bytes before it is used. Damage raises CorruptBatch.
 
     record   length varint, attributes 1, timestamp delta varlong, offset delta varint,
              key length varint (-1: null), key, value length varint (-1: null), value,
@@ -29,7 +28,7 @@ _INT64_MIN = -_INT64_MAX - 1
 
 
 def is_compiled() -> bool:
-    """Whether this module runs as C."""
+    """Return whether this module runs as C."""
     return not __file__.endswith((".py", ".pyc"))
 
 
@@ -38,7 +37,7 @@ def _damage(reason: str, position: int) -> CorruptBatch:
 
 
 def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """(value, position after) of a 32-bit zigzag number."""
+    """Return (value, position after) of a 32-bit zigzag number."""
     raw = 0
     shift = 0
     byte = 0x80
@@ -55,7 +54,7 @@ def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """(value, position after) of a 64-bit zigzag number."""
+    """Return (value, position after) of a 64-bit zigzag number."""
     raw = 0
     shift = 0
     byte = 0x80
@@ -72,7 +71,7 @@ def _read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _read_size(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """(size, position after) of a length that fits in what remains; -1 for null."""
+    """Return (size, position after) of a length that fits before `end`; -1 for null."""
     size, position = _read_varint(data, position, end)
     if size > end - position or size < -1:
         raise _damage(f"length {size} does not fit", position)
@@ -80,7 +79,7 @@ def _read_size(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _add_delta(base: int, delta: int, position: int) -> int:
-    """`base + delta`, which a hostile delta must not carry past 64 bits."""
+    """Return `base + delta`. A hostile delta must not overflow 64 bits."""
     if delta > _INT64_MAX - base if base > 0 else delta < _INT64_MIN - base:
         raise _damage("a timestamp is longer than 64 bits", position)
     return base + delta
@@ -89,13 +88,13 @@ def _add_delta(base: int, delta: int, position: int) -> int:
 def _read_headers(
     data: bytes, position: int, end: int, count: int
 ) -> list[tuple[str, bytes | None]]:
-    """The `count` headers that fill `[position, end)` exactly."""
+    """Return the `count` headers that fill `[position, end)` exactly."""
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, position = _read_size(data, position, end)
         if size < 0:
             raise _damage("a header has no key", position)
-        # Not every client writes UTF-8; what is not must survive a rewrite unchanged.
+        # Not every client writes UTF-8. Other bytes must survive a rewrite unchanged.
         name = data[position : position + size].decode("utf-8", "surrogateescape")
         position += size
         size, position = _read_size(data, position, end)
@@ -131,7 +130,7 @@ def decode(
         if size < 1:
             raise _damage("a record is empty", position)
         record_end = position + size
-        # One byte of record attributes, unused so far.
+        # One byte of record attributes, unused in format v2.
         timestamp_delta, position = _read_varlong(source, position + 1, record_end)
         offset_delta, position = _read_varint(source, position, record_end)
         if offset_delta < 0:
@@ -275,52 +274,3 @@ def encode(
         _put_varint(target, len(body))
         target += body
     return target
-
-
-def search_offset_index(buffer: bytearray, entries: int, relative_offset: int) -> int:
-    """The last slot whose offset is at most `relative_offset`; -1 where none is.
-
-    A slot is 8 bytes, big-endian: relative offset 4, file position 4; offsets ascend from 0.
-    """
-    if entries > len(buffer) // 8:
-        raise IndexError(f"{entries} entries do not fit in {len(buffer)} bytes")
-    source = buffer
-    low = 0
-    high = entries
-    while low < high:
-        middle = (low + high) >> 1
-        start = middle * 8
-        key = 0
-        for position in range(start, start + 4):
-            key = key << 8 | source[position]
-        if key <= relative_offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
-
-
-def search_time_index(buffer: bytearray, entries: int, timestamp: int) -> int:
-    """The last slot whose timestamp is at most `timestamp`; -1 where none is.
-
-    A slot is 12 bytes, big-endian: timestamp 8, relative offset 4; timestamps ascend from 0.
-    """
-    if entries > len(buffer) // 12:
-        raise IndexError(f"{entries} entries do not fit in {len(buffer)} bytes")
-    if timestamp < 0:
-        return -1
-    source = buffer
-    target = timestamp
-    low = 0
-    high = entries
-    while low < high:
-        middle = (low + high) >> 1
-        start = middle * 12
-        key = 0
-        for position in range(start, start + 8):
-            key = key << 8 | source[position]
-        if key <= target:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1

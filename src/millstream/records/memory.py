@@ -1,8 +1,8 @@
-"""Copying bytes and numbers between buffers: the uncompiled form of what `memory.pxd` does in C.
+"""Copying bytes and numbers between buffers: the Python form of `memory.pxd`.
 
-Nothing here checks a bound in C. A kernel that calls these has checked the position against the
-buffer's size. Numbers are in the machine's byte order and numbered from the buffer's start, as
-Arrow's are. A compiled kernel takes the functions of the `.pxd` and never imports this module.
+The C form checks no bounds: a kernel checks the position against the buffer's size first. Numbers
+are in the machine's byte order and indexed from the start of the buffer, as in Arrow. A compiled
+kernel uses the functions of the `.pxd` and never imports this module.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _INT64: Final = struct.Struct("=q")
 
 
 def address(view: Buffer) -> Buffer:
-    """Where the bytes of `view` start: a pointer in C, the bytes themselves here."""
+    """Return where the bytes of `view` start: a pointer in C, the bytes themselves here."""
     return view
 
 
 def copy(target: bytearray, position: int, source: Buffer, start: int, size: int) -> None:
-    """`size` bytes from `start` of `source` to `position` of `target`."""
+    """Copy `size` bytes from `start` in `source` to `position` in `target`."""
     target[position : position + size] = source[start : start + size]
 
 
@@ -37,12 +37,12 @@ def put_int64(target: bytearray, index: int, value: int) -> None:
 
 
 def get_int32(source: Buffer, index: int) -> int:
-    """The number at `index`."""
+    """Return the number at `index`."""
     value: int = _INT32.unpack_from(source, 4 * index)[0]
     return value
 
 
 def get_int64(source: Buffer, index: int) -> int:
-    """The number at `index`."""
+    """Return the number at `index`."""
     value: int = _INT64.unpack_from(source, 8 * index)[0]
     return value

@@ -1,6 +1,6 @@
-"""Compresses a produced batch anew, for topics that ask for a codec of their own.
+"""Recompressing a produced batch for a topic with a compression type of its own.
 
-Costs time for each record: only batches of another codec than their topic's come here.
+Costs time per record. Only batches with another compression type than their topic's come here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ def recompress(
     size_max: int,
     level: int | None = None,
 ) -> bytearray:
-    """The records of a produced batch that `check_batch` passed, in a new batch.
+    """Return the records of a produced batch, which passed `check_batch`, in a new batch.
 
-    `level` is the codec's own, as `compress` takes it. Offsets count up from 0 in the new batch
-    whatever they are in the old one, as with Kafka.
-    Raises INVALID_RECORD where the records do not decode, decompress to more than `size_max`
-    bytes, or have timestamps too far apart for one batch.
+    `level` is that of `compress`. Offsets in the new batch count up from 0, as in Kafka. Raises
+    INVALID_RECORD where the records do not decode, decompress to more than `size_max` bytes, or
+    have timestamps too far apart for one batch.
     """
     try:
         records = decode_records(batch, size_max)
@@ -41,7 +40,7 @@ def recompress(
             is_transactional=header.is_transactional,
         )
     except CorruptBatch as error:
-        # CORRUPT_MESSAGE would have clients send the same bytes again.
+        # CORRUPT_MESSAGE would make clients retry the same bytes.
         raise BrokerError(ErrorCode.INVALID_RECORD, error.message) from error
     except ValueError as error:
         raise BrokerError(ErrorCode.INVALID_RECORD, str(error)) from error

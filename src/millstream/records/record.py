@@ -1,8 +1,7 @@
-"""Records: what a batch holds once it is decompressed and decoded.
+"""Records: the content of a batch once it is decompressed and decoded.
 
-Owns the decoded form. Costs time for each record, so the data path stays out of here: compaction,
-coordinators, lookups by timestamp and tools use it. What a leader checks in the records of a
-produced batch is `validation`.
+Decoding costs time per record, so the data path does not use it. Compaction, coordinators, lookups
+by timestamp and tools do. `validation` has the checks of a leader for produced records.
 """
 
 from __future__ import annotations
@@ -21,31 +20,33 @@ from millstream.records.compression import CompressionType, decompress
 from millstream.records.crc import Buffer
 from millstream.records.kernel import decode
 
-#: A base beyond this could overflow 64 bits with a 31-bit delta added.
+#: A larger base offset could overflow 64 bits once a 31-bit delta is added.
 _BASE_OFFSET_MAX: Final = (1 << 63) - (1 << 31)
 
 
 class Record(NamedTuple):
-    """One record with its offset and timestamp worked out."""
+    """One record with its absolute offset and timestamp."""
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    #: In the order written; names may repeat. Bytes of a name that are not UTF-8 are kept as
-    #: lone surrogates, so that encoding the record again gives the same bytes.
+    #: In the order written; names may repeat. Bytes of a name that are not UTF-8 become lone
+    #: surrogates, so that encoding the record again gives the same bytes.
     headers: list[tuple[str, bytes | None]]
 
 
 def decode_records(batch: Buffer, size_max: int, position: int = 0) -> list[Record]:
-    """The records of the batch at `position`, whose CRC the caller has checked or trusts.
+    """Return the records of the batch at `position`. The caller has checked its CRC.
 
-    Raises CorruptBatch, and nothing else, where the bytes are not a batch of format v2, do not
-    decode to exactly the header's count, or decompress to more than `size_max` bytes.
+    Raises only CorruptBatch: the bytes are no batch of format v2, do not decode to exactly the
+    header's count, or decompress to more than `size_max` bytes.
     """
     header = read_header(batch, position)
     if header.base_offset > _BASE_OFFSET_MAX or header.count < 0:
-        raise CorruptBatch(f"base offset {header.base_offset} or count {header.count} is absurd")
+        raise CorruptBatch(
+            f"base offset {header.base_offset} or count {header.count} is out of range"
+        )
     data = plain_records(batch, header, size_max, position)
     return decode(
         Record,
@@ -58,18 +59,18 @@ def decode_records(batch: Buffer, size_max: int, position: int = 0) -> list[Reco
 
 
 def plain_records(batch: Buffer, header: BatchHeader, size_max: int, position: int = 0) -> bytes:
-    """The decompressed bytes of the records of the batch at `position`."""
+    """Return the decompressed bytes of the records of the batch at `position`."""
     return bytes(plain_view(batch, header, size_max, position))
 
 
 def plain_view(
     batch: Buffer, header: BatchHeader, size_max: int, position: int = 0
 ) -> bytes | memoryview:
-    """`plain_records`, without a copy where the batch is not compressed."""
+    """Return the same as `plain_records`, without a copy if the batch is not compressed."""
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic {header.magic} is not {MAGIC}")
     if not HEADER_BYTES <= header.size <= len(batch) - position:
-        raise CorruptBatch(f"batch length {header.batch_length} does not fit the bytes there")
+        raise CorruptBatch(f"batch length {header.batch_length} does not fit the available bytes")
     try:
         codec = CompressionType(header.codec)
     except ValueError:

@@ -1,12 +1,11 @@
-"""What a leader checks in the records of a produced batch, and how it names the bad ones (KIP-467).
+"""The checks of a leader for produced records, and the list of invalid ones (KIP-467).
 
-Owns the rules for single records and the error that lists the records which broke them. Costs time
-for each record: `log.validation` decides which batches come here.
+Costs time per record: `log.validation` decides which batches are checked here.
 
-A batch is appended as a whole or not at all. Where some of its records are bad, `RecordsRejected`
-names them, so that a client can drop these and send the others again. Both the list and its
-messages are bounded: a small compressed batch may hold millions of bad records. Records beyond
-the bound are not named. A client that sends them again has them named in the next response.
+A batch is appended as a whole or not at all. If some records are invalid, `RecordsRejected` lists
+them, so that a client can drop them and send the others again. The list and its messages are
+bounded, because a small compressed batch may hold millions of invalid records. A client that sends
+the records beyond the bound again gets them listed in the next response.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from millstream.records.record import plain_records
 
 INT64_MIN: Final = -INT64_MAX - 1
 
-#: Bad records of one batch that are named: as many as librdkafka puts into a batch by default.
+#: Most invalid records of one batch that are listed: librdkafka's default batch size.
 NAMED_MAX: Final = 10_000
-#: Bad records of one batch that have a message of their own. Clients use the batch's for others.
+#: Most invalid records with a message of their own. Clients use the batch's for the others.
 MESSAGES_MAX: Final = 1_000
-#: Bad records that the message of the batch describes.
+#: Invalid records that the message of the batch describes.
 _DESCRIBED_MAX: Final = 3
 
 
 class RecordError(NamedTuple):
-    """A bad record: its index in the batch, and what is wrong with it."""
+    """An invalid record: its index in the batch, and the reason."""
 
     batch_index: int
     message: str | None
@@ -50,10 +49,10 @@ class RecordsRejected(BrokerError):  # noqa: N818 - names what happened to the r
 
 
 class RecordRules(NamedTuple):
-    """What each record of a partition must satisfy."""
+    """The rules for each record of a partition."""
 
     is_key_required: bool = False
-    #: The range of timestamps, both ends included. A record without a timestamp is always in it.
+    #: The range of timestamps, both ends included. A record without a timestamp is valid.
     earliest_ms: int = INT64_MIN
     latest_ms: int = INT64_MAX
 
@@ -65,12 +64,12 @@ def validate_records(
     rules: RecordRules,
     topic_partition: TopicPartition,
 ) -> int:
-    """Check the records of a produced batch that `check_batch` passed.
+    """Check the records of a produced batch that passed `check_batch`.
 
-    Returns the latest timestamp of its records, -1 where none has one. Raises INVALID_RECORD where
-    the records do not decode to `header.count` records with offsets that count up from 0, or
-    decompress to more than `size_max` bytes. Raises RecordsRejected where records break `rules`:
-    with INVALID_TIMESTAMP if one of them has a timestamp out of range, else with INVALID_RECORD.
+    Returns the latest timestamp of the records; -1 if none has one. Raises INVALID_RECORD if the
+    records do not decode to `header.count` records with offsets that count up from 0, or decompress
+    to more than `size_max` bytes. Raises RecordsRejected if records break `rules`: with
+    INVALID_TIMESTAMP if a timestamp is out of range, otherwise with INVALID_RECORD.
     """
     try:
         listed, without_key, untimely, max_timestamp = find_rejected(

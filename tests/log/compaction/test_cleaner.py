@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from millstream.env.disk import Buffer, Disk, File, SystemDisk
 from millstream.env.supervisor import Supervisor
-from millstream.log.compaction.cleaner import CLEANER_OFFSETS, Cleaner, CleanerOptions
+from millstream.log.compaction.cleaner import Cleaner, CleanerOptions
+from millstream.log.compaction.cleaner_checkpoint import CLEANER_OFFSETS
 from millstream.log.directory.checkpoint import read_offsets
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import PartitionLog

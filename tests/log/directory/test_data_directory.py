@@ -14,10 +14,10 @@ from millstream.env.clock import SystemClock
 from millstream.env.disk import SystemDisk
 from millstream.log.directory.data_directory import (
     CLEAN_MARKER,
-    DirectoryInUseError,
     LogDirectory,
     WrongDirectoryError,
 )
+from millstream.log.directory.lock import DirectoryInUseError
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError
 from millstream.model.topic import TopicPartition
@@ -35,7 +35,8 @@ import random, sys
 from pathlib import Path
 from millstream.env.clock import SystemClock
 from millstream.env.disk import SystemDisk
-from millstream.log.directory.data_directory import DirectoryInUseError, LogDirectory
+from millstream.log.directory.data_directory import LogDirectory
+from millstream.log.directory.lock import DirectoryInUseError
 try:
     LogDirectory.open(Path(sys.argv[1]), SystemDisk(), SystemClock(), random.Random(1))
 except DirectoryInUseError as error:

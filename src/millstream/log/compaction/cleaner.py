@@ -1,19 +1,13 @@
-"""Which compacted log is cleaned next, how far, and what became of it.
+"""Choosing the compacted log to clean next, and replacing its segments by cleaned ones.
 
-Owns the choice, the file that remembers how far each log is clean,
-the swap of cleaned segments into a log, and the figures. The reading and writing is `cleaning`,
-in threads of its own; retention of `compact,delete` topics is the log's.
+Owns the choice, the replacement and the counters. `cleaning` reads and writes, in threads of its
+own. Retention of `compact,delete` topics is the log's.
 
-A log is cleaned when the dirty part of what may be cleaned (see `cleanable`) is more than
-min.cleanable.dirty.ratio, or when a dirty record is older than max.compaction.lag.ms. Of several
-such logs the dirtiest goes first.
+A log is cleaned when its dirty ratio (see `cleanable`) is above min.cleanable.dirty.ratio, or when
+a dirty record is older than max.compaction.lag.ms. The dirtiest log is cleaned first.
 
-File: `cleaner-offset-checkpoint` in the data folder, Kafka's format: the first dirty offset of
-each log that was ever cleaned. It is written after the cleaned segments are in place; if a crash
-loses it, the same offsets are cleaned once more.
-
-A cleaning that fails (disk errors: three times) takes its log out of the running until the next
-start: the log is reported in `stats.uncleanable` and stays readable, only growing.
+After a failed cleaning (disk errors: after three) a log is not cleaned until the next start. It is
+listed in `stats.uncleanable`, stays readable, and only grows.
 """
 
 from __future__ import annotations
@@ -37,6 +31,7 @@ from millstream.log.compaction.cleanable import (
     is_compacted,
     limit_offset,
 )
+from millstream.log.compaction.cleaner_checkpoint import CleanerCheckpoint
 from millstream.log.compaction.cleaning import (
     CleanedGroup,
     Cleaning,
@@ -50,19 +45,17 @@ from millstream.log.compaction.cleaning_thread import (
     CleaningThrottle,
     IoLimit,
 )
-from millstream.log.directory.checkpoint import read_offsets, write_offsets
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import PartitionLog
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicId, TopicPartition
 
-CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
-#: How many logs are looked at before the event loop gets a turn.
+#: Logs examined before the event loop gets a turn.
 _LOGS_PER_TURN: Final = 256
 #: Of those, logs that must be loaded first.
 _LOADS_PER_TURN: Final = 8
 _LOAD_PAUSE_S: Final = 0.02
-#: How often a log is tried whose cleaning meets disk errors.
+#: Attempts to clean a log after disk errors.
 _TRIES_MAX: Final = 3
 
 _logger = logging.getLogger(__name__)
@@ -70,23 +63,24 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CleanerOptions:
-    """Broker settings `log.cleaner.*`. All but `load_factor` and `backoff_ms` are for all threads
-    together."""
+    """Broker settings `log.cleaner.*`.
 
-    #: Logs that are cleaned at a time.
+    All but `load_factor` and `backoff_ms` apply to all threads together."""
+
+    #: Logs that are cleaned concurrently.
     threads: int = 1
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
-    #: How full the memory for keys may get.
+    #: Largest filled share of the table of keys.
     load_factor: float = 0.9
     io_buffer_bytes: int = 512 * 1024
-    #: Bytes read and written; 0 is no limit.
+    #: Most bytes read and written per second; 0 is no limit.
     io_bytes_per_second_max: float = 0.0
-    #: Rest of a thread that found nothing to clean.
+    #: Pause of a thread that found nothing to clean.
     backoff_ms: int = 15_000
 
     @property
     def limits(self) -> CleaningLimits:
-        """The memory for one thread."""
+        """The memory that one thread may use."""
         threads = max(self.threads, 1)
         return CleaningLimits(
             dedupe_buffer_bytes=self.dedupe_buffer_bytes // threads,
@@ -97,7 +91,7 @@ class CleanerOptions:
 
 @dataclass(slots=True)
 class CleanerStats:
-    """Figures since the start, but for `dirty_ratio_max`, which is of the last look."""
+    """Counters since the start. `dirty_ratio_max` is of the last search for a log."""
 
     runs: int = 0
     failures: int = 0
@@ -115,27 +109,23 @@ class CleanerStats:
 
 
 class Cleaner:
-    """Cleans the logs of one data folder. Used from the event loop.
+    """Cleans the logs of one data directory. Used from the event loop.
 
-    Each of `threads` tasks cleans one log at a time, in a thread. Options that change count from
-    the next cleaning on, the bytes per second at once. A task that is one too many ends after its
-    present cleaning.
+    Each of `threads` tasks cleans one log at a time, in a thread. Changed options apply from the
+    next cleaning on, bytes per second at once. A surplus task ends after its current cleaning.
     """
 
     __slots__ = (
         "_changed",
-        "_checkpointing",
+        "_checkpoint",
         "_choosing",
         "_clock",
         "_directory",
         "_disk",
-        "_first_dirty",
         "_high_watermark",
         "_io_limit",
-        "_is_checkpoint_stale",
         "_loads",
         "_options",
-        "_path",
         "_quiet",
         "_retire",
         "_running",
@@ -156,33 +146,28 @@ class Cleaner:
         self._directory = directory
         self._disk = directory.storage.disk
         self._clock = directory.storage.clock
-        self._path = directory.storage.path / CLEANER_OFFSETS
         self._options = options
-        #: Nothing at or past it is touched, nor past the last stable offset that it makes.
+        #: Cleaning stays below it and below the last stable offset that follows from it.
         self._high_watermark = high_watermark
-        #: Told of files to be removed after so many milliseconds.
+        #: Removes files after a number of milliseconds.
         self._retire = retire
-        self._first_dirty = self._load_checkpoint()
+        self._checkpoint = CleanerCheckpoint(self._disk, directory.storage.path)
         self._quiet: dict[TopicPartition, Quiet] = {}
         self._topic_ids: dict[TopicPartition, TopicId] = {}
-        #: Logs loaded by this look since the event loop had a rest.
+        #: Logs loaded since the last pause.
         self._loads = 0
-        #: Failures in a row.
+        #: Consecutive failures of each log.
         self._tries: dict[TopicPartition, int] = {}
-        #: Whether the file says more than is true.
-        self._is_checkpoint_stale = False
         self._io_limit = IoLimit(self._clock, options.io_bytes_per_second_max)
-        #: The logs being cleaned, each with the way to stop that.
+        #: The logs that are being cleaned, with the throttle that cancels each cleaning.
         self._running: dict[TopicPartition, CleaningThrottle] = {}
-        #: One task at a time looks for a log, so that no two of them take the same.
+        #: One task at a time chooses a log, so that no two choose the same.
         self._choosing = asyncio.Lock()
-        #: One write of the checkpoint at a time, and the last one is the newest.
-        self._checkpointing = asyncio.Lock()
-        #: Set, and replaced, when the options change.
+        #: Set and replaced when the options change.
         self._changed = asyncio.Event()
         #: None while the cleaner is stopped.
         self._supervisor: Supervisor | None = None
-        #: By number, below the number of threads.
+        #: Tasks by number.
         self._tasks: dict[int, SupervisedTask] = {}
         self.stats = CleanerStats()
 
@@ -199,7 +184,7 @@ class Cleaner:
                 )
 
     async def stop(self) -> None:
-        """Abandon the cleanings that run, and return when their threads have ended."""
+        """Cancel all cleanings, and wait until their threads have ended."""
         self._supervisor = None
         tasks, self._tasks = list(self._tasks.values()), {}
         for task in tasks:
@@ -217,24 +202,21 @@ class Cleaner:
             self._start_tasks(self._supervisor)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Drop all that is known of a log that was deleted or moved away.
+        """Forget a log that was deleted or moved away.
 
-        A new log of the same name is noticed without it, by its topic id.
+        A new log of the same name is also recognised without this call, by its topic id.
         """
         self._cancel(topic_partition)
-        if self._first_dirty.pop(topic_partition, None) is not None:
-            self._is_checkpoint_stale = True
+        self._checkpoint.remove(topic_partition)
         self._topic_ids.pop(topic_partition, None)
         self._quiet.pop(topic_partition, None)
         self._tries.pop(topic_partition, None)
         self.stats.uncleanable.pop(topic_partition, None)
 
     def truncated(self, topic_partition: TopicPartition, offset: int) -> None:
-        """A log was cut to `offset`: what it gets from there on is not clean."""
+        """Mark a log that was truncated to `offset`: later offsets are not clean."""
         self._cancel(topic_partition)
-        if self._first_dirty.get(topic_partition, 0) > offset:
-            self._first_dirty[topic_partition] = offset
-            self._is_checkpoint_stale = True
+        self._checkpoint.lower(topic_partition, offset)
         self._quiet.pop(topic_partition, None)
 
     def _cancel(self, topic_partition: TopicPartition) -> None:
@@ -243,9 +225,9 @@ class Cleaner:
             throttle.cancel()
 
     async def run_once(self) -> bool:
-        """Clean the log that needs it most. False if none does, or if that failed.
+        """Clean the dirtiest log. Returns False if none needs it, or if the cleaning failed.
 
-        Cancelling it abandons the cleaning; segments already swapped in stay so.
+        Cancelling this call cancels the cleaning. Segments that were already replaced stay.
         """
         async with self._choosing:
             candidate = await self._choose()
@@ -261,7 +243,7 @@ class Cleaner:
             await self._clean(candidate, throttle)
         except CleaningCancelledError:
             return False
-        except Exception as error:  # noqa: BLE001  # whatever it is, other logs go on
+        except Exception as error:  # noqa: BLE001  # any failure; other logs continue
             if self._directory.get(partition) is candidate.log:
                 self._failed(partition, error)
             return False
@@ -278,7 +260,7 @@ class Cleaner:
                 await self._rest()
 
     async def _rest(self) -> None:
-        """Wait until the backoff is over, or until it changes."""
+        """Wait until the backoff ends or the options change."""
         changed = self._changed
         try:
             async with asyncio.timeout(self._options.backoff_ms / 1000):
@@ -286,33 +268,18 @@ class Cleaner:
         except TimeoutError:
             pass
 
-    def _load_checkpoint(self) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self._disk, self._path)
-        except ValueError as error:
-            # Losing it costs work and nothing else.
-            _logger.warning("all compacted logs will be cleaned from their start: %s", error)
-            return {}
-
     async def _correct_checkpoint(self) -> None:
-        if not self._is_checkpoint_stale:
-            return
-        self._is_checkpoint_stale = False
-        try:
-            async with self._checkpointing:
-                await asyncio.to_thread(self._write_checkpoint, dict(self._first_dirty))
-        except OSError as error:
-            self._is_checkpoint_stale = True
-            self.stats.last_error = f"{self._path} could not be written: {error}"
-            _logger.warning("%s", self.stats.last_error)
+        self.stats.last_error = await self._checkpoint.correct() or self.stats.last_error
 
-    def _drop_strangers(self) -> None:
-        """Drop what the checkpoint says of logs that are no more: their names may be used again."""
-        for partition in [one for one in self._first_dirty if self._directory.get(one) is None]:
+    def _forget_deleted(self) -> None:
+        """Forget logs that no longer exist: a new topic may use their names."""
+        for partition in [
+            each for each in self._checkpoint.offsets if self._directory.get(each) is None
+        ]:
             self.forget(partition)
 
     def _failed(self, partition: TopicPartition, error: Exception) -> None:
-        """Report it. A full or failing disk gets a few more chances, anything else none."""
+        """Record and log a failure. Only disk errors are retried."""
         tries = self._tries[partition] = self._tries.get(partition, 0) + 1
         is_disk = isinstance(error, OSError) or (
             isinstance(error, BrokerError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -321,17 +288,17 @@ class Cleaner:
         self.stats.failures += 1
         self.stats.last_error = sentence
         if is_disk and tries < _TRIES_MAX:
-            _logger.warning("%s; it will be tried again", sentence)
+            _logger.warning("%s; it will be retried", sentence)
         else:
-            _logger.error("%s; it is left as it is until the next start", sentence, exc_info=error)
+            _logger.error("%s; it is not compacted until the next start", sentence, exc_info=error)
             self.stats.uncleanable[partition] = str(error)
 
-    # -- choosing ------------------------------------------------------------------------------
+    # Choosing
 
     async def _choose(self) -> Candidate | None:
         best: Candidate | None = None
         ratio_max = 0.0
-        self._drop_strangers()
+        self._forget_deleted()
         for number, log in enumerate(list(self._directory.all_logs)):
             if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -345,7 +312,7 @@ class Cleaner:
                 continue
             try:
                 ratio, candidate = self._examine(log)
-            except Exception as error:  # noqa: BLE001  # whatever it is, other logs go on
+            except Exception as error:  # noqa: BLE001  # any failure; other logs continue
                 self._failed(partition, error)
                 continue
             ratio_max = max(ratio_max, ratio)
@@ -355,10 +322,10 @@ class Cleaner:
         return best
 
     def _examine(self, log: PartitionLog) -> tuple[float, Candidate | None]:
-        """The log's dirty ratio, and the log itself if it should be cleaned.
+        """Return the log's dirty ratio, and a candidate if the log should be cleaned.
 
-        Looks at a log's segments only when something has changed since it was last found quiet,
-        so that many idle logs cost little and are not loaded again and again.
+        Skips a log that has not changed since it was last examined, so that idle logs cost little
+        and are not loaded.
         """
         partition, now_ms = log.topic_partition, self._clock.wall_ms()
         if self._topic_ids.setdefault(partition, log.topic_id) != log.topic_id:
@@ -370,7 +337,7 @@ class Cleaner:
             return quiet.dirty_ratio, None
         was_loaded = log.is_loaded
         self._loads += not was_loaded
-        first_dirty = first_dirty_offset(log, self._first_dirty.get(partition))
+        first_dirty = first_dirty_offset(log, self._checkpoint.offsets.get(partition))
         candidate = find_candidate(log, first_dirty, limit, now_ms)
         if candidate is not None and candidate.is_wanted:
             self._quiet.pop(partition, None)
@@ -381,7 +348,7 @@ class Cleaner:
         self._quiet[partition] = Quiet.of(log, limit, now_ms, ratio)
         return ratio, None
 
-    # -- cleaning ------------------------------------------------------------------------------
+    # Cleaning
 
     async def _clean(self, candidate: Candidate, throttle: CleaningThrottle) -> None:
         log = candidate.log
@@ -393,7 +360,7 @@ class Cleaner:
             thread.close()
 
     async def _flush_markers(self, log: PartitionLog, thread: CleaningThread) -> None:
-        """Make the markers durable that decide about what is cleaned: they may come after it."""
+        """Flush the markers that decide about cleaned records. They may follow these records."""
         has_markers = any(
             entry.coordinator_epoch >= 0 for entry in log.producer_state.entries.values()
         )
@@ -419,9 +386,7 @@ class Cleaner:
                     await thread.run(log.segment_files.stage, [cleaned.base_offset])
                     self._swap(log, cleaned, cleaning)
                 cleaning.discard()
-            self._first_dirty[log.topic_partition] = cleaning.known.end_offset
-            async with self._checkpointing:
-                await thread.run(self._write_checkpoint, dict(self._first_dirty))
+            await self._checkpoint.advance(log.topic_partition, cleaning.known.end_offset, thread)
         finally:
             cleaning.discard()
 
@@ -461,7 +426,7 @@ class Cleaner:
         )
 
     def _check_current(self, log: PartitionLog, cleaned: CleanedGroup) -> None:
-        """Stop unless the log still has what was cleaned: it may have been cut or deleted."""
+        """Cancel if the log was truncated or deleted since the cleaning began."""
         if self._directory.get(log.topic_partition) is not log:
             raise CleaningCancelledError
         sizes = {segment.base_offset: segment.size for segment in log.segments[:-1]}
@@ -474,9 +439,6 @@ class Cleaner:
         old = [one.base_offset for one in cleaned.sources]
         paths = log.replace_segments(old, [cleaned.base_offset])
         self._retire(paths, log.config.file_delete_delay_ms)
-
-    def _write_checkpoint(self, offsets: dict[TopicPartition, int]) -> None:
-        write_offsets(self._disk, self._path, offsets)
 
     def _count(self, cleaned: CleanedGroup) -> None:
         stats, counts = self.stats, cleaned.counts

@@ -1,13 +1,13 @@
-"""Small text files that remember offsets: Kafka's checkpoint formats.
+"""Checkpoints: small text files with offsets, in Kafka's format.
 
-    recovery-point-offset-checkpoint    up to where each log is on stable storage
-    log-start-offset-checkpoint         where each log starts, unless that is 0
+    recovery-point-offset-checkpoint    the recovery point of each log
+    log-start-offset-checkpoint         the log start offset of each log, unless it is 0
     replication-offset-checkpoint       high watermarks
     leader-epoch-checkpoint             one per log: where each leader epoch starts
 
-File: a line with the version `0`, a line with the number of entries, one line per entry with its
-fields parted by spaces. The files are replaced whole and durably. A file that cannot be parsed
-raises ValueError: guessing an offset is worse than stopping.
+File: a line with the version `0`, a line with the number of entries, and one line per entry with
+its fields separated by spaces. Files are replaced as a whole and durably. A file that cannot be
+parsed raises ValueError: guessing an offset is worse than stopping.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION: Final = "0"
 
 
 def _entries(disk: Disk, path: Path) -> list[list[str]]:
-    """The fields of each entry; none if the file is missing."""
+    """Return the fields of each entry; none if the file is missing."""
     if not disk.exists(path):
         return []
     lines = disk.read(path).decode("ascii", "replace").splitlines()
@@ -43,7 +43,7 @@ def _write(disk: Disk, path: Path, lines: list[str]) -> None:
 
 
 def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
-    """Offsets by partition; empty if the file is missing."""
+    """Return offsets by partition; empty if the file is missing."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -54,12 +54,13 @@ def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
 
 
 def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace the file durably."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     _write(disk, path, lines)
 
 
 def read_epochs(disk: Disk, path: Path) -> list[tuple[int, int]]:
-    """Pairs (leader epoch, start offset); empty if the file is missing."""
+    """Return pairs (leader epoch, start offset); empty if the file is missing."""
     try:
         return [(int(epoch), int(offset)) for epoch, offset in _entries(disk, path)]
     except ValueError as error:
@@ -67,4 +68,5 @@ def read_epochs(disk: Disk, path: Path) -> list[tuple[int, int]]:
 
 
 def write_epochs(disk: Disk, path: Path, entries: Iterable[tuple[int, int]]) -> None:
+    """Replace the file durably."""
     _write(disk, path, [f"{epoch} {offset}" for epoch, offset in entries])

@@ -1,21 +1,20 @@
-"""The data folder: who may use it, what was known when it was last used, which logs are in it.
+"""The data directory of a broker: its identity, its checkpoints and its logs.
 
-    .lock                   held by the process that uses the folder
-    meta.properties         whose folder it is: cluster.id, node.id, directory.id
-    .kafka_cleanshutdown    there only between a clean stop and the next start
+    .lock                   held by the process that uses the directory
+    meta.properties         whose directory it is: cluster.id, node.id, directory.id
+    .kafka_cleanshutdown    exists only between a clean shutdown and the next start
     <checkpoints>           see `checkpoint`
     replica-folders         see `replica_folders`
-    <topic>-<partition>/    a log; made by its first append
-    <topic>-<partition>.<32 hex digits>-delete/   a log that was deleted and is being removed
+    <topic>-<partition>/    a log; created by its first append
+    <topic>-<partition>.<32 hex digits>-delete/   a deleted log that is being removed
 
-A clean stop makes every log durable, then writes the checkpoints, then the marker. A start removes
-the marker, durably, before it lets anything be written. So the marker means: the checkpoints tell
-the end of every log, and nothing needs to be looked at.
+A clean shutdown flushes every log, then writes the checkpoints, then the marker. A start removes
+the marker durably before anything is written. So the marker means that the checkpoints tell the end
+of every log, and that no log needs recovery.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,11 +26,12 @@ from millstream.env.clock import Clock
 from millstream.env.disk import Disk, File
 from millstream.env.random import Random
 from millstream.log.directory import checkpoint
+from millstream.log.directory.lock import lock_directory
 from millstream.log.directory.log_folder import LogFolder
 from millstream.log.directory.partition_metadata import read_topic_id
 from millstream.log.directory.replica_folders import ReplicaFolders
 from millstream.log.files import FileCache
-from millstream.log.flush.ticket import FlushTicket
+from millstream.log.flush.shutdown import flush_all
 from millstream.log.log import PartitionLog
 from millstream.log.storage import LogOptions, Storage
 from millstream.model.config import TopicConfig
@@ -40,28 +40,28 @@ from millstream.model.topic import TopicId, TopicPartition, format_topic_id
 
 _logger = logging.getLogger(__name__)
 
-LOCK: Final = ".lock"
 CLEAN_MARKER: Final = ".kafka_cleanshutdown"
 META: Final = "meta.properties"
 DELETE_SUFFIX: Final = "-delete"
 
 _CLEAN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1,"millstream":1}'
 _NAME_BYTES_MAX: Final = 255
+#: Least number of files that a thread may open while it recovers a log.
+_FILES_PER_THREAD_MIN: Final = 16
 
-#: Called with (logs done, logs in all, the log just done).
+#: Called with (recovered logs, logs to recover, the log just recovered).
 Progress: TypeAlias = Callable[[int, int, TopicPartition], None]
 
 
-class DirectoryInUseError(Exception):
-    """Another process holds the data folder."""
-
-
 class WrongDirectoryError(Exception):
-    """The data folder belongs to another cluster or node."""
+    """The data directory belongs to another cluster or node."""
 
 
 class LogDirectory:
-    """Made by `open`. All methods run on the event loop's thread, except where they say so."""
+    """All logs of one data directory. Created by `open`.
+
+    All methods run on the event loop's thread unless they say otherwise.
+    """
 
     __slots__ = (
         "_checkpoint_lock",
@@ -81,22 +81,22 @@ class LogDirectory:
         self.storage = storage
         self._lock_file = lock_file
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        #: One checkpoint at a time, whichever thread writes it.
+        #: Held while a checkpoint is written, by whichever thread.
         self._checkpoint_lock = threading.Lock()
         disk, path = storage.disk, storage.path
         marker = path / CLEAN_MARKER
-        #: Whether the last stop was clean. Where it was not, call `recover` before serving.
+        #: Whether the last shutdown was clean. If not, call `recover` before serving.
         self.was_clean = disk.exists(marker) and disk.read(marker) == _CLEAN_CONTENT
-        #: What the checkpoints say of partitions whose log was not asked for yet.
+        #: Offsets in the checkpoints of partitions for which `log` was not called yet.
         self._recovery_points = self._read(checkpoint.RECOVERY_POINTS)
         self._log_starts = self._read(checkpoint.LOG_STARTS)
-        #: As of the last checkpoint; kept up to date by the caller of `checkpoint`.
+        #: High watermarks of the last checkpoint. The caller of `checkpoint` updates them.
         self.high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
         self.meta = self._read_meta()
         names = disk.listdir(path)
-        #: Directories left of deleted logs, to be removed in the background.
+        #: Folders of deleted logs that `upkeep` must remove.
         self.deleted_paths = [path / name for name in names if name.endswith(DELETE_SUFFIX)]
-        #: Directories of logs that were there at the start and not asked for yet.
+        #: Folders that existed at the start and for which `log` was not called yet.
         self._names = {name for name in names if _parse_name(name) is not None}
         if disk.exists(marker):
             disk.remove(marker)
@@ -112,10 +112,13 @@ class LogDirectory:
         random: Random,
         options: LogOptions | None = None,
     ) -> LogDirectory:
-        """Take the folder, made if missing. Raises DirectoryInUseError, OSError."""
+        """Open and lock the data directory, created if missing.
+
+        Raises DirectoryInUseError, OSError.
+        """
         options = options or LogOptions()
         disk.mkdir(path)
-        lock_file = _lock(disk, path)
+        lock_file = lock_directory(disk, path)
         files = FileCache(disk, options.open_files_max)
         folders = ReplicaFolders(disk, path)
         return cls(Storage(path, disk, clock, random, options, files, folders), lock_file)
@@ -124,7 +127,7 @@ class LogDirectory:
         try:
             return checkpoint.read_offsets(self.storage.disk, self.storage.path / name)
         except ValueError as error:
-            # Without it nothing is known to be durable: everything is read again.
+            # Without a checkpoint nothing is known to be durable, so all logs are read.
             _logger.error("%s; recovering all logs", error)
             self.was_clean = False
             return {}
@@ -138,7 +141,7 @@ class LogDirectory:
         return {name.strip(): value.strip() for name, _, value in pairs}
 
     def identify(self, cluster_id: str, node_id: int) -> None:
-        """Make the folder this node's, or raise WrongDirectoryError if it is another's."""
+        """Write this node's ids into the directory. Raises WrongDirectoryError if it has others."""
         wanted = {"cluster.id": cluster_id, "node.id": str(node_id)}
         for name, value in wanted.items():
             found = self.meta.get(name, value)
@@ -158,11 +161,11 @@ class LogDirectory:
 
     @property
     def directory_id(self) -> str:
-        """The folder's random id, which it keeps for life; empty before `identify`."""
+        """The random id of the data directory; empty before the first `identify`."""
         return self.meta.get("directory.id", "")
 
     def has_lost(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
-        """Whether the folder of a log that had records is gone. To be asked before `log` is."""
+        """Return whether the folder of a log with records is missing. Call it before `log`."""
         name = str(topic_partition)
         if name in self._names:
             return False
@@ -170,11 +173,11 @@ class LogDirectory:
         is_synced = topic_partition in self._recovery_points
         if not folders.is_missing:
             return folders.has(name, topic_id, durably=is_synced)
-        # An earlier release wrote no folders: the checkpoints know of logs that had records.
+        # An earlier release did not list folders: the checkpoints name logs that had records.
         return is_synced or self.high_watermarks.get(topic_partition, 0) > 0
 
     def has_found(self, topic_partition: TopicPartition) -> bool:
-        """Whether somebody put the folder of a log here that was lost. To be asked before `log`."""
+        """Return whether the folder of a lost log was put back. Call it before `log`."""
         name = str(topic_partition)
         folders = self.storage.replica_folders
         return name in self._names and not folders.is_missing and not folders.has_name(name)
@@ -200,11 +203,11 @@ class LogDirectory:
         *,
         is_only_replica: bool = True,
     ) -> PartitionLog:
-        """The partition's log, found or new. Makes nothing on disk.
+        """Return the partition's log, existing or new. Creates nothing on disk.
 
-        A directory of that name that belongs to another topic id is set aside for removal. A log
-        whose directory is missing goes on where it ended if it is the only replica; otherwise it
-        begins anew, and gets all records from its leader.
+        A folder of another topic id is renamed for removal. A log whose folder is missing continues
+        at its old end if it is the only replica. Otherwise it starts at 0 and fetches all records
+        from its leader.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -224,7 +227,7 @@ class LogDirectory:
         log.recovery_point = log.checkpointed_point = log.log_end_offset = point
         log.log_start_offset = self._log_starts.pop(topic_partition, 0)
         if log.is_recovered:
-            # Otherwise the end is not known yet, and may well be above the recovery point.
+            # Otherwise the end is still unknown, and may be above the recovery point.
             log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
         if not exists and log.log_end_offset:
             _logger.error("%s is missing: %d records are lost", log.directory, log.log_end_offset)
@@ -244,9 +247,9 @@ class LogDirectory:
         self.storage.are_points_stale = self.storage.are_starts_stale = True
 
     def recover(self, progress: Progress | None = None) -> None:
-        """After an unclean stop: repair every log that was asked for. Blocks.
+        """Repair every log that `log` has returned, after an unclean shutdown. Blocks.
 
-        Before it is done the offsets of a log that was not loaded are not to be believed.
+        Until then the offsets of a log that is not loaded may be wrong.
         """
         pending = [log for log in self._logs.values() if not log.is_recovered]
         for number, log in enumerate(self._recovered(pending)):
@@ -254,7 +257,7 @@ class LogDirectory:
                 progress(number + 1, len(pending), log.topic_partition)
 
     def _recovered(self, pending: list[PartitionLog]) -> Iterator[PartitionLog]:
-        """Recover logs with as many threads as the options say; yield each one that is done."""
+        """Recover logs in the configured number of threads. Yields each one when it is done."""
         options = self.storage.options
         threads = min(options.recovery_threads, len(pending))
         open_files_max = max(options.open_files_max // max(threads, 1), _FILES_PER_THREAD_MIN)
@@ -273,12 +276,12 @@ class LogDirectory:
                     for done in as_completed([pool.submit(recover, log) for log in pending])
                 )
             except BaseException:
-                # One log that can't be read ends the start: the others need not be recovered.
+                # A log that cannot be read ends the start, so the other logs need no recovery.
                 pool.shutdown(cancel_futures=True)
                 raise
 
     def delete(self, topic_partition: TopicPartition) -> Path | None:
-        """Take a log out. Returns its renamed directory, to be removed in the background."""
+        """Delete a log. Returns its renamed folder, which `upkeep` removes."""
         log = self._logs.pop(topic_partition, None)
         self._forget(topic_partition)
         if log is None:
@@ -290,8 +293,8 @@ class LogDirectory:
         try:
             self.storage.replica_folders.remove(str(topic_partition))
         except OSError as error:
-            # At worst the log is reported as lost if the replica comes back and is still empty.
-            _logger.warning("the deletion of %s was not noted: %s", topic_partition, error)
+            # At worst the log is reported as lost if the replica returns and is still empty.
+            _logger.warning("the deletion of %s could not be recorded: %s", topic_partition, error)
         return self._set_aside(str(topic_partition)) if exists else None
 
     def _set_aside(self, name: str) -> Path:
@@ -299,21 +302,21 @@ class LogDirectory:
         while True:
             ending = f".{self.storage.random.getrandbits(128):032x}{DELETE_SUFFIX}"
             target = path / (name[: _NAME_BYTES_MAX - len(ending)] + ending)
-            if not disk.exists(target):  # a seeded simulator draws the same again
+            if not disk.exists(target):  # a seeded simulator repeats its random numbers
                 break
         disk.rename(path / name, target)
         self.deleted_paths.append(target)
         return target
 
     def strays(self) -> list[Path]:
-        """Directories of logs that nobody has asked for: of topics deleted while we were down."""
+        """Return the folders for which `log` was not called: their topics were deleted."""
         return [self.storage.path / name for name in sorted(self._names)]
 
     def delete_strays(self) -> None:
-        """Once every log that there should be was asked for: drop what is left of others.
+        """Delete the folders for which `log` was not called. Call it once all logs are open.
 
-        Also their offsets in the checkpoints, which are older than a deletion shortly before a
-        crash: a new topic of the same name must not begin with them."""
+        Also removes their offsets from the checkpoints, which may be older than a deletion shortly
+        before a crash: a new topic of the same name must not start with them."""
         for name in sorted(self._names):
             topic_partition = _parse_name(name)
             assert topic_partition is not None
@@ -323,7 +326,7 @@ class LogDirectory:
         known = {*self._recovery_points, *self._log_starts, *self.high_watermarks}
         for topic_partition in known - self._logs.keys():
             self._forget(topic_partition)
-        # Logs that were lost are no longer claimed: this broker has left their ISRs by now.
+        # Lost logs are no longer listed: this broker has left their ISRs.
         self.storage.replica_folders.rewrite(
             {str(log.topic_partition): log.topic_id for log in self._logs.values() if log.exists}
         )
@@ -331,9 +334,9 @@ class LogDirectory:
     # Checkpoints and closing
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write the recovery points and log starts, and the high watermarks if given, durably.
+        """Write recovery points, log start offsets and, if given, high watermarks durably.
 
-        Safe in a thread beside the event loop; blocks.
+        May run in a thread. Blocks.
         """
         self.checkpoint_recovery_points()
         self.checkpoint_log_starts()
@@ -341,7 +344,7 @@ class LogDirectory:
             self.checkpoint_high_watermarks(high_watermarks)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write the recovery points durably. Safe in a thread beside the event loop; blocks."""
+        """Write the recovery points durably. May run in a thread. Blocks."""
         storage = self.storage
         with self._checkpoint_lock:
             storage.are_points_stale = False
@@ -358,7 +361,7 @@ class LogDirectory:
                 log.checkpointed_point = points.get(log.topic_partition, 0)
 
     def checkpoint_log_starts(self) -> None:
-        """Write the log start offsets durably. Safe in a thread beside the event loop; blocks."""
+        """Write the log start offsets durably. May run in a thread. Blocks."""
         storage = self.storage
         with self._checkpoint_lock:
             storage.are_starts_stale = False
@@ -373,7 +376,7 @@ class LogDirectory:
                 raise
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write the high watermarks durably. Safe in a thread beside the event loop; blocks."""
+        """Write the high watermarks durably. May run in a thread. Blocks."""
         with self._checkpoint_lock:
             self._write(checkpoint.HIGH_WATERMARKS, high_watermarks)
 
@@ -383,12 +386,13 @@ class LogDirectory:
     def close(
         self, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Close all logs and give the folder back. Blocks on the disk.
+        """Close all logs and unlock the data directory. Blocks.
 
-        `clean`: make everything durable and mark it so. Not to be called before `recover` is done
-        where that was needed, unless with `clean=False`.
+        `clean`: flush everything and write the marker of a clean shutdown. Must not be called with
+        `clean` while a log still needs recovery.
         """
-        is_whole = clean and self._flush_all()
+        threads = self.storage.options.recovery_threads
+        is_whole = clean and flush_all(self._logs.values(), threads)
         for log in self._logs.values():
             try:
                 log.close(clean)
@@ -396,7 +400,7 @@ class LogDirectory:
                 is_whole = False
         if clean:
             self.checkpoint(high_watermarks)
-            # The next start takes each recovery point for the end of its log.
+            # The next start uses each recovery point as the log end offset.
             if is_whole and all(
                 log.is_recovered and log.recovery_point == log.log_end_offset
                 for log in self._logs.values()
@@ -405,60 +409,10 @@ class LogDirectory:
         self.storage.files.close()
         self._lock_file.close()
 
-    def _flush_all(self) -> bool:
-        """Flush all logs side by side; whether all of them could be."""
-        tickets: list[tuple[PartitionLog, FlushTicket]] = []
-        is_whole = True
-        threads = self.storage.options.recovery_threads
-        with ThreadPoolExecutor(threads, "millstream-close") as pool:
-            for log in self._logs.values():
-                try:
-                    ticket = log.begin_close()
-                except BrokerError:
-                    is_whole = False
-                    continue
-                if ticket is not None:
-                    tickets.append((log, ticket))
-                # Tickets pin descriptors, so they are run in groups.
-                if len(tickets) >= _CLOSE_GROUP:
-                    is_whole = _run(pool, tickets) and is_whole
-            return _run(pool, tickets) and is_whole
-
-
-_CLOSE_GROUP: Final = 256
-#: Files that a thread may open while it recovers a log, however low the bound for all of them is.
-_FILES_PER_THREAD_MIN: Final = 16
-
-
-def _run(pool: ThreadPoolExecutor, tickets: list[tuple[PartitionLog, FlushTicket]]) -> bool:
-    list(pool.map(FlushTicket.run, [ticket for _, ticket in tickets]))
-    is_whole = True
-    for log, ticket in tickets:
-        try:
-            log.finish_flush(ticket)
-        except BrokerError:
-            is_whole = False
-    tickets.clear()
-    return is_whole
-
 
 def _parse_name(name: str) -> TopicPartition | None:
-    """The partition whose directory has that name, if it is one's."""
+    """Return the partition that a folder name stands for, or None."""
     topic, dash, partition = name.rpartition("-")
     if dash and topic and partition.isdecimal() and partition.isascii():
         return TopicPartition(topic, int(partition))
     return None
-
-
-def _lock(disk: Disk, path: Path) -> File:
-    file = disk.open(path / LOCK, create=True)
-    descriptor = file.fileno()
-    if descriptor >= 0:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            raise DirectoryInUseError(
-                f"{path} is in use by another process: stop that one, or choose another data folder"
-            ) from error
-    return file

@@ -1,7 +1,7 @@
-"""The file `partition.metadata` in a log's directory, which says whose log it is.
+"""The file `partition.metadata` in a log's folder, which names the topic id.
 
-File: the lines `version: 0` and `topic_id: <22 characters>`. A topic that was deleted and made
-again under the same name has another id, so the old directory is not taken for the new topic's.
+File: the lines `version: 0` and `topic_id: <22 characters>`. A topic that was deleted and created
+again under the same name has another id, so the new topic does not use the old folder.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ PARTITION_METADATA: Final = "partition.metadata"
 
 
 def encode_topic_id(topic_id: TopicId) -> bytes:
+    """Return the content of the file."""
     return f"version: 0\ntopic_id: {format_topic_id(topic_id)}".encode()
 
 
 def read_topic_id(disk: Disk, directory: Path) -> TopicId | None:
-    """Whose log is in `directory`; None if the file is missing or cut short by a crash."""
+    """Return the topic id in a log's folder; None if the file is missing or torn."""
     try:
         text = disk.read(directory / PARTITION_METADATA).decode("ascii", "replace")
     except FileNotFoundError:

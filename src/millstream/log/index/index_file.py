@@ -1,11 +1,11 @@
-"""A file of fixed-size, sorted entries: what the offset index and the time index have in common.
+"""A file of fixed-size, sorted entries: the common part of all indexes.
 
-The index of a segment that is appended to lives in memory and reaches the file when the log is
-flushed, rolled or closed. The index of any other segment lives in the file alone and is searched
-there with a few small reads, so that it costs no memory.
+The index of the active segment lives in memory and is written to its file when the log is flushed,
+rolled or closed. The index of any other segment lives in its file and is searched there with a few
+small reads, so it costs no memory.
 
-Nothing here is trusted after a crash: recovery rebuilds what lies past the recovery point, and an
-index that fails its checks is rebuilt from the log.
+Nothing here is trusted after a crash. Recovery rebuilds the entries above the recovery point, and
+an index that fails its checks is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 
 from millstream.log.files import FileHandle
 
-#: Entries read at once where an index is searched in its file.
+#: Entries per read while an index is searched in its file.
 _BLOCK_ENTRIES: Final = 256
 
 
 class IndexFile:
-    """Entries by number. Subclasses give them meaning."""
+    """Fixed-size entries by number. A subclass defines their fields."""
 
     __slots__ = (
         "_block",
@@ -35,12 +35,12 @@ class IndexFile:
     def __init__(self, handle: FileHandle, entry_bytes: int) -> None:
         self.handle = handle
         self.entry_bytes = entry_bytes
-        #: All entries while the segment is appended to, else None.
+        #: All entries while the segment is open for appends, otherwise None.
         self._memory: bytearray | None = None
-        #: How many bytes of `_memory` the file holds. Without memory: the size of the file, or -1
-        #: while that is not known.
+        #: Bytes of `_memory` that are in the file. Without memory: the size of the file, or -1 if
+        #: unknown.
         self._written_bytes = -1
-        #: The part of the file that was looked at last, and the number of its first entry.
+        #: The last block read from the file, and the number of its first entry.
         self._block = b""
         self._block_start = 0
 
@@ -62,6 +62,7 @@ class IndexFile:
         return self._memory is not None or (self.handle.get().size() % self.entry_bytes == 0)
 
     def entry(self, number: int) -> bytes | bytearray:
+        """Return the bytes of one entry."""
         start = number * self.entry_bytes
         if self._memory is not None:
             return self._memory[start : start + self.entry_bytes]
@@ -75,18 +76,18 @@ class IndexFile:
         return self._block[start : start + self.entry_bytes]
 
     def append_entry(self, data: bytes) -> None:
-        """Add at the end. Only after `start` or `open_memory`."""
+        """Add an entry at the end. Only after `start` or `open_memory`."""
         assert self._memory is not None
         self._memory += data
 
     def start(self) -> None:
-        """Begin an empty index in memory; a file of that name is overwritten when written out."""
+        """Start an empty index in memory. `write_out` overwrites an existing file."""
         self._memory = bytearray()
         self._written_bytes = 0
         self._forget_block()
 
     def open_memory(self) -> None:
-        """Take all entries into memory in order to append."""
+        """Load all entries into memory, to append to them."""
         if self._memory is not None:
             return
         file = self.handle.get()
@@ -95,7 +96,7 @@ class IndexFile:
         self._written_bytes = size
 
     def write_out(self) -> None:
-        """Bring the file up to date. In the page cache only: the caller syncs."""
+        """Write new entries to the file, in the page cache. The caller syncs."""
         memory = self._memory
         if memory is None:
             return
@@ -117,12 +118,12 @@ class IndexFile:
         return self._memory is None or self._written_bytes == len(self._memory)
 
     def seal(self) -> None:
-        """Write out and drop the memory."""
+        """Write all entries to the file and free the memory."""
         self.write_out()
         self._memory = None
 
     def keep(self, count: int) -> None:
-        """Drop all entries from number `count` on, in memory and in the file."""
+        """Keep the first `count` entries, in memory and in the file."""
         size = count * self.entry_bytes
         self._forget_block()
         if self._memory is not None:
@@ -135,11 +136,11 @@ class IndexFile:
             file.truncate(size)
 
     def search(self, target: int, key: Callable[[int], int]) -> int:
-        """The number of the last entry whose `key(number)` is at most `target`, or -1."""
+        """Return the number of the last entry whose `key(number)` is at most `target`, or -1."""
         low, high = 0, len(self)
         block = len(self._block) // self.entry_bytes
         if self._memory is None and block:
-            # A sequential reader asks for what is near.
+            # A sequential reader searches near its last result.
             first, last = self._block_start, self._block_start + block - 1
             if key(first) <= target and target < key(last):
                 low, high = first, last

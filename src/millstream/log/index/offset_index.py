@@ -1,9 +1,9 @@
 """The sparse index from offsets to positions in a segment (`<base offset>.index`).
 
-File: entries of 8 bytes, big endian: the last offset of a batch less the segment's base offset
+File: entries of 8 bytes, big endian: the last offset of a batch minus the segment's base offset
 (int32), and the position of that batch in the `.log` file (int32). Both grow from entry to entry.
-A batch gets an entry when more than `index.interval.bytes` were appended since the last one, so a
-short segment has none, and no entry ever points at position 0.
+A batch gets an entry when more than `index.interval.bytes` were appended since the last entry. So a
+short segment has none, and no entry points at position 0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _ENTRY: Final = struct.Struct(">ii")
 
 
 class OffsetIndex(IndexFile):
+    """The offset index of one segment."""
+
     __slots__ = ("base_offset",)
 
     def __init__(self, handle: FileHandle, base_offset: int) -> None:
@@ -28,29 +30,29 @@ class OffsetIndex(IndexFile):
         self.append_entry(_ENTRY.pack(last_offset - self.base_offset, position))
 
     def lookup(self, number: int) -> tuple[int, int]:
-        """The entry as (offset, position)."""
+        """Return the entry as (offset, position)."""
         relative, position = _ENTRY.unpack(self.entry(number))
         return self.base_offset + relative, position
 
     def floor(self, offset: int) -> int:
-        """A position from which a scan meets the first batch that reaches `offset`."""
+        """Return a position from which a scan finds the first batch that reaches `offset`."""
         number = self.number_at(offset)
         return self.lookup(number)[1] if number >= 0 else 0
 
     def number_at(self, offset: int) -> int:
-        """The number of the last entry at or below `offset`, or -1."""
+        """Return the number of the last entry at or below `offset`, or -1."""
         return self.search(offset, lambda i: self.lookup(i)[0])
 
     def number_at_position(self, position: int) -> int:
-        """The number of the last entry for a batch at or below `position`, or -1."""
+        """Return the number of the last entry for a batch at or below `position`, or -1."""
         return self.search(position, lambda i: self.lookup(i)[1])
 
     def keep_below_position(self, position: int) -> None:
-        """Drop the entries for batches at `position` or later."""
+        """Remove the entries for batches at `position` or later."""
         self.keep(self.number_at_position(position - 1) + 1)
 
     def is_sane(self, log_bytes: int) -> bool:
-        """Whether the last entry could be true for a log of that size."""
+        """Return whether the last entry is plausible for a `.log` file of `log_bytes`."""
         if not self.is_whole:
             return False
         count = len(self)

@@ -2,15 +2,14 @@
 
 File: entries of 34 bytes, big endian: version (int16, 0), producer id (int64), first offset of the
 transaction, offset of the marker that aborted it, and the last stable offset after that marker
-(int64 each). A transaction is listed in the segment that holds its marker, wherever it began, so
-the marker's offset grows from entry to entry. A segment in which nothing was aborted has no file.
+(int64 each). A transaction is listed in the segment of its marker, so the marker offsets grow from
+entry to entry. A segment without aborted transactions has no file.
 
-The last stable offset tells a reader where to stop: a transaction that ends later began at that
-offset or beyond it.
+The last stable offset tells a reader where to stop: every transaction that ends later began at that
+offset or above it.
 
-Like the other indexes it lives in memory while its segment is appended to. Unlike theirs all of
-its entries reach the file with every flush, because only a replay of the producers could rebuild
-one.
+Like the other indexes it lives in memory while its segment is active. Unlike them, every flush
+writes all of its entries, because only a replay of the producers could rebuild one.
 """
 
 from __future__ import annotations
@@ -30,12 +29,14 @@ class AbortedTransaction(NamedTuple):
 
     producer_id: int
     first_offset: int
-    #: Of the marker.
+    #: Offset of the marker.
     last_offset: int
     last_stable_offset: int
 
 
 class TransactionIndex(IndexFile):
+    """The transaction index of one segment."""
+
     __slots__ = ("base_offset",)
 
     def __init__(self, handle: FileHandle, base_offset: int) -> None:
@@ -46,6 +47,7 @@ class TransactionIndex(IndexFile):
         self.append_entry(_ENTRY.pack(_VERSION, *aborted))
 
     def lookup(self, number: int) -> AbortedTransaction:
+        """Return one entry."""
         return AbortedTransaction._make(_ENTRY.unpack(self.entry(number))[1:])
 
     def overlapping(
@@ -65,7 +67,7 @@ class TransactionIndex(IndexFile):
         return True
 
     def keep_below(self, offset: int) -> None:
-        """Drop the transactions whose marker is at `offset` or later."""
+        """Remove the transactions whose marker is at `offset` or later."""
         count = self.search(offset - 1, self._last_offset) + 1
         if count < len(self):
             self.keep(count)
@@ -74,7 +76,7 @@ class TransactionIndex(IndexFile):
         return self.lookup(number).last_offset
 
     def is_sane(self) -> bool:
-        """Whether the entries could be true: whole, of a known version, markers in order."""
+        """Return whether all entries are whole, of a known version, and in order of markers."""
         if self._memory is not None:
             return True
         if self._file_bytes() % self.entry_bytes:
@@ -88,7 +90,7 @@ class TransactionIndex(IndexFile):
             previous = last
         return True
 
-    # A missing file is an empty index, and an index that never had an entry makes no file.
+    # A missing file is an empty index. An index without entries creates no file.
 
     def __len__(self) -> int:
         if self._memory is None and self._written_bytes < 0:

@@ -66,6 +66,6 @@ class RangeReader:
             aborted = found.aborted if is_committed else None
             for rows in decoder.decode(found.records, aborted):
                 yield record_batch(rows, wanted.topic, wanted.partition, schema)
-        left = decoder.take()
+        left = decoder.pop_rows()
         if left is not None:
             yield record_batch(left, wanted.topic, wanted.partition, schema)
