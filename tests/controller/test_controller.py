@@ -183,7 +183,7 @@ def test_a_controller_that_raises_acts_again(monkeypatch: pytest.MonkeyPatch) ->
     async def main() -> None:
         one, two = await pair()
         bugs = [RuntimeError("a bug")]
-        due_changes = Controller._due_changes
+        due_changes = Controller._decide_changes
 
         async def fail(self: Controller) -> list[PartitionChange]:
             changes = await due_changes(self)
@@ -191,7 +191,7 @@ def test_a_controller_that_raises_acts_again(monkeypatch: pytest.MonkeyPatch) ->
                 raise bugs.pop()
             return changes
 
-        monkeypatch.setattr(Controller, "_due_changes", fail)
+        monkeypatch.setattr(Controller, "_decide_changes", fail)
         await one.leave()
         await two.sees(lambda: two.partition.leader == 2)
         assert two.supervisor.failures["controller"] == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.controller import decommission, reassignment
-from millstream.controller.decommission import Emptying
+from millstream.controller.decommission import Decommission
 from millstream.metadata.cluster_record import BrokerRecord, PartitionRecord, TopicRecord
 from millstream.metadata.image import ClusterImage
 from millstream.metadata.partition_change import PartitionChange
@@ -40,10 +40,10 @@ def placed(*replicas: int) -> PartitionRecord:
 
 
 def look(image: ClusterImage) -> list[PartitionChange]:
-    emptying = Emptying(image)
+    moves = Decommission(image)
     for topic in image.topics.values():
-        emptying.add(topic)
-    return emptying.changes()
+        moves.add(topic)
+    return moves.changes()
 
 
 def completed(record: PartitionRecord, image: ClusterImage) -> PartitionRecord:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.log_home import UnsyncedDisk
 from harness.raw_client import values_batch
-from millstream.controller.departure import settle_disk
+from millstream.controller.departure import match_directory
 from millstream.env.clock import SystemClock
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
@@ -56,20 +56,20 @@ def used(tmp_path: Path) -> tuple[Path, str]:
 def test_nothing_changes_where_the_log_is_there(used: tuple[Path, str]) -> None:
     path, directory_id = used
     folder = opened(path)
-    assert settle_disk(topic(directory_id), 0, 1, 1, folder) is None
-    assert settle_disk(topic("other", isr=(2,)), 0, 1, 1, folder) is None
+    assert match_directory(topic(directory_id), 0, 1, 1, folder) is None
+    assert match_directory(topic("other", isr=(2,)), 0, 1, 1, folder) is None
 
 
 def test_a_log_that_was_never_written_is_not_missed(used: tuple[Path, str]) -> None:
     path, directory_id = used
     other = TopicRecord("u", TOPIC_ID, topic(directory_id).partitions)
-    assert settle_disk(other, 0, 1, 1, opened(path)) is None
+    assert match_directory(other, 0, 1, 1, opened(path)) is None
 
 
 def test_another_folder_leaves_the_isr(used: tuple[Path, str], tmp_path: Path) -> None:
     for identify in (False, True):
         folder = opened(tmp_path / f"new-{identify}", identify=identify)
-        after = settle_disk(topic(used[1]), 0, 1, 1, folder)
+        after = match_directory(topic(used[1]), 0, 1, 1, folder)
         assert after is not None
         assert (after.leader, after.isr, after.elr) == (NO_LEADER, (), (1,))
         assert after.directory(1) == used[1]
@@ -80,7 +80,7 @@ def test_a_deleted_log_leaves_the_isr_and_may_be_put_back(used: tuple[Path, str]
     kept = path.parent / "kept"
     (path / "t-0").rename(kept)
     folder = opened(path)
-    after = settle_disk(topic(directory_id), 0, 1, 1, folder)
+    after = match_directory(topic(directory_id), 0, 1, 1, folder)
     assert after is not None
     assert (after.isr, after.elr, after.directory(1)) == ((), (1,), LOST)
     gone = TopicRecord("t", TOPIC_ID, (after,))
@@ -88,10 +88,10 @@ def test_a_deleted_log_leaves_the_isr_and_may_be_put_back(used: tuple[Path, str]
     folder.delete_strays()
     folder.close(clean=False)
     empty = opened(path)
-    assert settle_disk(gone, 0, 1, 1, empty) is None
+    assert match_directory(gone, 0, 1, 1, empty) is None
     empty.close(clean=False)
     kept.rename(path / "t-0")
-    back = settle_disk(gone, 0, 1, 1, opened(path))
+    back = match_directory(gone, 0, 1, 1, opened(path))
     assert back is not None
     assert (back.elr, back.directory(1)) == ((1,), directory_id)
 
@@ -100,21 +100,21 @@ def test_a_log_that_was_made_anew_is_not_taken_for_the_lost_one(used: tuple[Path
     path, directory_id = used
     shutil.rmtree(path / "t-0")
     folder = opened(path)
-    after = settle_disk(topic(directory_id), 0, 1, 1, folder)
+    after = match_directory(topic(directory_id), 0, 1, 1, folder)
     assert after is not None
     log = folder.log(TopicPartition("t", 0), TOPIC_ID, TopicConfig(), is_only_replica=False)
     folder.delete_strays()
     batch = values_batch(b"of the leader")
     log.append_as_follower(memoryview(batch))
     folder.close(clean=False)
-    assert settle_disk(TopicRecord("t", TOPIC_ID, (after,)), 0, 1, 1, opened(path)) is None
+    assert match_directory(TopicRecord("t", TOPIC_ID, (after,)), 0, 1, 1, opened(path)) is None
 
 
 def test_an_unknown_directory_is_learned_once(used: tuple[Path, str], tmp_path: Path) -> None:
     """Records of an earlier release name none."""
-    learned = settle_disk(topic(""), 0, 1, 1, opened(used[0]))
+    learned = match_directory(topic(""), 0, 1, 1, opened(used[0]))
     assert learned is not None
     assert (learned.isr, learned.directory(1)) == ((1,), used[1])
-    new = settle_disk(topic(""), 0, 1, 1, opened(tmp_path / "new", identify=False))
+    new = match_directory(topic(""), 0, 1, 1, opened(tmp_path / "new", identify=False))
     assert new is not None
     assert (new.isr, new.elr, new.directory(1)) == ((), (1,), LOST)

@@ -30,7 +30,7 @@ alive_sets = st.frozensets(BROKERS)
 def test_settled_partition_is_right(
     record: PartitionRecord, alive: frozenset[int], unclean: bool
 ) -> None:
-    after = election.settle(record, alive, unclean=unclean) or record
+    after = election.elect(record, alive, unclean=unclean) or record
     assert after.isr
     assert after.replicas == record.replicas
     if after.leader == NO_LEADER:
@@ -41,12 +41,12 @@ def test_settled_partition_is_right(
         assert after.leader in alive
         assert after.leader in after.isr
         assert alive.issuperset(after.isr)
-    assert election.settle(after, alive, unclean=unclean) is None
+    assert election.elect(after, alive, unclean=unclean) is None
 
 
 @given(partitions(), alive_sets)
 def test_clean_leader_was_in_sync(record: PartitionRecord, alive: frozenset[int]) -> None:
-    after = election.settle(record, alive, unclean=False) or record
+    after = election.elect(record, alive, unclean=False) or record
     assert after.leader in {*record.isr, NO_LEADER}
     assert set(after.isr) <= set(record.isr)
 
@@ -55,19 +55,19 @@ def test_clean_leader_was_in_sync(record: PartitionRecord, alive: frozenset[int]
 def test_epoch_rises_exactly_with_the_leader(
     record: PartitionRecord, alive: frozenset[int], unclean: bool
 ) -> None:
-    after = election.settle(record, alive, unclean=unclean) or record
+    after = election.elect(record, alive, unclean=unclean) or record
     assert after.leader_epoch == record.leader_epoch + (after.leader != record.leader)
 
 
 def test_unclean_only_where_no_replica_in_sync_is_alive() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1, 3))
-    with_one_in_sync = election.settle(record, {2, 3}, unclean=True)
+    with_one_in_sync = election.elect(record, {2, 3}, unclean=True)
     assert with_one_in_sync is not None
     assert with_one_in_sync.leader == 3
-    without = election.settle(record, {2}, unclean=True)
+    without = election.elect(record, {2}, unclean=True)
     assert without is not None
     assert (without.leader, without.isr) == (2, (2,))
-    waits = election.settle(record, {2}, unclean=False)
+    waits = election.elect(record, {2}, unclean=False)
     assert waits is not None
     assert (waits.leader, waits.isr) == (NO_LEADER, (1, 3))
 
@@ -94,7 +94,7 @@ def test_distrusted_broker_can_only_lead_as_the_last(record: PartitionRecord, br
     assert after.isr
     if broker in after.isr:
         assert after.isr == (broker,)
-    elected = election.settle(after, {1, 2, 3, 4, 5, 6}, unclean=False) or after
+    elected = election.elect(after, {1, 2, 3, 4, 5, 6}, unclean=False) or after
     assert elected.leader != broker or after.isr == (broker,)
 
 
@@ -114,7 +114,7 @@ def test_preferred_leader(record: PartitionRecord, alive: frozenset[int]) -> Non
 def test_a_broker_that_leaves_is_given_nothing(
     record: PartitionRecord, alive: frozenset[int], leaving: frozenset[int], unclean: bool
 ) -> None:
-    after = election.settle(record, alive, unclean=unclean, leaving=leaving) or record
+    after = election.elect(record, alive, unclean=unclean, leaving=leaving) or record
     if after.leader != record.leader:
         assert after.leader not in leaving
     if not alive.isdisjoint(record.isr):
@@ -140,20 +140,20 @@ DISKS = {1: "a", 2: "b", 3: "c"}
 
 
 def test_an_eligible_replica_leads_where_no_member_of_the_isr_is_alive() -> None:
-    after = election.settle(waiting(), {2, 3}, unclean=False, min_isr=2, directories=DISKS)
+    after = election.elect(waiting(), {2, 3}, unclean=False, min_isr=2, directories=DISKS)
     assert after is not None
     assert (after.leader, after.leader_epoch, after.isr, after.elr) == (2, 5, (2,), (1,))
     assert election.is_clean(waiting(), after)
-    with_isr = election.settle(waiting(), {1, 2}, unclean=False, min_isr=2, directories=DISKS)
+    with_isr = election.elect(waiting(), {1, 2}, unclean=False, min_isr=2, directories=DISKS)
     assert with_isr is not None
     assert (with_isr.leader, with_isr.elr) == (1, (2,))
 
 
 def test_an_eligible_replica_on_another_disk_does_not_lead() -> None:
     away = {**DISKS, 2: "new"}
-    assert election.settle(waiting(), {2, 3}, unclean=False, min_isr=2, directories=away) is None
+    assert election.elect(waiting(), {2, 3}, unclean=False, min_isr=2, directories=away) is None
     lost = waiting(directories=((2, "lost"),))
-    assert election.settle(lost, {2, 3}, unclean=False, min_isr=2, directories=DISKS) is None
+    assert election.elect(lost, {2, 3}, unclean=False, min_isr=2, directories=DISKS) is None
 
 
 def test_a_broker_without_its_disk_leaves_as_the_last_and_may_return() -> None:
@@ -163,21 +163,21 @@ def test_a_broker_without_its_disk_leaves_as_the_last_and_may_return() -> None:
     gone = election.lose_directory(record, 1, 1)
     assert gone is not None
     assert (gone.leader, gone.leader_epoch, gone.isr, gone.elr) == (NO_LEADER, 1, (), (1,))
-    settled = election.settle(gone, {1, 2}, unclean=False, directories={1: "new", 2: "b"})
+    settled = election.elect(gone, {1, 2}, unclean=False, directories={1: "new", 2: "b"})
     assert settled is None
-    back = election.settle(gone, {1, 2}, unclean=False, directories={1: "a", 2: "b"})
+    back = election.elect(gone, {1, 2}, unclean=False, directories={1: "a", 2: "b"})
     assert back is not None
     assert (back.leader, back.isr, back.elr) == (1, (1,), ())
 
 
 def test_an_unclean_election_takes_a_replica_with_its_disk() -> None:
     gone = waiting(isr=(), elr=(1,), last_known_elr=(3,))
-    after = election.settle(
+    after = election.elect(
         gone, {1, 2, 3}, unclean=True, min_isr=2, directories={**DISKS, 1: "new"}
     )
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (3, (3,), (), ())
-    only = election.settle(gone, {1}, unclean=True, min_isr=2, directories={1: "new"})
+    only = election.elect(gone, {1}, unclean=True, min_isr=2, directories={1: "new"})
     assert only is not None
     assert (only.leader, only.directory(1)) == (1, "new")
     assert not election.is_clean(gone, only)
@@ -187,11 +187,11 @@ def test_after_unclean_stops_the_last_of_the_isr_leads_once_all_are_back() -> No
     first = election.distrust(waiting(), 1, 2, "a")
     assert first is not None
     assert (first.isr, first.elr, first.last_known_elr) == ((), (2,), (1,))
-    assert election.settle(first, {1, 3}, unclean=False, min_isr=2, directories=DISKS) is None
+    assert election.elect(first, {1, 3}, unclean=False, min_isr=2, directories=DISKS) is None
     second = election.distrust(first, 2, 2, "b")
     assert second is not None
     assert (second.isr, second.elr, second.last_known_elr) == ((), (), (1, 2))
-    led = election.settle(second, {1, 2, 3}, unclean=False, min_isr=2, directories=DISKS)
+    led = election.elect(second, {1, 2, 3}, unclean=False, min_isr=2, directories=DISKS)
     assert led is not None
     assert (led.leader, led.isr) == (1, (1,))
 
@@ -204,4 +204,4 @@ def test_a_deleted_log_keeps_others_from_being_taken_for_complete() -> None:
     gone = election.lose_log(waiting(isr=(1,), elr=(), last_known_elr=(2,)), 1, 2)
     assert gone is not None
     assert (gone.isr, gone.elr, gone.last_known_elr) == ((), (1,), (2,))
-    assert election.settle(gone, {1, 2, 3}, unclean=False, min_isr=2, directories=DISKS) is None
+    assert election.elect(gone, {1, 2, 3}, unclean=False, min_isr=2, directories=DISKS) is None

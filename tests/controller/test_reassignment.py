@@ -37,7 +37,7 @@ def test_begin_keeps_the_old_replicas_until_the_end() -> None:
     done = reassignment.complete(catch_up(begun), ALL)
     assert done is not None
     assert (done.replicas, done.isr) == ((1, 4), (1, 4))
-    assert not reassignment.is_under_way(done)
+    assert not reassignment.is_in_progress(done)
 
 
 def test_leader_that_goes_hands_over() -> None:
@@ -52,7 +52,7 @@ def test_only_order_changes_at_once() -> None:
     turned = reassignment.begin(partition(1, 2), [2, 1], ALL)
     assert turned is not None
     assert turned.replicas == (2, 1)
-    assert not reassignment.is_under_way(turned)
+    assert not reassignment.is_in_progress(turned)
     assert reassignment.begin(turned, [2, 1], ALL) is None
 
 
@@ -67,20 +67,20 @@ def test_any_sequence_of_plans_ends_at_the_last(
         assert record.isr
         assert set(record.isr) <= before
         assert record.leader in {*record.isr, NO_LEADER}
-        record = election.settle(record, ALL, unclean=False) or record
+        record = election.elect(record, ALL, unclean=False) or record
         if catches_up:
             record = catch_up(record)
             record = reassignment.complete(record, ALL) or record
     record = catch_up(record)
     record = reassignment.complete(record, ALL) or record
     assert record.replicas == tuple(plans[-1])
-    assert not reassignment.is_under_way(record)
+    assert not reassignment.is_in_progress(record)
 
 
 @given(targets, targets)
 def test_cancel_goes_back(start: list[int], wanted: list[int]) -> None:
     begun = reassignment.begin(partition(*start), wanted, ALL)
-    if begun is None or not reassignment.is_under_way(begun):
+    if begun is None or not reassignment.is_in_progress(begun):
         return
     back = reassignment.cancel(begun)
     assert set(back.replicas) == set(start)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.controller.replica_placement import Place, place_partitions
+from millstream.controller.replica_placement import PlacementBroker, place_partitions
 from millstream.model.error import BrokerError, ErrorCode
 
 
@@ -19,7 +19,7 @@ def test_replicas_are_distinct_and_leaders_are_balanced(
     brokers: int, racks: int, partitions: int, factor: int, start: int
 ) -> None:
     factor = min(factor, brokers)
-    places = [Place(broker, f"rack-{broker % racks}") for broker in range(brokers)]
+    places = [PlacementBroker(broker, f"rack-{broker % racks}") for broker in range(brokers)]
     assignment = place_partitions(places, partitions, factor, start)
     assert len(assignment) == partitions
     assert all(len(set(replicas)) == factor for replicas in assignment)
@@ -38,14 +38,19 @@ def test_replicas_are_on_as_many_racks_as_possible(
     racks: list[str], partitions: int, factor: int, start: int
 ) -> None:
     factor = min(factor, len(racks))
-    places = [Place(broker, rack) for broker, rack in enumerate(racks)]
+    places = [PlacementBroker(broker, rack) for broker, rack in enumerate(racks)]
     for replicas in place_partitions(places, partitions, factor, start):
         used = {racks[broker] for broker in replicas}
         assert len(used) == min(factor, len(set(racks)))
 
 
 def test_brokers_of_a_large_rack_share_what_goes_there() -> None:
-    places = [Place(1, "a"), Place(2, "a"), Place(3, "a"), Place(4, "b")]
+    places = [
+        PlacementBroker(1, "a"),
+        PlacementBroker(2, "a"),
+        PlacementBroker(3, "a"),
+        PlacementBroker(4, "b"),
+    ]
     assignment = place_partitions(places, 60, 2, 0)
     held = [sum(broker in replicas for replicas in assignment) for broker in (1, 2, 3, 4)]
     assert held[3] == 60
@@ -63,7 +68,7 @@ def test_brokers_that_are_down_come_last_and_only_where_others_lack(
     live: int, absent: int, partitions: int, factor: int, start: int
 ) -> None:
     factor = min(factor, live + absent)
-    places = [Place(broker, None) for broker in range(live)]
+    places = [PlacementBroker(broker, None) for broker in range(live)]
     down = list(range(100, 100 + absent))
     for replicas in place_partitions(places, partitions, factor, start, down):
         assert len(set(replicas)) == factor
@@ -81,5 +86,10 @@ def test_somebody_has_to_be_alive() -> None:
 @pytest.mark.parametrize("factor", [0, -1, 4])
 def test_an_impossible_replication_factor_is_refused(factor: int) -> None:
     with pytest.raises(BrokerError) as caught:
-        place_partitions([Place(1, None), Place(2, None), Place(3, None)], 1, factor, 0)
+        place_partitions(
+            [PlacementBroker(1, None), PlacementBroker(2, None), PlacementBroker(3, None)],
+            1,
+            factor,
+            0,
+        )
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR

@@ -14,7 +14,7 @@ from millstream.broker.config import replication_default
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.cluster_size import ClusterSize
 from millstream.controller import decommission
-from millstream.controller.replica_placement import Place, place_partitions
+from millstream.controller.replica_placement import PlacementBroker, place_partitions
 from millstream.env.random import Random
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.catalog import Catalog, TopicResult
@@ -211,12 +211,12 @@ class TopicAdmin:
         absent = self.size.absent() if len(brokers) < replication_factor else ()
         return place_partitions(brokers, partitions, replication_factor, start, absent)
 
-    def _places(self, replication_factor: int) -> list[Place]:
+    def _places(self, replication_factor: int) -> list[PlacementBroker]:
         """Return the live brokers for new replicas; brokers about to stop only if necessary."""
         image = self._catalog.image
         decommissioned = decommission.named(image.default_broker_configs)
         places = [
-            Place(broker.node_id, broker.rack)
+            PlacementBroker(broker.node_id, broker.rack)
             for broker in image.brokers.values()
             if broker.node_id not in decommissioned
         ]

@@ -1,4 +1,4 @@
-"""Whether brokers lead the partitions of which they are the first replica. Pure."""
+"""Measures how many partitions are not led by their preferred replica. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millstream.metadata.cluster_record import PartitionRecord
 
 
 class LeaderTally:
-    """Counts, over the partitions added, which are not led by their preferred replica."""
+    """Counts, for each broker, partitions that prefer it and those of them that others lead."""
 
     __slots__ = ("_elsewhere", "_preferred")
 
@@ -22,6 +22,6 @@ class LeaderTally:
         self._elsewhere[first] += record.leader != first
 
     def share(self, broker_id: int) -> float:
-        """Of the partitions that a broker should lead, how many others lead."""
+        """Return the share of the partitions that prefer a broker which others lead."""
         count = self._preferred[broker_id]
         return self._elsewhere[broker_id] / count if count else 0.0

@@ -1,16 +1,15 @@
-"""The controller: the one broker that elects leaders and completes reassignments for all.
+"""The controller: the one broker that elects leaders and completes reassignments.
 
-Every broker runs one of these; the one whose `controller` key is in the store acts. The key hangs
-on the broker's own lease, so that it goes when the broker does, and the others then race for it.
+Every broker runs a `Controller`; the one whose `controller` key is in the store is active. The key
+has the broker's lease, so it expires with the broker, and the other brokers then race for it.
 
-What it does is decided by pure functions (`election`, `reassignment`, `balance`, `decommission`)
-from the image alone, never from the story of how the cluster got there: a new controller, or one
-that missed something, comes to the same result. Every change is compared with the record that it
-was decided on, and with this controller's own key, so that one that was deposed without knowing
-can change nothing.
+Pure functions (`election`, `reassignment`, `balance`, `decommission`) decide from the image alone.
+So a new controller, or one that missed a change, comes to the same result. Every change compares
+the record that it was decided on and this controller's key, so a deposed controller can change
+nothing.
 
-Owns the task that campaigns and acts, and which partitions are still to be looked at. Nothing of
-the data path waits for it.
+Owns the task that campaigns and acts, and the set of topics to check. The data path never waits
+for it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Final
 
 from millstream.controller import decommission, election, reassignment
 from millstream.controller.balance import LeaderTally
-from millstream.controller.decommission import Emptying
+from millstream.controller.decommission import Decommission
 from millstream.env.clock import Clock
 from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.catalog import Catalog
@@ -43,21 +42,21 @@ from millstream.model.topic import TopicId
 _logger = logging.getLogger(__name__)
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-#: Rest after the store refused something.
+#: Pause after an error of the store.
 _RETRY_S: Final = 0.5
-#: Topics looked at between two turns of the loop.
+#: Topics that are checked in one turn of the loop.
 _TOPICS_PER_TURN: Final = 200
-#: Time between two looks at what brokers that are emptied still hold.
-_EMPTYING_S: Final = 0.5
+#: Time between two passes over the replicas of decommissioned brokers.
+_DECOMMISSION_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """What the broker's settings say about the controller's work."""
+    """The broker settings that the controller uses."""
 
     balances_leaders: bool = True
     balance_interval_s: float = 300.0
-    #: Share of a broker's partitions that others may lead before they are brought back.
+    #: Largest share of the partitions that prefer a broker which others may lead.
     imbalance_share_max: float = 0.1
 
 
@@ -65,32 +64,32 @@ class ControllerOptions:
 class ControllerStats:
     """Totals of this broker as controller."""
 
-    #: Times that it became the controller.
+    #: How often this broker became the controller.
     terms: int = 0
     elections: int = 0
     unclean_elections: int = 0
     reassignments_completed: int = 0
-    #: Told how long elections took: from the look at the image until all of them were stored.
+    #: Called with the duration of elections: from the decision until all are stored.
     on_elected: Callable[[float], None] = field(default=lambda _: None)
 
 
 class Controller:
-    """See the module's text. Event loop only."""
+    """One broker's controller, active or not. Event loop only."""
 
     __slots__ = (
         "_balance_at",
         "_broker_id",
         "_catalog",
+        "_checks_all",
+        "_checks_decommissioned",
         "_clock",
-        "_emptying_at",
+        "_decommission_at",
         "_guard",
-        "_must_look_at_all",
-        "_must_look_at_emptied",
         "_options",
         "_registration",
         "_supervisor",
         "_task",
-        "_to_look_at",
+        "_topics_to_check",
         "_woken",
         "stats",
     )
@@ -111,21 +110,21 @@ class Controller:
         self._clock = clock
         self._options = options
         self._task: SupervisedTask | None = None
-        #: Topics whose partitions may need a decision; all of them after a broker came or went.
-        self._to_look_at: set[TopicId] = set()
-        self._must_look_at_all = True
+        #: Topics whose partitions may need a decision.
+        self._topics_to_check: set[TopicId] = set()
+        self._checks_all = True
         self._woken = asyncio.Event()
-        #: Holds as long as this broker is the controller; None while it is not.
+        #: The condition that holds while this broker is the controller; None while it is not.
         self._guard: Compare | None = None
         self._balance_at = 0.0
-        #: Whether brokers that are to be emptied may hold something that can begin to move.
-        self._must_look_at_emptied = True
-        self._emptying_at = 0.0
+        #: Whether decommissioned brokers may have replicas that can be moved.
+        self._checks_decommissioned = True
+        self._decommission_at = 0.0
         self.stats = ControllerStats()
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker believes to be the controller."""
+        """Whether this broker is the controller, as far as it knows."""
         return self._guard is not None
 
     def start(self) -> None:
@@ -133,51 +132,51 @@ class Controller:
         self._task = self._supervisor.start("controller", self._run)
 
     async def stop(self) -> None:
-        """Act no more. The key goes with the broker's lease."""
+        """Stop acting. The key expires with the broker's lease."""
         if self._task is not None:
             await self._task.stop()
 
     def _apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         if delta.brokers or delta.broker_configs:
-            # Defaults of topics may have changed: whether unclean elections are allowed, and how
-            # many replicas must be in sync.
-            self._must_look_at_all = True
-        self._look_at_emptied(image, delta)
+            # Topic defaults may have changed: `unclean.leader.election.enable` and
+            # `min.insync.replicas`.
+            self._checks_all = True
+        self._note_decommissioned(image, delta)
         for topic in delta.created:
-            self._to_look_at.add(topic.topic_id)
+            self._topics_to_check.add(topic.topic_id)
         for _, topic in delta.changed:
-            self._to_look_at.add(topic.topic_id)
+            self._topics_to_check.add(topic.topic_id)
         if self._guard is not None and image.controller != self._broker_id:
             _logger.info("broker %d is no longer the controller", self._broker_id)
             self._guard = None
         if self._guard is not None or image.controller == NO_LEADER:
             self._woken.set()
 
-    def _look_at_emptied(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def _note_decommissioned(self, image: ClusterImage, delta: ImageDelta) -> None:
         if delta.brokers or delta.broker_configs:
-            self._must_look_at_emptied = True
-        emptied = decommission.named(image.default_broker_configs)
-        if emptied and not self._must_look_at_emptied:
+            self._checks_decommissioned = True
+        named = decommission.named(image.default_broker_configs)
+        if named and not self._checks_decommissioned:
             touched = [*delta.created, *(topic for pair in delta.changed for topic in pair)]
-            self._must_look_at_emptied = any(
-                not emptied.isdisjoint(record.replicas)
+            self._checks_decommissioned = any(
+                not named.isdisjoint(record.replicas)
                 for topic in touched
                 for record in topic.partitions
             )
 
     async def _run(self) -> None:
-        # A run that failed may have taken note of changes that it did not act on.
-        self._must_look_at_all = self._must_look_at_emptied = True
+        # A run that failed may have dropped changes that it did not act on.
+        self._checks_all = self._checks_decommissioned = True
         while True:
             try:
                 if self._guard is None:
                     await self._campaign()
                 else:
                     await self._act()
-                await self._rest()
+                await self._wait()
             except StoreError as error:
-                _logger.warning("the controller's work is held up: %s", error)
-                self._must_look_at_all = self._must_look_at_emptied = True
+                _logger.warning("the controller waits for the metadata store: %s", error)
+                self._checks_all = self._checks_decommissioned = True
                 await asyncio.sleep(_RETRY_S)
 
     async def _campaign(self) -> None:
@@ -191,15 +190,15 @@ class Controller:
         if self._guard is not None:
             _logger.info("broker %d is the controller now", self._broker_id)
             self.stats.terms += 1
-            self._must_look_at_all = self._must_look_at_emptied = True
+            self._checks_all = self._checks_decommissioned = True
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
             self._woken.set()
 
-    async def _rest(self) -> None:
-        """Until something changes or it is time for one of the looks now and then."""
+    async def _wait(self) -> None:
+        """Wait for a change, or for the time of the next periodic pass."""
         times = [self._balance_at] if self._options.balances_leaders else []
-        if self._must_look_at_emptied:
-            times.append(self._emptying_at)
+        if self._checks_decommissioned:
+            times.append(self._decommission_at)
         if self._guard is None or not times:
             await self._woken.wait()
             return
@@ -213,35 +212,35 @@ class Controller:
     async def _act(self) -> None:
         self._woken.clear()
         begin = self._clock.monotonic()
-        changes = await self._due_changes()
+        changes = await self._decide_changes()
         if changes:
             before = self.stats.elections
-            await self._make(changes)
+            await self._store(changes)
             if self.stats.elections > before:
                 self.stats.on_elected(self._clock.monotonic() - begin)
         if self._options.balances_leaders and self._clock.monotonic() >= self._balance_at:
             self._balance_at = self._clock.monotonic() + self._options.balance_interval_s
             await self._balance()
-        if self._must_look_at_emptied and self._clock.monotonic() >= self._emptying_at:
-            self._emptying_at = self._clock.monotonic() + _EMPTYING_S
-            await self._empty()
+        if self._checks_decommissioned and self._clock.monotonic() >= self._decommission_at:
+            self._decommission_at = self._clock.monotonic() + _DECOMMISSION_S
+            await self._move_decommissioned()
 
-    async def _due_changes(self) -> list[PartitionChange]:
+    async def _decide_changes(self) -> list[PartitionChange]:
         image = self._catalog.image
         topics: Iterable[TopicRecord]
-        if self._must_look_at_all:
+        if self._checks_all:
             topics = image.topics.values()
         else:
-            found = (image.topic_by_id(topic_id) for topic_id in self._to_look_at)
+            found = (image.topic_by_id(topic_id) for topic_id in self._topics_to_check)
             topics = [topic for topic in found if topic is not None]
-        self._must_look_at_all = False
-        self._to_look_at = set()
+        self._checks_all = False
+        self._topics_to_check = set()
         changes: list[PartitionChange] = []
         directories = image.directories
         async for topic in _in_turns(topics):
             try:
                 changes += self._changes_of(topic, image, directories)
-            except Exception as error:  # noqa: BLE001  # reported; other topics go on
+            except Exception as error:  # noqa: BLE001  # reported; other topics continue
                 self._supervisor.report("controller", error, f"topic {topic.name}")
         return changes
 
@@ -260,7 +259,7 @@ class Controller:
         return changes
 
     async def _balance(self) -> None:
-        """Bring brokers that lead too little of what they should back to it."""
+        """Elect preferred leaders of brokers that lead too few of their preferred partitions."""
         image = self._catalog.image
         if len(image.brokers) == 1:
             return
@@ -275,18 +274,18 @@ class Controller:
                     after = election.prefer(record, image.eligible)
                     if after is not None:
                         changes.append(PartitionChange(topic.topic_id, number, record, after))
-        await self._make(changes)
+        await self._store(changes)
 
-    async def _empty(self) -> None:
-        """Begin to move what brokers hold that are to hold nothing."""
-        self._must_look_at_emptied = False
+    async def _move_decommissioned(self) -> None:
+        """Start to move replicas off decommissioned brokers."""
+        self._checks_decommissioned = False
         image = self._catalog.image
-        emptying = Emptying(image)
-        if not emptying.emptied:
+        moves = Decommission(image)
+        if not moves.brokers:
             return
         async for topic in _in_turns(image.topics.values()):
-            emptying.add(topic)
-        await self._make(emptying.changes())
+            moves.add(topic)
+        await self._store(moves.changes())
 
     def _is_unclean_allowed(self, topic: TopicRecord) -> bool:
         text = topic.configs.get(UNCLEAN_ELECTION)
@@ -294,8 +293,8 @@ class Controller:
             return self._catalog.topic_defaults.unclean_leader_election_enable
         return text.lower() == "true"
 
-    async def _make(self, changes: list[PartitionChange]) -> None:
-        """Store changes, many to a transaction; those that were overtaken are decided again."""
+    async def _store(self, changes: list[PartitionChange]) -> None:
+        """Store changes, many to a transaction; changes that were overtaken are decided again."""
         guard = self._guard
         if not changes or guard is None:
             return
@@ -304,8 +303,8 @@ class Controller:
             if is_made:
                 self._count(change)
             else:
-                self._to_look_at.add(change.topic_id)
-        if self._to_look_at:
+                self._topics_to_check.add(change.topic_id)
+        if self._topics_to_check:
             self._woken.set()
 
     def _count(self, change: PartitionChange) -> None:
@@ -315,18 +314,18 @@ class Controller:
             if not election.is_clean(before, after):
                 self.stats.unclean_elections += 1
                 _logger.warning(
-                    "unclean election: broker %d leads partition %d of topic id %s though it may"
-                    " lack records that were acknowledged",
+                    "unclean election: broker %d leads partition %d of topic id %s and may lack"
+                    " acknowledged records",
                     after.leader,
                     change.partition,
                     change.topic_id.hex(),
                 )
-        if reassignment.is_under_way(before) and not reassignment.is_under_way(after):
+        if reassignment.is_in_progress(before) and not reassignment.is_in_progress(after):
             self.stats.reassignments_completed += 1
 
 
 async def _in_turns(topics: Iterable[TopicRecord]) -> AsyncIterator[TopicRecord]:
-    """Topics one by one, while others use the loop in between: there may be 100,000."""
+    """Yield topics, and give the loop a turn in between: there may be 100,000."""
     for number, topic in enumerate(topics, 1):
         yield topic
         if number % _TOPICS_PER_TURN == 0:
@@ -341,12 +340,12 @@ def decide(
     min_isr: int | None,
     directories: Mapping[int, str],
 ) -> PartitionRecord | None:
-    """What the controller would make of a partition's record, or None if it is right.
+    """Return the record that the controller would store for a partition, or None to keep it.
 
-    `min_isr` is the topic's `min.insync.replicas`, None where nobody has set it; `directories` are
+    `min_isr` is the topic's `min.insync.replicas`, or None if it is not set. `directories` are
     those of the image."""
-    settled = (
-        election.settle(
+    elected = (
+        election.elect(
             record,
             image.brokers,
             unclean=unclean,
@@ -356,5 +355,5 @@ def decide(
         )
         or record
     )
-    finished = reassignment.complete(settled, image.eligible) or settled
+    finished = reassignment.complete(elected, image.eligible) or elected
     return None if finished is record else finished

@@ -1,11 +1,10 @@
-"""Emptying brokers: which of their replicas go next, and where to. Pure.
+"""Moves all replicas off decommissioned brokers. Pure.
 
-The setting `decommissioned.brokers`, which all brokers share, names those that are to hold nothing.
-It lives in the metadata store, so nothing of it is lost with a controller. As long as it names a
-broker, no new replica is placed there, and `Emptying` gives reassignments that take the present
-ones away, a bounded number at a time. A replica that goes is replaced at the same place in the
-order of preference, by a broker on a rack that the partition does not use yet where there is one,
-and among those by the one that holds least.
+The cluster-wide setting `decommissioned.brokers` names these brokers. It is in the metadata store,
+so it survives the controller. A named broker gets no new replicas, and `Decommission` returns
+reassignments that move the present ones away, a bounded number at a time. A replica is replaced at
+the same position in the order of preference. Brokers on racks that the partition does not use yet
+come first, and among them the one with the fewest replicas.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from millstream.metadata.partition_change import PartitionChange
 from millstream.model.error import BrokerError, ErrorCode
 
 SETTING: Final = "decommissioned.brokers"
-#: Reassignments under way at a time.
+#: Largest number of reassignments in progress.
 _MOVES_MAX: Final = 50
 
 
 def named(configs: Configs) -> frozenset[int]:
-    """The brokers that the setting names, in the run-time settings of all brokers."""
+    """Return the brokers that the setting names in the cluster-wide settings."""
     text = configs.get(SETTING, "")
     return frozenset(int(item) for item in text.split(",") if item.strip())
 
 
 def check(image: ClusterImage, wanted: Collection[int]) -> None:
-    """INVALID_CONFIG unless those who remain could hold everything that these brokers have."""
+    """Raise INVALID_CONFIG unless the remaining brokers can have all replicas of these brokers."""
     present = named(image.default_broker_configs)
     remaining = [broker_id for broker_id in image.brokers if broker_id not in wanted]
     if not remaining:
@@ -57,35 +56,35 @@ def check(image: ClusterImage, wanted: Collection[int]) -> None:
             )
 
 
-class Emptying:
-    """One look at all partitions: `add` each of them, then take the `changes`."""
+class Decommission:
+    """One pass over all topics: `add` each of them, then get the `changes`."""
 
-    __slots__ = ("_held", "_image", "_preferred", "_to_move", "_under_way", "emptied")
+    __slots__ = ("_held", "_image", "_in_progress", "_preferred", "_to_move", "brokers")
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self.emptied = named(image.default_broker_configs)
-        #: Replicas by broker, and those that come first, as they will be.
+        self.brokers = named(image.default_broker_configs)
+        #: Number of replicas, and of preferred replicas, by broker, after all reassignments.
         self._held: Counter[int] = Counter()
         self._preferred: Counter[int] = Counter()
         self._to_move: list[tuple[TopicRecord, int]] = []
-        self._under_way = 0
+        self._in_progress = 0
 
     def add(self, topic: TopicRecord) -> None:
         for number, record in enumerate(topic.partitions):
             target = reassignment.target(record)
             self._held.update(target)
             self._preferred[target[0]] += 1
-            if not self.emptied.isdisjoint(target):
+            if not self.brokers.isdisjoint(target):
                 self._to_move.append((topic, number))
-            elif not self.emptied.isdisjoint(record.removing):
-                self._under_way += 1
+            elif not self.brokers.isdisjoint(record.removing):
+                self._in_progress += 1
 
     def changes(self) -> list[PartitionChange]:
-        """The next reassignments, as many as may begin now."""
+        """Return the next reassignments, as many as may start now."""
         changes: list[PartitionChange] = []
         for topic, number in self._to_move:
-            if self._under_way + len(changes) >= _MOVES_MAX:
+            if self._in_progress + len(changes) >= _MOVES_MAX:
                 break
             record = topic.partitions[number]
             wanted = self._replace(reassignment.target(record))
@@ -98,14 +97,14 @@ class Emptying:
         try:
             return reassignment.begin(record, wanted, self._image.eligible)
         except BrokerError:
-            # Only replicas that another reassignment adds are in sync: that one ends first.
+            # Only added replicas are in sync: the present reassignment must complete first.
             return None
 
     def _replace(self, target: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The replicas with others in the place of those that go; None if there are too few."""
+        """Return the replicas without decommissioned brokers; None if too few brokers are left."""
         wanted = list(target)
         for place, broker_id in enumerate(target):
-            if broker_id not in self.emptied:
+            if broker_id not in self.brokers:
                 continue
             found = self._choose(wanted, place)
             if found is None:
@@ -131,6 +130,6 @@ class Emptying:
         candidates = [
             broker_id
             for broker_id in self._image.eligible
-            if broker_id not in self.emptied and broker_id not in wanted
+            if broker_id not in self.brokers and broker_id not in wanted
         ]
         return min(candidates, key=rank, default=None)

@@ -1,6 +1,6 @@
-"""What a broker does about its partitions before it stops, and before it comes back.
+"""Changes of a broker's own partitions before it shuts down, and before it registers.
 
-Both need nobody's help: every broker may change a partition's record by compare-and-swap.
+The broker makes them itself: every broker may change a partition's record by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _logger = logging.getLogger(__name__)
 
 #: Decides about partition `number` of a topic, given the effective `min.insync.replicas`.
 _Decide: TypeAlias = Callable[[TopicRecord, int, int], PartitionRecord | None]
-#: Looks at what was overtaken by somebody else's change.
+#: Attempts at partitions whose records other brokers change meanwhile.
 _ROUNDS: Final = 5
 
 
 async def hand_over(catalog: Catalog, broker_id: int) -> int:
-    """Let others lead, before a stop, what they can lead; how many partitions were handed over."""
+    """Hand over leaderships before a shutdown; return the number of changed partitions."""
 
     def decide(topic: TopicRecord, number: int, min_isr: int) -> PartitionRecord | None:
         record = topic.partitions[number]
@@ -38,53 +38,52 @@ async def hand_over(catalog: Catalog, broker_id: int) -> int:
 
 
 async def distrust(catalog: Catalog, broker_id: int, directory: str = "") -> int:
-    """After an unclean stop, leave every ISR and ELR that has another member; how many were left.
+    """Leave every ISR and ELR with another member after an unclean stop; return their number.
 
-    To be done before the broker is registered, as it could be elected from then on."""
+    Called before the broker registers, because it can be elected from then on."""
 
     def decide(topic: TopicRecord, number: int, min_isr: int) -> PartitionRecord | None:
         return election.distrust(topic.partitions[number], broker_id, min_isr, directory)
 
     count, _ = await _change_all(catalog, decide)
     if count:
-        _logger.info("left %d ISRs after an unclean stop, to catch up first", count)
+        _logger.info("left %d ISRs after an unclean stop, to catch up", count)
     return count
 
 
 def has_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> bool:
-    """Whether `leave_lost` has something to change."""
+    """Whether `leave_lost` would change a partition."""
     return bool(_changes(catalog, _disk_decision(broker_id, folder)))
 
 
 async def leave_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> int:
-    """Leave every ISR, also as the last member, whose log the data folder does not have.
+    """Leave every ISR, even as the last member, whose log the data directory lacks.
 
-    Returns the number of records changed. Also records the folder of replicas of which the
-    metadata name none yet, because an earlier release wrote them. To be done before the broker is
-    registered, while no other process of this broker is. Raises UncertainError if others keep
-    changing the same partitions."""
+    Returns the number of changed records. Also sets the directory id of replicas that have none in
+    the metadata yet. Called before the broker registers, while no other process of this broker is
+    registered. Raises UncertainError if other brokers keep changing the same partitions."""
 
     count, is_done = await _change_all(catalog, _disk_decision(broker_id, folder))
     if not is_done:
-        raise UncertainError("partitions of this broker kept being changed by others")
+        raise UncertainError("other brokers kept changing partitions of this broker")
     if count:
-        _logger.warning("%d partitions were changed to what is in the data folder", count)
+        _logger.warning("%d partition records were changed to match the data directory", count)
     return count
 
 
 def _disk_decision(broker_id: int, folder: LogDirectory) -> _Decide:
     def decide(topic: TopicRecord, number: int, min_isr: int) -> PartitionRecord | None:
-        return settle_disk(topic, number, min_isr, broker_id, folder)
+        return match_directory(topic, number, min_isr, broker_id, folder)
 
     return decide
 
 
-def settle_disk(
+def match_directory(
     topic: TopicRecord, number: int, min_isr: int, broker_id: int, folder: LogDirectory
 ) -> PartitionRecord | None:
-    """Return the record as the broker's data folder makes it, or None if it is right.
+    """Return the record that matches the broker's data directory, or None if nothing changes.
 
-    A folder without a directory id is new, and has no log."""
+    A directory without a directory id is new, and has no log."""
     record = topic.partitions[number]
     if broker_id not in record.isr and broker_id not in record.elr:
         return None
@@ -102,7 +101,7 @@ def settle_disk(
 
 
 async def _change_all(catalog: Catalog, decide: _Decide) -> tuple[int, bool]:
-    """Change all partitions as `decide` says: how many were changed, and whether none is left."""
+    """Change all partitions as `decide` says; return how many changed, and whether all are done."""
     count = 0
     for _ in range(_ROUNDS):
         changes = _changes(catalog, decide)
@@ -111,7 +110,7 @@ async def _change_all(catalog: Catalog, decide: _Decide) -> tuple[int, bool]:
         for change in changes:
             if change.before.isr and not change.after.isr:
                 _logger.error(
-                    "no in-sync replica is left of partition %d of %s: it waits for its disk to"
+                    "partition %d of %s has no in-sync replica left: it waits for its disk to"
                     " return, or for an unclean election (millstream cluster elect --unclean)",
                     change.partition,
                     catalog.image.topic_names.get(change.topic_id),

@@ -1,18 +1,19 @@
-"""Who leads a partition, and who counts as in sync, when brokers come and go. Pure.
+"""Elects leaders, and removes dead brokers from the ISR. Pure.
 
-Every function takes a partition's record and returns the record that should replace it, or None
-where it is right as it is. `leader_epoch` is raised with every change of the leader, also to none;
-`partition_epoch` is the store's to raise. `min_isr` is the effective `min.insync.replicas`, which
-the eligible leader replicas depend on (see `metadata.in_sync`).
+Every function takes a partition's record and returns the record that should replace it, or None if
+nothing changes. `leader_epoch` grows with every change of the leader, also to none.
+`partition_epoch` grows when the record is stored. `min_isr` is the effective
+`min.insync.replicas`, which the ELR depends on (see `metadata.replica_set`).
 
-A leader is elected from the ISR. If no member of the ISR is alive, it is elected from the ELR: its
-members have every committed record too. Only where a topic or a person asks for it is a leader
-elected from the other replicas, which can lose what was acknowledged.
+A leader is elected from the ISR. If no member of the ISR is alive, a leader is elected from the
+ELR, whose members have every committed record too. An unclean election chooses another replica and
+can lose acknowledged records. It happens only if a topic setting or a person asks for it.
 
-Brokers that die stay in the ISR if they are its last members: they have everything. The last member
-leaves only if it lost its disk, or if it may have lost its page cache and another replica is
-eligible. The partition then has no leader until a replica that has everything is back. If all of
-them come back from an unclean stop, the one that was in the ISR last leads: nobody has more.
+A broker that dies stays in the ISR if it is the last member, because it has every committed record.
+The last member leaves only if it lost its disk, or if it may have lost its page cache and another
+replica is eligible. The partition then has no leader until a replica with every committed record is
+back. If all such replicas restart after an unclean stop, the last member of the ISR leads, because
+no other replica has more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from millstream.model.sentinel import NO_LEADER
 _NO_DIRECTORIES: Mapping[int, str] = {}
 
 
-def settle(
+def elect(
     record: PartitionRecord,
     alive: Container[int],
     *,
@@ -37,11 +38,11 @@ def settle(
     min_isr: int = 1,
     directories: Mapping[int, str] = _NO_DIRECTORIES,
 ) -> PartitionRecord | None:
-    """Take brokers that are gone out of the in-sync replicas, and find a leader if there is none.
+    """Remove dead brokers from the ISR, and elect a leader if there is none.
 
-    Brokers that are leaving stay what they are and get nothing new. `directories` are the data
-    folders with which brokers are registered. With `unclean` a replica that is not in sync may lead
-    where no other can.
+    Brokers in `leaving` are shutting down: they keep their roles and get no new ones. `directories`
+    are the directory ids with which brokers are registered. With `unclean` a replica that is not in
+    sync may lead if no other replica can.
     """
     present = tuple(replica for replica in record.isr if replica in alive)
     isr = present or record.isr
@@ -70,7 +71,7 @@ def settle(
 def _last_resort(
     record: PartitionRecord, alive: Container[int], directories: Mapping[int, str]
 ) -> tuple[int, ...]:
-    """Return the replica that was in the ISR last, where no other is known to have more."""
+    """Return the last member of the ISR, if no other replica is known to have more."""
     last = record.last_known_elr[:1]
     if record.isr or record.elr or not last or last[0] not in alive:
         return ()
@@ -80,8 +81,8 @@ def _last_resort(
 def _best(
     record: PartitionRecord, candidates: Iterable[int], directories: Mapping[int, str]
 ) -> int:
-    """Return the replica that is likely to lack least: one that still has its disk, and of those
-    one that was in sync last."""
+    """Return the replica that probably lacks the fewest records: one that still has its disk, and
+    among these the last one in sync."""
     ranked = sorted(
         candidates,
         key=lambda replica: (
@@ -97,7 +98,7 @@ def _rank(replicas: tuple[int, ...], replica: int) -> int:
 
 
 def _lead_uncleanly(record: PartitionRecord, leader: int, directory: str) -> PartitionRecord:
-    """What the others have and the new leader has not is given up."""
+    """Elect a leader that may lack records. Records that it lacks are lost."""
     after = msgspec.structs.replace(
         record,
         leader=leader,
@@ -110,7 +111,7 @@ def _lead_uncleanly(record: PartitionRecord, leader: int, directory: str) -> Par
 
 
 def is_clean(before: PartitionRecord, after: PartitionRecord) -> bool:
-    """Whether a leader was elected for what it has, and not for want of a better one."""
+    """Whether the new leader has every committed record, by the record `before`."""
     leader = after.leader
     if not before.isr and not before.elr:
         return before.last_known_elr[:1] == (leader,)
@@ -119,7 +120,7 @@ def is_clean(before: PartitionRecord, after: PartitionRecord) -> bool:
 
 
 def prefer(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:
-    """Let the first replica lead, if it is in sync."""
+    """Elect the preferred replica, which is the first one, if it is in sync."""
     preferred = record.replicas[0]
     if preferred not in record.isr or preferred not in eligible or preferred == record.leader:
         return None
@@ -129,9 +130,9 @@ def prefer(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord
 def hand_over(
     record: PartitionRecord, broker_id: int, eligible: Container[int], min_isr: int = 1
 ) -> PartitionRecord | None:
-    """Let a broker that is about to stop leave: another one in sync leads, if there is one.
+    """Remove a broker that shuts down from the ISR, and elect another member as leader.
 
-    The last in-sync replica stays in sync and goes on leading: nobody can take its place.
+    The last in-sync replica stays in the ISR and keeps the leadership.
     """
     others = tuple(
         replica for replica in record.isr if replica != broker_id and replica in eligible
@@ -146,11 +147,11 @@ def hand_over(
 def distrust(
     record: PartitionRecord, broker_id: int, min_isr: int = 1, directory: str = ""
 ) -> PartitionRecord | None:
-    """Take a broker out that may have lost records: it stopped without flushing its logs.
+    """Remove a broker that may have lost records, because it stopped without flushing its logs.
 
-    Until it has caught up with a leader it is as good as empty. It stays if it is the only replica
-    that the record knows of: its log, truncated or not, is the most complete one there is.
-    `directory` is the broker's data folder; what the record says of another folder is not touched.
+    It is in sync again once it has caught up with a leader. It stays if it is the only replica in
+    the ISR and ELR: its log is the most complete one. `directory` is the broker's directory id. A
+    record that names another directory does not change.
     """
     members = {*record.isr, *record.elr}
     if broker_id not in members:
@@ -163,16 +164,17 @@ def distrust(
 
 
 def lose_directory(record: PartitionRecord, broker_id: int, min_isr: int) -> PartitionRecord | None:
-    """Take a broker out whose present data folder is not the one that the record names.
+    """Remove a broker from the ISR whose data directory is not the one that the record names.
 
-    The replica in that folder stays eligible: it has what it had, should the folder come back."""
+    The replica in the recorded directory stays in the ELR, in case that directory comes back."""
     return _leave(record, broker_id, min_isr) if broker_id in record.isr else None
 
 
 def lose_log(record: PartitionRecord, broker_id: int, min_isr: int) -> PartitionRecord | None:
-    """Take a broker out whose log was deleted from the data folder that had it.
+    """Remove a broker from the ISR whose log was deleted from its data directory.
 
-    The replica stays eligible in no folder, so that no other replica is taken for complete."""
+    The replica stays in the ELR without a directory, so that no other replica counts as
+    complete."""
     if broker_id not in record.isr and broker_id not in record.elr:
         return None
     after = replica_set.with_directory(record, broker_id, replica_set.LOST)
@@ -188,7 +190,7 @@ def _leave(
 
 
 def _first(replicas: tuple[int, ...], among: Container[int]) -> int:
-    """The replica that comes first in the order of preference, or NO_LEADER."""
+    """Return the first replica in the order of preference that is in `among`, or NO_LEADER."""
     return next((replica for replica in replicas if replica in among), NO_LEADER)
 
 

@@ -1,9 +1,9 @@
-"""Notices at once when another broker's process is gone, long before its lease runs out.
+"""Detects that another broker's process is dead, before its lease expires.
 
-A `Probe` keeps one idle connection to a broker. When it breaks, the broker is called again: if its
-host answers that nobody listens there any more, the process is dead, and whoever watches is told.
-Anything else (no answer, an unreachable host, a broker that never listened yet) proves nothing:
-then the lease decides.
+A `Probe` keeps one idle connection to a broker. When the connection breaks, the probe connects
+again. If the host refuses the connection, the process is dead, and `on_dead` is called. Anything
+else (a timeout, an unreachable host, a broker that has not listened yet) proves nothing, and the
+lease decides.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ _logger = logging.getLogger(__name__)
 
 _CONNECT_S_MAX: Final = 2.0
 _RETRY_S: Final = 0.25
-#: A process that is being restarted by its keeper may be back by then; one refusal could also be
-#: a listener whose queue is full.
+#: A restarted process may listen again by then, and one refusal can also be a full accept queue.
 _REFUSALS: Final = 2
 _REFUSAL_PAUSE_S: Final = 0.05
 
 
 class _Idle(asyncio.BufferedProtocol):
-    """A connection on which nothing is said."""
+    """A connection without requests."""
 
     __slots__ = ("_buffer", "lost")
 
@@ -48,7 +47,7 @@ class _Idle(asyncio.BufferedProtocol):
 
 
 class Probe:
-    """Watches one registration of one broker until closed or until it is found dead."""
+    """Watches one registration of one broker until it is closed or the broker is dead."""
 
     __slots__ = ("_endpoint", "_network", "_on_dead", "_task", "broker")
 
@@ -87,7 +86,7 @@ class Probe:
                 refusals = 0
                 has_listened = True
                 await _until_lost(connection)
-        _logger.info("nobody listens at broker %d any more", self.broker.node_id)
+        _logger.info("broker %d refuses connections: its process is dead", self.broker.node_id)
         self._on_dead(self.broker)
 
     async def _connect(self) -> tuple[asyncio.Transport, _Idle]:

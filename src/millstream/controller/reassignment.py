@@ -1,8 +1,8 @@
-"""Moving a partition's replicas from some brokers to others. Pure.
+"""Reassigns a partition's replicas to other brokers. Pure.
 
-While it lasts, `replicas` holds the wanted ones and the present ones; `adding` those that are not
-there yet, `removing` those that will go. It is complete when every wanted replica is in sync; then
-the others go at once, and leadership with them if one of them has it.
+While a reassignment is in progress, `replicas` has the wanted and the present replicas, `adding`
+the new ones, and `removing` those that will be removed. It completes when every wanted replica is
+in sync. The others are then removed, and if the leader is one of them, a wanted replica leads.
 
     begin     replicas 1 2 3, wanted 1 4   ->  replicas 1 4 2 3, adding 4, removing 2 3
     complete  isr holds 1 and 4            ->  replicas 1 4
@@ -27,19 +27,19 @@ _ONLY_NEW: Final = "only replicas that the reassignment added are in sync; bring
 def begin(
     record: PartitionRecord, wanted: Sequence[int], eligible: Collection[int]
 ) -> PartitionRecord | None:
-    """Start, or aim anew; None if the partition is where it should be and stays there.
+    """Start a reassignment, or change the target of the one in progress; None if nothing changes.
 
-    INVALID_REPLICA_ASSIGNMENT if the wanted replicas can't be."""
+    INVALID_REPLICA_ASSIGNMENT if the wanted replicas are not allowed."""
     aim = tuple(wanted)
     _check(aim, record, eligible)
     original = _original(record)
     adding = tuple(replica for replica in aim if replica not in original)
     removing = tuple(replica for replica in original if replica not in aim)
     kept = tuple(replica for replica in original if replica not in aim)
-    # A replica that an earlier plan was adding and this one does not want has no claim to be here.
+    # Drop replicas that an earlier reassignment added and this one does not want.
     isr = tuple(replica for replica in record.isr if replica in aim or replica in original)
     if record.isr and not isr:
-        raise _refused(_ONLY_NEW)
+        raise _invalid(_ONLY_NEW)
     changed = msgspec.structs.replace(
         record, replicas=aim + kept, adding=adding, removing=removing, isr=isr
     )
@@ -49,7 +49,7 @@ def begin(
 
 
 def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionRecord | None:
-    """The end of it, once every wanted replica is in sync and one of them can lead; None before."""
+    """Return the final record if every wanted replica is in sync and one of them can lead."""
     if not record.adding and not record.removing:
         return None
     wanted = target(record)
@@ -62,7 +62,7 @@ def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionReco
         if leader == NO_LEADER:
             return None
         epoch += 1
-    # All replicas are in sync, so none needs to be eligible besides.
+    # All replicas are in sync, so the ELR is empty.
     finished = msgspec.structs.replace(
         record,
         replicas=wanted,
@@ -78,10 +78,10 @@ def complete(record: PartitionRecord, eligible: Container[int]) -> PartitionReco
 
 
 def cancel(record: PartitionRecord) -> PartitionRecord:
-    """Go back to where the partition was.
+    """Return to the original replicas.
 
-    NO_REASSIGNMENT_IN_PROGRESS if it is not under way, and INVALID_REPLICA_ASSIGNMENT if only
-    replicas that came with it are in sync: going back would lose what they have."""
+    NO_REASSIGNMENT_IN_PROGRESS if there is no reassignment. INVALID_REPLICA_ASSIGNMENT if only
+    added replicas are in sync: removing them would lose records."""
     if not record.adding and not record.removing:
         raise BrokerError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned"
@@ -89,27 +89,28 @@ def cancel(record: PartitionRecord) -> PartitionRecord:
     original = _original(record)
     isr = tuple(replica for replica in record.isr if replica in original)
     if record.isr and not isr:
-        raise _refused(_ONLY_NEW)
+        raise _invalid(_ONLY_NEW)
     changed = msgspec.structs.replace(record, replicas=original, adding=(), removing=(), isr=isr)
     return _with_leader_inside(replica_set.within_replicas(changed))
 
 
 def target(record: PartitionRecord) -> tuple[int, ...]:
-    """The replicas as they will be; as they are, where nothing is under way."""
+    """Return the replicas after the reassignment; the present ones if there is none."""
     return tuple(replica for replica in record.replicas if replica not in record.removing)
 
 
-def is_under_way(record: PartitionRecord) -> bool:
+def is_in_progress(record: PartitionRecord) -> bool:
+    """Whether the partition is being reassigned."""
     return bool(record.adding or record.removing)
 
 
 def _original(record: PartitionRecord) -> tuple[int, ...]:
-    """The replicas before the reassignment, preferred leader first as far as that is known."""
+    """Return the replicas before the reassignment, the preferred leader first if it is known."""
     return tuple(replica for replica in record.replicas if replica not in record.adding)
 
 
 def _with_leader_inside(record: PartitionRecord) -> PartitionRecord:
-    """Without a leader where the present one is no longer in sync or a replica; one is elected."""
+    """Remove a leader that is no longer in the ISR; the controller elects another one."""
     if record.leader == NO_LEADER or record.leader in record.isr:
         return record
     return msgspec.structs.replace(record, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1)
@@ -117,20 +118,20 @@ def _with_leader_inside(record: PartitionRecord) -> PartitionRecord:
 
 def _check(aim: tuple[int, ...], record: PartitionRecord, eligible: Collection[int]) -> None:
     if not aim:
-        raise _refused("a partition needs at least one replica")
+        raise _invalid("a partition needs at least one replica")
     if len(set(aim)) != len(aim):
-        raise _refused(f"replicas {list(aim)} name a broker twice")
+        raise _invalid(f"replicas {list(aim)} name a broker twice")
     negative = [replica for replica in aim if replica < 0]
     if negative:
-        raise _refused(f"there can be no broker {negative[0]}")
+        raise _invalid(f"{negative[0]} is not a broker id")
     unknown = [
         replica for replica in aim if replica not in eligible and replica not in record.replicas
     ]
     if unknown:
-        raise _refused(
-            f"broker {unknown[0]} is not alive, or about to stop, so it can't take a replica"
+        raise _invalid(
+            f"broker {unknown[0]} is not alive or is shutting down, so it can't get a replica"
         )
 
 
-def _refused(reason: str) -> BrokerError:
+def _invalid(reason: str) -> BrokerError:
     return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go: round robin over brokers, spread over racks. Pure."""
+"""Places the replicas of new partitions: round robin over brokers, spread over racks. Pure."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import NamedTuple
 from millstream.model.error import BrokerError, ErrorCode
 
 
-class Place(NamedTuple):
-    """A broker that may hold replicas."""
+class PlacementBroker(NamedTuple):
+    """A broker that may get replicas."""
 
     broker_id: int
     rack: str | None
 
 
 def place_partitions(
-    brokers: Sequence[Place],
+    brokers: Sequence[PlacementBroker],
     partitions: int,
     replication_factor: int,
     start: int,
     absent: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
-    """Replica lists for new partitions, the preferred leader first.
+    """Return the replicas of each new partition, the preferred leader first.
 
-    `start` is where in the circle the first leader stands; callers choose it at random so that
-    small topics do not pile up on one broker. Replicas of a partition are on as many racks as
-    possible: where racks are equally large, they are neighbours in a circle in which racks
-    alternate; otherwise each is looked for.
+    `start` is the position of the first leader in a circle of brokers. Callers choose it at random,
+    so that small topics do not all start on one broker. A partition's replicas are on as many racks
+    as possible. If racks have equally many brokers, replicas are neighbours in a circle in which
+    racks alternate; otherwise each replica is chosen singly.
 
-    `absent` are brokers of the cluster that are down. They get replicas only where there are too
-    few live brokers, and never come before those. As in Kafka, a broker that is down does not keep
-    people from creating topics.
+    `absent` are brokers of the cluster that are down. They get replicas only if there are too few
+    live brokers, and are last in the list. As in Kafka, topics can be created while a broker is
+    down.
     """
     count = len(brokers) + len(absent)
     if replication_factor < 1 or replication_factor > count:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {replication_factor} was asked for; "
+            f"the replication factor is {replication_factor}; "
             f"it must be between 1 and the number of brokers, {count}",
         )
     if not brokers:
         raise BrokerError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is alive that may hold new replicas"
+            ErrorCode.INVALID_REPLICATION_FACTOR, "no live broker may get new replicas"
         )
     lacking = replication_factor - len(brokers)
     if lacking > 0:
@@ -57,7 +57,7 @@ def place_partitions(
 
 
 def _place_live(
-    brokers: Sequence[Place], partitions: int, replication_factor: int, start: int
+    brokers: Sequence[PlacementBroker], partitions: int, replication_factor: int, start: int
 ) -> list[tuple[int, ...]]:
     circle = _interleave_racks(brokers)
     if len(set(Counter(place.rack for place in brokers).values())) > 1:
@@ -76,7 +76,8 @@ def _place_singly(
     replication_factor: int,
     start: int,
 ) -> list[tuple[int, ...]]:
-    """Leaders in turn; of the others those first whose rack is used least, and who hold least."""
+    """Place replicas singly: leaders in turn, then brokers on the least used racks that
+    have the fewest replicas."""
     held: Counter[int] = Counter()
     placed: list[tuple[int, ...]] = []
     for index in range(partitions):
@@ -85,7 +86,7 @@ def _place_singly(
         chosen = [turned[0]]
         while len(chosen) < replication_factor:
             used = Counter(racks[each] for each in chosen)
-            # Of equals, the first in the circle: `min` keeps their order.
+            # `min` keeps the order of the circle among equals.
             rest = [(used[racks[each]], held[each], each) for each in turned if each not in chosen]
             chosen.append(min(rest, key=lambda rank: rank[:2])[2])
         held.update(chosen)
@@ -93,7 +94,7 @@ def _place_singly(
     return placed
 
 
-def _interleave_racks(brokers: Sequence[Place]) -> list[int]:
+def _interleave_racks(brokers: Sequence[PlacementBroker]) -> list[int]:
     by_rack: dict[str | None, list[int]] = defaultdict(list)
     for place in sorted(brokers):
         by_rack[place.rack].append(place.broker_id)

@@ -1,13 +1,13 @@
-"""Unregistering brokers: what the cluster knows of a broker, and how it forgets it.
+"""Unregisters brokers: removes what the metadata have of a broker.
 
-A broker is registered for as long as its process is alive and reaches the metadata store. So there
-are two cases:
+A broker is registered while its process is alive and reaches the metadata store. So there are two
+cases:
 
-- A broker that is not alive is not registered any more. What is left of it is forgotten: its own
-  run-time settings, and that it was to be emptied if it has been. Replicas that are assigned to it
-  stay so, as in Kafka, until a reassignment or `millstream broker decommission` moves them.
-- A broker that is alive is taken out of the cluster at once, as if it had died, and stays out until
-  it is started again: the key `unregistered/<id>` names the process that may not register anew.
+- A dead broker is no longer registered. Its own dynamic settings are deleted, and so is its
+  decommission if that is complete. Its replicas stay assigned, as in Kafka, until a reassignment or
+  `millstream broker decommission` moves them.
+- A live broker is removed from the cluster at once, as if it had died, and stays out until it is
+  restarted: the key `unregistered/<id>` names the process that may not register again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from millstream.model.error import BrokerError, ErrorCode
 
 
 async def unregister(catalog: Catalog, broker_id: int) -> None:
-    """Forget a broker. BROKER_ID_NOT_REGISTERED if nothing is known of it, INVALID_REQUEST if no
-    other broker is alive, REQUEST_TIMED_OUT if it was registered anew meanwhile."""
+    """Unregister a broker.
+
+    BROKER_ID_NOT_REGISTERED if the metadata have nothing of it, INVALID_REQUEST if no other broker
+    is alive, REQUEST_TIMED_OUT if it has registered again meanwhile."""
     image = catalog.image
     broker = image.brokers.get(broker_id)
     if broker is not None:
@@ -46,7 +48,7 @@ async def _take_out(catalog: Catalog, broker: BrokerRecord) -> None:
     if len(image.brokers) == 1:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST,
-            f"broker {broker_id} is the only one that is alive: start others first, or stop it",
+            f"broker {broker_id} is the only live one: start others first, or stop it",
         )
     key = records.broker_key(broker_id)
     tombstone = records.encode_unregistered(broker.incarnation)
@@ -57,7 +59,7 @@ async def _take_out(catalog: Catalog, broker: BrokerRecord) -> None:
         changes.append(Delete(records.CONTROLLER_KEY))
     if await catalog.transact(compares, changes) is None:
         raise BrokerError(
-            ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} changed meanwhile; try again"
+            ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} has registered again; try again"
         )
 
 

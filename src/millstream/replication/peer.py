@@ -1,14 +1,13 @@
-"""A connection to another broker: requests out, their answers in, in order.
+"""A connection to another broker: sends requests and receives their responses, in order.
 
-The small client that brokers use among themselves. Versions are fixed by the caller (brokers of a
-cluster speak the same ones), so nothing is negotiated. Several requests may be under way; a broker
-answers in the order in which it was asked.
+Brokers use this client among themselves. The caller fixes the API versions, because all brokers of
+a cluster have the same ones. Several requests may be in progress; a broker responds in their order.
 
-An answer's bytes are one buffer of their own, made when its length is known and bounded by
-`answer_bytes_max`; a decoded answer may refer to it for as long as it likes.
+Each response has a buffer of its own, allocated when its length is known and at most
+`response_bytes_max` long. A decoded response may refer to the buffer for as long as it exists.
 
-Anything that is not as it should be (a lost connection, an unknown answer, one that is too long or
-too late) ends the connection and every call under way with a `PeerError`.
+A lost connection, and a response that is unexpected, too long or too late, closes the connection.
+Every request in progress then fails with a `PeerError`.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from millstream.wire.primitive import DecodeError
 from millstream.wire.schema import Message, codec
 
 _LENGTH: Final = Struct(">i")
-ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
+RESPONSE_BYTES_MAX: Final = 128 * 1024 * 1024
 
 _Response = TypeVar("_Response", bound=Message)
 
 
 class PeerError(Exception):
-    """The other broker can't be reached or does not answer as it should."""
+    """The other broker is unreachable, or its response is invalid or late."""
 
 
 class _Call(NamedTuple):
@@ -44,42 +43,42 @@ class _Call(NamedTuple):
 
 
 class Peer(asyncio.BufferedProtocol):
-    """Made by `connect`."""
+    """One connection, opened by `connect`."""
 
     __slots__ = (
-        "_answer_bytes_max",
         "_calls",
         "_client_id",
         "_correlation_id",
         "_filled",
         "_frame",
         "_is_length",
+        "_response_bytes_max",
         "_transport",
         "closed",
         "on_progress",
     )
 
-    def __init__(self, client_id: str, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+    def __init__(self, client_id: str, response_bytes_max: int = RESPONSE_BYTES_MAX) -> None:
         self._client_id = client_id
-        self._answer_bytes_max = answer_bytes_max
+        self._response_bytes_max = response_bytes_max
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
-        #: Requests without an answer yet, oldest first.
+        #: Requests in progress, oldest first.
         self._calls: deque[_Call] = deque()
-        #: What is being received: a length, then the frame of that length.
+        #: The buffer that is being filled: a length, then the frame of that length.
         self._frame = bytearray(_LENGTH.size)
         self._is_length = True
         self._filled = 0
         self.closed = False
-        #: Called when an answer is there, or the connection has ended. A caller with several
-        #: requests under way is woken by it without a callback on each.
+        #: Called when a response has arrived, or the connection has ended. It wakes a caller with
+        #: several requests in progress without a callback on each.
         self.on_progress: Callable[[], None] = lambda: None
 
     @classmethod
     async def connect(
         cls, network: Network, host: str, port: int, client_id: str, timeout_s: float
     ) -> Peer:
-        """Raises PeerError."""
+        """Open a connection. Raises PeerError."""
         peer = cls(client_id)
         try:
             async with asyncio.timeout(timeout_s):
@@ -92,7 +91,7 @@ class Peer(asyncio.BufferedProtocol):
     def send(
         self, request: Message, version: int, response: type[_Response]
     ) -> asyncio.Future[_Response]:
-        """Send a request; resolved with its answer, or failed with a PeerError."""
+        """Send a request; return a future of its response, which may fail with PeerError."""
         future: asyncio.Future[_Response] = asyncio.get_running_loop().create_future()
         if self._transport is None or self.closed:
             future.set_exception(PeerError("the connection is closed"))
@@ -109,13 +108,13 @@ class Peer(asyncio.BufferedProtocol):
     async def call(
         self, request: Message, version: int, response: type[_Response], timeout_s: float
     ) -> _Response:
-        """Send a request and wait for its answer. Raises PeerError."""
+        """Send a request and wait for its response. Raises PeerError."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self.send(request, version, response)
         except TimeoutError as error:
             self.close()
-            raise PeerError(f"no answer within {timeout_s} s") from error
+            raise PeerError(f"no response within {timeout_s} s") from error
 
     def close(self) -> None:
         self._fail(PeerError("the connection was closed"))
@@ -129,7 +128,7 @@ class Peer(asyncio.BufferedProtocol):
         for call in calls:
             if not call.future.done():
                 call.future.set_exception(error)
-                # A caller may have given up on it.
+                # Mark the exception as retrieved: the caller may no longer wait.
                 call.future.exception()
         self.on_progress()
 
@@ -157,16 +156,16 @@ class Peer(asyncio.BufferedProtocol):
                 self._is_length = True
                 self._receive(memoryview(frame))
         except DecodeError as error:
-            self._fail(PeerError(f"the answer makes no sense: {error}"))
+            self._fail(PeerError(f"invalid response: {error}"))
 
     def _checked(self, size: int) -> int:
-        if not _LENGTH.size <= size <= self._answer_bytes_max:
-            raise DecodeError(f"an answer of {size} bytes")
+        if not _LENGTH.size <= size <= self._response_bytes_max:
+            raise DecodeError(f"a response of {size} bytes")
         return size
 
     def _receive(self, frame: memoryview) -> None:
         if not self._calls:
-            raise DecodeError("it was not asked for")
+            raise DecodeError("no request is in progress")
         call = self._calls[0]
         correlation_id, position = parse_response_header(frame, call.response.api_key, call.version)
         if correlation_id != call.correlation_id:

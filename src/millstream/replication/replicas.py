@@ -1,10 +1,10 @@
-"""All partitions that this broker holds, kept in step with the cluster's metadata.
+"""All replicas on this broker, as the cluster metadata demand.
 
-Owns the map from topic and partition to `Partition`, and the log behind each. Follows the catalog's
-image: makes, changes and drops partitions as it says. Does not decide anything about leadership.
+Owns the map from topic and partition to `Partition`, and each partition's log. Applies deltas:
+creates, changes and drops partitions. Does not decide about leadership.
 
-A partition that can't follow the image, because its disk fails or a callback raises, keeps no other
-partition from doing so. It leads nothing until a later attempt succeeds.
+If applying a delta fails for one partition, because its disk fails or a callback raises, the others
+are not affected. That partition leads nothing until a retry succeeds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from millstream.replication.partition import Counters, Latency, Partition
 
 _logger = logging.getLogger(__name__)
 
-#: Rest before a partition that could not take its role tries again.
+#: Pause before a partition whose role could not be applied is retried.
 _RETRY_S: Final = 1.0
 
 
 class Replicas:
-    """See the module's text. Is the `Host` of its partitions."""
+    """The replicas of one broker, and the `Host` of their partitions. Event loop only."""
 
     __slots__ = (
         "_awake",
@@ -69,32 +69,32 @@ class Replicas:
     ) -> None:
         self._broker_id = broker_id
         self._directory = directory
-        #: Takes the failures of callbacks of all partitions.
+        #: Records the failures of callbacks of all partitions.
         self.failures = failures or CallbackFailures()
-        #: What topics that set nothing of their own get.
+        #: The defaults for topic settings.
         self._defaults = defaults
         self._counters = counters
         self._flusher = flusher
         self._flushes_before_ack = flushes_before_ack
         self._image = ClusterImage()
         self._is_fenced = False
-        #: Whether the first image was followed: from then on a log that can't be opened is no
-        #: reason to stop.
+        #: Whether the first image is applied. From then on a log that can't be opened does not stop
+        #: the broker.
         self._is_open = False
         self._partitions: dict[tuple[str, int], Partition] = {}
         #: Partitions to wake at the end of this turn of the loop.
         self._awake: list[Partition] = []
-        #: Told before a log goes away, for whoever works on logs in the background.
+        #: Called before a log is deleted, for background work on logs.
         self.on_drop: Callable[[TopicPartition], None] = lambda _: None
-        #: Partitions that could not be opened or take their role, until they do or are dropped.
+        #: Partitions that could not be opened or whose role could not be applied.
         self._failed: set[TopicPartition] = set()
-        #: Called when such a partition has taken its role.
+        #: Called when a retry has applied such a partition's role.
         self.on_retried: Callable[[Partition], None] = lambda _: None
-        #: Told when a log was cut, and where it ends now.
+        #: Called with the new log end after a log was truncated.
         self.on_truncate: Callable[[TopicPartition, int], None] = lambda _, __: None
 
     def find(self, topic: str, partition: int) -> Partition:
-        """Like `get`, for handlers: raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition, or raise UNKNOWN_TOPIC_OR_PARTITION."""
         found = self._partitions.get((topic, partition))
         if found is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -104,7 +104,7 @@ class Replicas:
         return self._partitions.get((topic, partition))
 
     def find_by_id(self, topic_id: TopicId, partition: int) -> Partition | None:
-        """For followers, who name topics by id."""
+        """Return a partition by topic id, as followers name it; None if it is not here."""
         topic = self._image.topic_names.get(topic_id)
         return self._partitions.get((topic, partition)) if topic is not None else None
 
@@ -118,17 +118,17 @@ class Replicas:
         return len(self._partitions)
 
     def high_watermark(self, topic_partition: TopicPartition) -> int:
-        """For the log's upkeep: nothing at or above it may be cleaned or expired."""
+        """Return the offset from which on retention and compaction must keep records."""
         partition = self._partitions.get(topic_partition)
         return partition.high_watermark if partition is not None else 0
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {each.topic_partition: each.high_watermark for each in self._partitions.values()}
 
-    # following the metadata
+    # Metadata
 
     def open_logs(self, image: ClusterImage) -> None:
-        """Ask the data folder for every log of this broker, so that they can be recovered."""
+        """Open every log of this broker, so that all logs can be recovered."""
         for topic in image.topics.values():
             config = self.config(topic)
             for number, state in enumerate(topic.partitions):
@@ -144,9 +144,10 @@ class Replicas:
         )
 
     def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """Make what is here equal to what `image` says; `delta` is what differs from before.
+        """Create, change and drop partitions so that they match `image`.
 
-        Raises OSError if a log can't be opened for the first image: the broker does not start."""
+        `delta` is the difference to the previous image. Raises OSError if a log can't be opened for
+        the first image: the broker does not start."""
         self._image = image
         for topic in delta.deleted:
             for number in range(len(topic.partitions)):
@@ -160,14 +161,14 @@ class Replicas:
         self._is_open = True
 
     def set_defaults(self, defaults: TopicConfig) -> None:
-        """The broker's own defaults changed: give them to every topic that relies on them."""
+        """Apply new broker defaults to every topic."""
         self._defaults = defaults
         for topic in self._image.topics.values():
             self._configure(topic)
 
     def fence(self, is_fenced: bool) -> None:
-        """While fenced, lead nothing that another broker could lead: one may do so already, and
-        this broker would be the last to hear of it."""
+        """While fenced, lead only partitions without another replica: another broker may already be
+        elected leader."""
         self._is_fenced = is_fenced
         for partition in self._partitions.values():
             state = self._image.partition(*partition.topic_partition)
@@ -177,11 +178,11 @@ class Replicas:
     def _apply_state(
         self, partition: Partition, state: PartitionRecord, high_watermark: int
     ) -> None:
-        """Have a partition take its role. If that fails it leads nothing, and tries again later."""
+        """Apply a partition's role. If that fails, the partition leads nothing and is retried."""
         topic_partition = partition.topic_partition
         try:
             partition.apply_state(self._role(state), high_watermark)
-        except Exception as error:  # noqa: BLE001  # logged and counted; tried again
+        except Exception as error:  # noqa: BLE001  # logged and counted; retried
             self.failures.note(CallbackKind.LEADERSHIP, error, topic_partition)
             self._failed.add(topic_partition)
             partition.retire()
@@ -200,7 +201,7 @@ class Replicas:
             self._apply_state(partition, state, partition.high_watermark)
 
     def _role(self, state: PartitionRecord) -> PartitionRecord:
-        """The partition's record as this broker may act on it."""
+        """Return the partition's record, without the leader if this broker is fenced."""
         if self._is_fenced and state.leader == self._broker_id and len(state.replicas) > 1:
             return msgspec.structs.replace(state, leader=NO_LEADER)
         return state
@@ -280,7 +281,7 @@ class Replicas:
         partition.retire()
         self._directory.delete(partition.topic_partition)
 
-    # the partitions' host
+    # Host of the partitions
 
     def wake_later(self, partition: Partition) -> None:
         if not self._awake:
@@ -307,9 +308,9 @@ class Replicas:
             _logger.error("fsync of %s failed: %s", partition.topic_partition, error)
 
     async def make_durable(self, partitions: Iterable[Partition]) -> None:
-        """Return when all that these hold now is on stable storage. Raises BrokerError."""
+        """Flush these partitions' logs. Raises BrokerError."""
         futures = [asyncio.shield(self._flusher.request(each.log)) for each in partitions]
-        # All of them, also if one fails: the caller may take the others for durable.
+        # Wait for all of them, even if one fails: the others must be durable on return.
         for result in await asyncio.gather(*futures, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

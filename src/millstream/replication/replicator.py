@@ -1,7 +1,7 @@
-"""This broker's part in replication: it serves its followers and follows its leaders.
+"""Replication on this broker: serves its followers and fetches from its leaders.
 
-Builds and connects the two sides and starts and stops them; each is documented in its own module.
-Both follow the metadata after the partitions have.
+Builds, starts and stops the leader's side and the follower's side. Both apply metadata after the
+partitions have applied it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from millstream.replication.throttle import UNLIMITED, ReplicaLimit
 
 
 class ReplicationRates(NamedTuple):
-    """Bytes a second for replicas that are throttled: those that topics name, and those that a
-    reassignment adds."""
+    """Bytes a second of throttled replicas: those that topic settings name, and those that a
+    reassignment adds (`moving`)."""
 
     leader: int = UNLIMITED
     follower: int = UNLIMITED
@@ -38,10 +38,12 @@ class ReplicationRates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatorOptions:
-    #: The listener through which brokers reach each other.
+    """Settings of replication on one broker."""
+
+    #: The listener for connections between brokers.
     listener_name: str
     lag_ms_max: int = 30_000
-    #: For each broker that this one follows.
+    #: Number of fetchers for each leader.
     fetchers_per_source: int = 1
     #: Bytes a second for a follower that catches up while producers write.
     catch_up_rate: int = 64 * 1024 * 1024
@@ -50,7 +52,7 @@ class ReplicatorOptions:
 
 
 class Replicator:
-    """Runs between `start` and `stop`. Event loop only."""
+    """Both sides of replication, between `start` and `stop`. Event loop only."""
 
     __slots__ = (
         "_follower_limit",
@@ -83,7 +85,7 @@ class Replicator:
         self._isr = IsrChanges(
             update_partition, replicas, clock, options.lag_ms_max, self.stats, supervisor
         )
-        #: Of the brokers that follow this one.
+        #: The fetch sessions of this broker's followers.
         self.sessions = FollowerSessions(
             LeaderContext(
                 replicas,
@@ -110,13 +112,13 @@ class Replicator:
         replicas.on_retried = self._retried
 
     def start(self, image: ClusterImage) -> None:
-        """To be called when this broker is registered and `image` shows it."""
+        """Start both sides. Called when this broker is registered and `image` shows it."""
         self._is_started = True
         self._isr.start(image)
         self._pool.start(image)
 
     def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """To be called after the partitions have followed."""
+        """Apply a delta. Called after the partitions have applied it."""
         if not self._is_started:
             return
         self._isr.apply_delta(image, delta)
@@ -124,19 +126,19 @@ class Replicator:
         self._pool.apply_delta(image, delta)
 
     def log_failed(self, topic_partition: TopicPartition) -> None:
-        """A log went offline: let another replica lead, and do not follow with it."""
+        """Handle a log that went offline: propose another leader, and stop fetching into it."""
         partition = self._replicas.get(*topic_partition)
         if self._is_started and partition is not None:
             self._isr.review_soon(partition)
             self._pool.assign_soon(partition)
 
     def _retried(self, partition: Partition) -> None:
-        """A partition took its role after all: fetch it from its leader if it follows."""
+        """Fetch a partition whose role was applied by a retry, if it follows."""
         if self._is_started:
             self._pool.assign_soon(partition)
 
     def lost_leaders(self) -> list[int]:
-        """Leaders that have just hung up: dead, as likely as not."""
+        """Return the leaders that have just closed their connections; most of them are dead."""
         return self._pool.lost()
 
     def configure(self, options: ReplicatorOptions) -> None:

@@ -1,11 +1,10 @@
-"""Waiting for an offset, without a task per waiter.
+"""Callbacks that wait for an offset, without a task per waiter.
 
-`OffsetWaiters` holds callbacks for "once this offset is passed", cheap to add, and called in one go
-by whoever moves the offset. Callbacks are removed by being called only; one that gave up (a
-timeout) stays until then and must ignore the call.
+`OffsetWaiters.advance` calls every callback whose offset is reached. A callback is removed only by
+being called. A request that timed out leaves its callback, which must then ignore the call.
 
-Each callback is called inside of a boundary: if it raises, the failure goes to the request that
-waits behind it, and the others are called all the same.
+If a callback raises, the failure goes to the request that waits behind it, and the other callbacks
+are still called.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class OffsetWaiters:
     __slots__ = ("_about", "_failures", "_heap", "_serial")
 
     def __init__(self, failures: CallbackFailures, about: object) -> None:
-        """`about` names the partition in the log."""
+        """`about` names the partition in log lines."""
         self._failures = failures
         self._about = about
         self._heap: list[tuple[int, int, Callable[[], None], Reply[Any] | None]] = []
@@ -34,9 +33,9 @@ class OffsetWaiters:
         return len(self._heap)
 
     def add(self, offset: int, callback: Callable[[], None], reply: Reply[Any] | None) -> None:
-        """Have `callback` called by the first `advance` to `offset` or beyond.
+        """Call `callback` in the first `advance` to `offset` or beyond.
 
-        `reply` is that of the request that waits, or None if no single request does."""
+        `reply` belongs to the request that waits; None if no single request does."""
         self._serial += 1
         heappush(self._heap, (offset, self._serial, callback, reply))
 
@@ -50,7 +49,7 @@ class OffsetWaiters:
                 self._failures.give(CallbackKind.OFFSET_WAITER, error, reply, self._about)
 
     def fire_all(self) -> None:
-        """Call everybody back, whatever they wait for: leadership or the partition is gone."""
+        """Call every callback, whatever its offset: leadership or the partition is gone."""
         heap, self._heap = self._heap, []
         for _, _, callback, reply in heap:
             try:

@@ -273,7 +273,7 @@ def test_a_deposed_leader_proposes_no_more(tmp_path: Path) -> None:
             it.store.put(msgspec.structs.replace(RECORD, leader=3, leader_epoch=1, isr=(3,)))
             it.store.failures = []
             count = len(it.store.attempts)
-            await until(lambda: not it.changes._at_work, "the attempts to end")
+            await until(lambda: not it.changes._attempts, "the attempts to end")
             assert len(it.store.attempts) <= count + 1
             assert it.store.record.isr == (3,)
 
@@ -305,7 +305,7 @@ def test_an_attempt_that_raises_is_repeated(tmp_path: Path) -> None:
             it.fetch(2)
             await it.until_isr(1, 2)
             assert it.supervisor.failures["isr-change"] == 1
-            await until(lambda: not it.changes._at_work, "the attempt to end")
+            await until(lambda: not it.changes._attempts, "the attempt to end")
             it.fetch(3)
             await it.until_isr(1, 2, 3)
 

@@ -100,7 +100,7 @@ async def _elect(topic: str, number: int, kind: ElectionType, context: Context) 
             return _preferred(record, election.prefer(record, image.eligible))
         if record.leader != NO_LEADER:
             return None
-        after = election.settle(
+        after = election.elect(
             record,
             image.brokers,
             unclean=True,

@@ -53,6 +53,6 @@ def _under_way(topic: TopicRecord, numbers: Container[int]) -> _Topic:
                 removing_replicas=list(record.removing),
             )
             for number, record in enumerate(topic.partitions)
-            if number in numbers and reassignment.is_under_way(record)
+            if number in numbers and reassignment.is_in_progress(record)
         ],
     )

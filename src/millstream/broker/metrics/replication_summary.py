@@ -130,5 +130,5 @@ def _add_topic(found: ClusterPartitions, topic: TopicRecord) -> None:
     for record in topic.partitions:
         found.offline += record.leader == NO_LEADER
         found.abandoned += not record.isr
-        found.reassigning += reassignment.is_under_way(record)
+        found.reassigning += reassignment.is_in_progress(record)
         found.not_preferred += record.leader != record.replicas[0]

@@ -1,26 +1,26 @@
-"""Fetching from one leader: a task with one connection and one session, for many partitions there.
+"""Fetches many partitions from one leader: a task with one connection and one fetch session.
 
-Owns the exchange of requests and answers and what to do with each row of an answer. Which
-partitions are fetched from here is `fetcher_pool`'s decision, the session's bookkeeping is
-`leader_session`'s, where to cut is `truncation`'s.
+Sends requests and applies each row of the responses. `fetcher_pool` decides which partitions are
+fetched from which leader, `leader_session` has the session's state, `truncation` decides where a
+log is truncated.
 
-There is one request under way, and a second one when partitions came or went meanwhile: a new
-leader's first acknowledgements must not wait for the end of an earlier long poll. Rows are applied
-in one synchronous step each; after `_BYTES_PER_TURN` the loop gets a turn, so every row is checked
-anew against what the metadata say by then.
+One request is in progress, and a second one if partitions were added or removed meanwhile: a new
+leader's first acknowledgements must not wait for the end of an earlier long poll. Each row is
+applied in one synchronous step. The loop gets a turn after `_BYTES_PER_TURN`, so every row is
+checked against the metadata as they are by then.
 
 A row is applied by these rules:
 
-    diverging epoch         cut the log by epochs, then name the new end
-    records                 append them as they are
-    OFFSET_OUT_OF_RANGE     the leader's log begins after the end of ours: start over there
-    any other error         leave the partition alone for a while, or until its metadata change
+    diverging epoch         truncate the log by epochs, then name the new log end
+    records                 append them unchanged
+    OFFSET_OUT_OF_RANGE     the leader's log starts after our log end: drop all records, start there
+    any other error         do not fetch the partition for a while, or until its metadata change
 
-A leader that hung up is taken for lost for a moment (`is_lost`): clients are not sent to it before
-the metadata say who leads now. A leader that never answers again is for others to find out.
+A leader that closed its connection counts as lost for a moment (`is_lost`): clients are not sent to
+it before the metadata name the new leader. A leader that hangs is detected by its lease.
 
-Rests grow from `_REST_S_MIN` to `backoff_ms`: most failures end at once, when the metadata have
-reached the other side or a broker that has just registered accepts connections.
+Pauses grow from `_PAUSE_S_MIN` to `backoff_ms`: most failures end at once, when the metadata reach
+the other broker, or when a broker that has just registered accepts connections.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from millstream.wire.messages.fetch import FetchResponse
 
 _logger = logging.getLogger(__name__)
 
-#: Brokers of a cluster are of one version; this is what they speak.
+#: All brokers of a cluster have the same version, which uses this Fetch version.
 FETCH_VERSION: Final = 18
-#: Appended before others get a turn of the loop.
+#: Bytes that are appended in one turn of the loop.
 _BYTES_PER_TURN: Final = 1024 * 1024
 _REQUESTS_MAX: Final = 2
-_REST_S_MIN: Final = 0.02
-#: After this the cluster has decided about a leader that hung up, or it is alive for others.
+_PAUSE_S_MIN: Final = 0.02
+#: By then the cluster has elected another leader, or the lost one is alive.
 _LOST_S_MAX: Final = 1.0
 _SESSION_LOST: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
 )
-#: RejectedProducers that end by themselves when the metadata have reached both sides.
+#: Errors that end when the metadata have reached both brokers.
 _EXPECTED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -79,17 +79,19 @@ _Row = FetchResponse.Topic.Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherOptions:
+    """Settings of all fetchers."""
+
     limits: FetchLimits = field(default_factory=FetchLimits)
     backoff_ms: int = 1000
-    #: Time for a connection, and for an answer beyond the wait that was asked for.
+    #: Time for a connection, and for a response beyond `limits.wait_ms_max`.
     timeout_ms: int = 30_000
-    #: Whether what a follower has must be on stable storage before it says so.
+    #: Whether a follower flushes records before its next request acknowledges them.
     flushes_before_ack: bool = False
 
 
 @dataclass(slots=True)
 class FetcherContext:
-    """This broker, as its fetchers need it."""
+    """The parts of the broker that its fetchers share."""
 
     broker_id: int
     network: Network
@@ -99,12 +101,12 @@ class FetcherContext:
     stats: ReplicationStats
     limit: ReplicaLimit
     supervisor: Supervisor
-    #: Of the present registration.
+    #: The broker's present registration.
     broker_epoch: int = -1
 
 
 class _Call(NamedTuple):
-    """A request under way."""
+    """A request in progress."""
 
     number: int
     answer: asyncio.Future[FetchResponse]
@@ -134,25 +136,25 @@ class Fetcher:
     def __init__(
         self, context: FetcherContext, leader_id: int, number: int, endpoint: Endpoint
     ) -> None:
-        """`number` tells the fetchers for one source apart."""
+        """`number` distinguishes the fetchers for one leader."""
         self._context = context
         self._leader_id = leader_id
-        #: By which the leader knows its session from those of this broker's other fetchers.
+        #: The client id, by which the leader identifies the session.
         self._name = f"broker-{context.broker_id}-fetcher-{number}"
         self._endpoint = endpoint
         self._session = LeaderSession(context.options.limits)
         self._peer: Peer | None = None
         self._task: SupervisedTask | None = None
-        #: What the task waits on: an answer came, partitions came or went, or it is time.
+        #: Wakes the task: a response arrived, partitions changed, or a deadline passed.
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._alarm: asyncio.TimerHandle | None = None
-        #: Monotonic time, while there is one.
+        #: Monotonic time of `_alarm`.
         self._alarm_at = 0.0
-        #: Whether the connection was closed from here, to begin a new session at once.
+        #: Whether this fetcher closed the connection, to open a new session at once.
         self._is_restarting = False
-        #: When a connection broke on which the leader had answered; None after its next answer.
+        #: When the leader last closed an open session; None after its next response.
         self._lost_at: float | None = None
-        #: Appended to since the last answer, where that is to be made durable first.
+        #: Partitions to flush before the next request.
         self._appended: dict[Partition, None] = {}
 
     def __len__(self) -> int:
@@ -164,7 +166,7 @@ class Fetcher:
         )
 
     def cancel(self) -> None:
-        """Fetch no more. The task ends soon."""
+        """Stop fetching. The task ends soon."""
         if self._task is not None:
             self._task.cancel()
         self._close()
@@ -180,7 +182,7 @@ class Fetcher:
             await self._task.ended()
 
     def add(self, partition: Partition) -> None:
-        """Fetch a partition from here, or take note that its metadata changed."""
+        """Fetch a partition, or apply its changed metadata."""
         self._session.add(partition)
         self._wake()
 
@@ -189,13 +191,13 @@ class Fetcher:
         self._wake()
 
     def restart(self) -> None:
-        """Begin a new session at once: this broker has registered anew."""
+        """Open a new session at once: this broker has registered anew."""
         self._is_restarting = True
         self._close()
 
     @property
     def is_lost(self) -> bool:
-        """Whether the leader has just hung up, and nothing was heard of it since."""
+        """Whether the leader has just closed its connection, without a response since."""
         if self._peer is not None and self._peer.closed and not self._is_restarting:
             return self._session.is_open
         now = self._context.clock.monotonic()
@@ -210,11 +212,11 @@ class Fetcher:
         if peer is not None:
             peer.close()
 
-    # The exchange
+    # Requests
 
     async def _run(self) -> None:
-        # A run that failed may have left a connection, a session, and records that are not on
-        # stable storage yet: the next request says that they are.
+        # A run that failed may have left a connection, a session, and unflushed records, which the
+        # next request would acknowledge.
         self._close()
         self._session.reset()
         if self._appended:
@@ -234,16 +236,16 @@ class Fetcher:
             self._session.reset()
             failures = failures + 1 if self._session.requests <= requests + 1 else 1
             if not self._is_restarting:
-                await asyncio.sleep(self._rest_s(failures))
+                await asyncio.sleep(self._pause_s(failures))
             self._is_restarting = False
 
-    def _rest_s(self, failures: int) -> float:
-        """After so many failures in a row."""
+    def _pause_s(self, failures: int) -> float:
+        """Return the pause after this many failures in a row."""
         longest_s = self._context.options.backoff_ms / 1000
-        return min(_REST_S_MIN * 2.0 ** min(failures, 16), longest_s)
+        return min(_PAUSE_S_MIN * 2.0 ** min(failures, 16), longest_s)
 
     async def _fetch_until_failure(self) -> None:
-        """Ask and apply until something fails. Raises PeerError."""
+        """Send requests and apply responses until one fails. Raises PeerError."""
         options, endpoint = self._context.options, self._endpoint
         self._peer = peer = await Peer.connect(
             self._context.network,
@@ -280,10 +282,10 @@ class Fetcher:
         )
 
     async def _wait(self, call: _Call) -> None:
-        """Until the answer is there, or there is more to ask for. Raises PeerError at a timeout."""
+        """Wait for the response, or for more to request. Raises PeerError at the deadline."""
         now = self._context.clock.monotonic()
         if now >= call.deadline:
-            raise PeerError("there was no answer in time")
+            raise PeerError("no response in time")
         wake_at = call.deadline
         if self._session.is_open:
             wake_at = min(wake_at, now + self._session.delay_left_s(now))
@@ -293,8 +295,8 @@ class Fetcher:
         await self._woken
 
     def _set_alarm(self, wake_at: float, now: float) -> None:
-        """Have the task woken by then. Deadlines move on with every request, so that an alarm which
-        is set already will mostly do; it wakes the task in vain now and then."""
+        """Wake the task at `wake_at`. An earlier alarm is kept, because deadlines move on with
+        every request. It may wake the task too early, which is harmless."""
         if self._alarm is not None:
             if self._alarm_at <= wake_at:
                 return
@@ -306,13 +308,13 @@ class Fetcher:
         self._alarm = None
         self._wake()
 
-    # Answers
+    # Responses
 
     async def _apply(self, number: int, response: FetchResponse) -> None:
         if response.error_code:
             code = ErrorCode(response.error_code)
             if code not in _SESSION_LOST:
-                raise PeerError(f"the leader refuses: {code.name}")
+                raise PeerError(f"the leader responded with {code.name}")
             self._session.reset()
             return
         self._session.opened(response.session_id)
@@ -331,7 +333,7 @@ class Fetcher:
             await self._make_durable()
 
     def _apply_row(self, followed: FollowedPartition, row: _Row) -> int:
-        """Bring one partition on; returns how much was appended."""
+        """Apply one row; return the number of bytes appended."""
         log = followed.partition.log
         end_before, start_before = log.log_end_offset, log.log_start_offset
         size = 0
@@ -342,19 +344,19 @@ class Fetcher:
                 self._truncate(followed.partition, row.diverging_epoch)
             else:
                 size = self._append(followed.partition, row)
-        except Exception as error:  # noqa: BLE001  # noted; other partitions go on
-            self._note_failure(followed, error)
+        except Exception as error:  # noqa: BLE001  # recorded; other partitions continue
+            self._record_failure(followed, error)
             return size
         followed.failures = 0
         if log.log_end_offset != end_before:
             self._session.moved(followed)
-            self._hold_back(followed, size)
+            self._throttle(followed, size)
         elif log.log_start_offset != start_before:
             self._session.moved(followed)
         return size
 
-    def _note_failure(self, followed: FollowedPartition, error: Exception) -> None:
-        """Leave a partition alone for a while."""
+    def _record_failure(self, followed: FollowedPartition, error: Exception) -> None:
+        """Record a failure and delay the partition."""
         self._context.stats.partition_failures += 1
         name = followed.partition.topic_partition
         if isinstance(error, BrokerError):
@@ -364,7 +366,7 @@ class Fetcher:
             about = f"{name} from broker {self._leader_id}"
             self._context.supervisor.report("replica-fetcher", error, about)
         followed.failures += 1
-        self._delay(followed, self._rest_s(followed.failures))
+        self._delay(followed, self._pause_s(followed.failures))
 
     def _append(self, partition: Partition, row: _Row) -> int:
         batches = memoryview(cast("Buffer", row.records or b""))
@@ -381,7 +383,7 @@ class Fetcher:
             and row.log_start_offset > partition.log.log_end_offset
         ):
             _logger.warning(
-                "%s starts over at %d: the log of its leader, broker %d, begins after the end, %d",
+                "%s restarts at %d: the log of its leader, broker %d, starts after the log end, %d",
                 partition.topic_partition,
                 row.log_start_offset,
                 self._leader_id,
@@ -389,14 +391,14 @@ class Fetcher:
             )
             partition.restart_at(row.log_start_offset)
             return
-        raise BrokerError(ErrorCode(row.error_code), "the leader refuses")
+        raise BrokerError(ErrorCode(row.error_code), "the leader returned this error")
 
     def _truncate(self, partition: Partition, diverging: _Row.EpochEndOffset) -> None:
         log = partition.log
         leader = EpochEnd(diverging.epoch, diverging.end_offset)
         offset = truncation_offset(log.epochs, log.log_end_offset, leader)
         _logger.info(
-            "%s is cut from %d to %d: broker %d, its leader, ends epoch %d at %d",
+            "%s is truncated from %d to %d: its leader, broker %d, ends epoch %d at %d",
             partition.topic_partition,
             log.log_end_offset,
             offset,
@@ -405,12 +407,12 @@ class Fetcher:
             leader.end_offset,
         )
         if offset >= log.log_end_offset:
-            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "no place to cut the log is known")
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "no offset to truncate to is known")
         self._context.stats.truncations += 1
         partition.truncate(offset)
 
-    def _hold_back(self, followed: FollowedPartition, size: int) -> None:
-        """Let a replica that is throttled wait for its turn."""
+    def _throttle(self, followed: FollowedPartition, size: int) -> None:
+        """Delay a throttled replica."""
         context, partition = self._context, followed.partition
         throttles = context.limit.of(
             partition.state,
@@ -432,15 +434,15 @@ class Fetcher:
         self._session.delay(followed, self._context.clock.monotonic() + wait_s)
 
     async def _make_durable(self) -> None:
-        """Before the next request, which tells the leader that this broker has it."""
+        """Flush fetched records before the next request acknowledges them."""
         failures = 0
         while self._appended:
             try:
                 await self._context.replicas.make_durable(self._appended)
             except BrokerError as error:
-                _logger.error("what was fetched can't be made durable: %s", error)
-            # Logs that failed take no more appends; their rows are refused from now on. For the
-            # others there was no room, and the leader must not count on them before there is.
+                _logger.error("fetched records can't be flushed: %s", error)
+            # A log that failed rejects further appends. For the other logs the disk is full, and
+            # the leader must not count on their records before they are flushed.
             self._appended = {
                 each: None
                 for each in self._appended
@@ -448,4 +450,4 @@ class Fetcher:
             }
             if self._appended:
                 failures += 1
-                await asyncio.sleep(self._rest_s(failures))
+                await asyncio.sleep(self._pause_s(failures))

@@ -1,8 +1,7 @@
-"""Which partition this broker fetches from whom: fetchers for each broker that leads one.
+"""The fetchers of this broker: assigns each followed partition to a fetcher of its leader.
 
-Follows the metadata: partitions go to a fetcher of their leader, away from it, or wait for a leader
-that is alive. Which of several fetchers it is stays the same for a partition's whole life. Decides
-nothing about leadership.
+Applies metadata: partitions are assigned, moved, or wait for a leader that is alive. With several
+fetchers per leader, a partition always has the same one. Does not decide about leadership.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from millstream.replication.follower.fetcher import Fetcher, FetcherContext
 from millstream.replication.follower.leader_session import Key
 from millstream.replication.partition import Partition
 
-#: Before a partition that could not be added to a fetcher is added again.
+#: Pause before a partition that could not be assigned is assigned again.
 _RETRY_S: Final = 1.0
-#: A broker, and which of the fetchers for it.
+#: A leader's broker id, and the number of a fetcher for it.
 _Slot: TypeAlias = tuple[int, int]
 
 
 class FetcherPool:
-    """Runs between `start` and `stop`. Event loop only."""
+    """All fetchers of one broker, between `start` and `stop`. Event loop only."""
 
     __slots__ = (
         "_assigned",
@@ -41,23 +40,23 @@ class FetcherPool:
     ) -> None:
         self._context = context
         self._fetchers_per_source = fetchers_per_source
-        #: The listener through which brokers talk to each other.
+        #: The listener for connections between brokers.
         self._listener = listener_name
         self._image = ClusterImage()
         self._fetchers: dict[_Slot, Fetcher] = {}
-        #: Where each partition is fetched.
+        #: The fetcher of each partition.
         self._assigned: dict[Key, _Slot] = {}
         #: Fetchers that are being stopped.
         self._stopping: dict[Fetcher, None] = {}
 
     def start(self, image: ClusterImage) -> None:
-        """To be called when this broker is registered."""
+        """Assign all partitions. Called when this broker is registered."""
         self.apply_delta(image, difference(ClusterImage(), image))
 
     async def stop(self) -> None:
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._assigned.clear()
-        # A retry that comes later finds no leader.
+        # A pending retry then finds no leader.
         self._image = ClusterImage()
         for fetcher in (*self._stopping, *fetchers):
             fetcher.cancel()
@@ -65,16 +64,16 @@ class FetcherPool:
             await fetcher.ended()
 
     def lost(self) -> list[int]:
-        """Brokers that have just hung up on this one."""
+        """Return the leaders that have just closed their connections."""
         lost = (slot[0] for slot, fetcher in self._fetchers.items() if fetcher.is_lost)
         return list(dict.fromkeys(lost))
 
     def assign_soon(self, partition: Partition) -> None:
-        """Look at a partition once the present call is over: its log went offline."""
+        """Assign a partition again in the next turn of the loop."""
         asyncio.get_running_loop().call_soon(self._try_assign, partition)
 
     def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """To be called after the partitions have followed."""
+        """Apply a delta. Called after the partitions have applied it."""
         self._image = image
         self._update_broker_epoch()
         for topic in delta.deleted:
@@ -88,7 +87,7 @@ class FetcherPool:
             self._apply_broker_changes(delta)
 
     def set_fetchers_per_source(self, count: int) -> None:
-        """Spread the partitions anew over `count` fetchers for each broker that is followed."""
+        """Reassign all partitions to `count` fetchers per leader."""
         if count == self._fetchers_per_source:
             return
         self._fetchers_per_source = count
@@ -125,11 +124,11 @@ class FetcherPool:
                 self._try_assign(partition)
 
     def _try_assign(self, partition: Partition) -> None:
-        """Have a partition fetched from its leader. A failure is this partition's alone: it is
-        fetched from nobody until the next attempt."""
+        """Assign a partition to a fetcher of its leader. If that fails, only this partition is not
+        fetched until the next attempt."""
         try:
             self._assign(partition)
-        except Exception as error:  # noqa: BLE001  # logged and counted; tried again
+        except Exception as error:  # noqa: BLE001  # logged and counted; retried
             replicas = self._context.replicas
             replicas.failures.note(CallbackKind.LEADERSHIP, error, partition.topic_partition)
             self._unassign((partition.log.topic_id, partition.topic_partition.partition))
@@ -145,7 +144,7 @@ class FetcherPool:
         leader = partition.state.leader
         endpoint = None if leader == self._context.broker_id else self._endpoint(leader)
         if endpoint is None or partition.log.failure is not None:
-            # A log that is offline would look in sync as long as nothing new is written.
+            # An offline log would count as in sync while no record is written.
             self._unassign(key)
             return
         slot = (leader, self._fetcher_number(key))
@@ -155,7 +154,7 @@ class FetcherPool:
         self._fetcher(slot, endpoint).add(partition)
 
     def _fetcher_number(self, key: Key) -> int:
-        """Spreads the partitions of a topic, and topics of one partition."""
+        """Return the fetcher number of a partition. It spreads topics as well as partitions."""
         topic_id, partition = key
         return (int.from_bytes(topic_id[-4:], "big") + partition) % self._fetchers_per_source
 

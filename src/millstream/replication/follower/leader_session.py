@@ -1,18 +1,16 @@
-"""What this broker asks one leader for: partitions, positions, and the fetch session around them.
+"""A fetcher's session with one leader: its partitions, their positions, the next request. Pure.
 
-Pure: partitions come and go, requests are made, answers are looked up. The counterpart on the
-leader is `follower_session`.
+The counterpart on the leader is `follower_session`.
 
 States of a partition:
 
-    to name   its position, its epoch or its being there is news to the leader
-    named     the leader knows all that; answers about it are to be applied
-    delayed   the leader refused, or applying failed: not named before a time, or before the
-              metadata change it
+    to name   the leader does not know it yet, or its position or leader epoch changed
+    named     the leader knows its position; rows of responses are applied
+    delayed   the leader returned an error, or applying a row failed: not named before a time, or
+              before its metadata change
 
-An answer about a partition counts only if it is to the request that named the partition last, or to
-a later one, and the partition still is as it was then: same leader epoch, same log end. Anything
-else was overtaken by a change of the metadata.
+A row of a response counts only if the response is to the request that named the partition last, or
+to a later one, and the partition still has the leader epoch and log end that it had then.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ Key: TypeAlias = tuple[TopicId, int]
 
 _NO_SESSION: Final = 0
 _INITIAL_EPOCH: Final = 0
-#: After every time that a clock can tell.
+#: Later than every time of a clock.
 NEVER: Final = float("inf")
 
 
 class FetchLimits(NamedTuple):
-    """As configured."""
+    """The limits that each Fetch request sets, as configured."""
 
     partition_bytes_max: int = 1024 * 1024
     bytes_max: int = 10 * 1024 * 1024
@@ -42,7 +40,7 @@ class FetchLimits(NamedTuple):
 
 
 class FollowedPartition:
-    """One partition that this broker follows, and what its leader was last told of it."""
+    """One partition that this broker follows, and the position that its leader last got."""
 
     __slots__ = (
         "delayed_until",
@@ -56,18 +54,18 @@ class FollowedPartition:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        # The epochs are read now; one that the file holds may be of a leadership here that wrote
+        # Load the epochs now. The file may have an epoch in which this broker led and wrote
         # nothing.
         _ = partition.log.epochs
         partition.log.drop_unused_epochs()
         self.key: Key = (partition.log.topic_id, partition.topic_partition.partition)
         self.named_offset = -1
         self.named_epoch = -1
-        #: The number of the request that named it last.
+        #: Number of the request that named it last.
         self.named_in = 0
         #: Monotonic time; 0 while it is not delayed.
         self.delayed_until = 0.0
-        #: In a row.
+        #: Failures in a row.
         self.failures = 0
 
     def name(self, number: int, partition_bytes_max: int) -> FetchRequest.Topic.Partition:
@@ -95,7 +93,7 @@ class FollowedPartition:
 
 
 class LeaderSession:
-    """The session with one leader. A new one of the same object begins with `reset`."""
+    """The session with one leader. `reset` starts a new one."""
 
     __slots__ = (
         "_delayed",
@@ -115,9 +113,9 @@ class LeaderSession:
         self._delayed: dict[FollowedPartition, None] = {}
         self._forgotten: set[Key] = set()
         self._session_id = _NO_SESSION
-        #: Of the next request.
+        #: Session epoch of the next request.
         self._epoch = _INITIAL_EPOCH
-        #: Made so far: the number of the last one.
+        #: Number of requests so far, which is the number of the last one.
         self.requests = 0
 
     def __len__(self) -> int:
@@ -125,17 +123,17 @@ class LeaderSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the leader has told the session's id, so that more can be sent meanwhile."""
+        """Whether the session id is known, so that a second request can be sent."""
         return self._session_id != _NO_SESSION
 
     @property
     def has_news(self) -> bool:
         return bool(self._to_name or self._forgotten)
 
-    # Which partitions
+    # Partitions
 
     def add(self, partition: Partition) -> None:
-        """Follow a partition, or name it anew: its metadata changed."""
+        """Add a partition, or name it again because its metadata changed."""
         key = (partition.log.topic_id, partition.topic_partition.partition)
         followed = self._followed.get(key)
         if followed is None or followed.partition is not partition:
@@ -160,14 +158,14 @@ class LeaderSession:
         return True
 
     def find(self, key: Key, number: int) -> FollowedPartition | None:
-        """The partition that the answer to request `number` tells of, if it counts."""
+        """Return the partition of a row in the response to request `number`, if the row counts."""
         followed = self._followed.get(key)
         if followed is None or followed.named_in > number or not followed.is_as_named:
             return None
         return followed
 
     def moved(self, followed: FollowedPartition) -> None:
-        """Its log's end or start is another one: tell the leader."""
+        """Name a partition in the next request: its log end or start changed."""
         if self._followed.get(followed.key) is followed:
             self._to_name[followed] = None
 
@@ -178,21 +176,21 @@ class LeaderSession:
             self._delayed[followed] = None
 
     def wake_delayed(self, now: float) -> None:
-        """Name those again whose delay is over."""
+        """Name partitions again whose delay is over."""
         for followed in [each for each in self._delayed if each.delayed_until <= now]:
             self._delayed.pop(followed, None)
             followed.delayed_until = 0.0
             self._to_name[followed] = None
 
     def delay_left_s(self, now: float) -> float:
-        """Time until the first of the delayed is to be named again."""
+        """Return the time until the first delay is over."""
         times = (each.delayed_until for each in self._delayed)
         return max(min(times, default=NEVER) - now, 0.0)
 
-    # Requests and answers
+    # Requests and responses
 
     def reset(self) -> None:
-        """The session is gone: name everything, but for what is delayed."""
+        """Start a new session: name every partition that is not delayed."""
         self._session_id, self._epoch = _NO_SESSION, _INITIAL_EPOCH
         self._forgotten.clear()
         self._to_name = dict.fromkeys(
@@ -200,11 +198,11 @@ class LeaderSession:
         )
 
     def opened(self, session_id: int) -> None:
-        """The first answer of a session says its id."""
+        """Set the session id from the first response."""
         self._session_id = session_id
 
     def request(self, broker_id: int, broker_epoch: int) -> FetchRequest:
-        """The next request. The epoch counts it, so it must be sent."""
+        """Return the next request. It must be sent, because the session epoch counts it."""
         limits = self._limits
         self.requests += 1
         request = FetchRequest(

@@ -1,20 +1,20 @@
-"""A follower's fetch session on its leader: what it reads, where it is, what it is yet to be told.
+"""A follower's fetch session on its leader: its partitions, positions, and pending responses.
 
-A follower's fetcher has one session, which it opens with a full Fetch; then it names only
-partitions whose position changed (KIP-227). It differs from a consumer's in what is looked at:
-partitions report here when something happens to them, and only those are visited. With thousands
-of idle partitions a fetch costs what the busy ones cost.
+A follower's fetcher opens its session with a full Fetch. Later requests list only partitions whose
+position changed (KIP-227). Unlike a consumer's session, partitions report their changes here, and a
+response visits only these. So a fetch costs what the busy partitions cost, even with thousands of
+idle ones.
 
 States of a partition in a session:
 
-    due      to be looked at by the next answer: named by the follower, appended to, or its high
-             watermark, log start or leadership changed. Stays due while the follower knows newer
-             metadata of it than this broker, for as long as one request may wait
-    quiet    the follower has been told everything there is to tell
-    sent     records or an error were sent; nothing more is until the follower names it again
+    due      visited by the next response: the follower listed it, records were appended, or its
+             high watermark, log start or leadership changed. If the follower has newer metadata
+             than this broker, it stays due for as long as one request may wait
+    quiet    the follower has been sent everything
+    sent     records or an error were sent; it rests until the follower lists it again
 
-Records and a new log start wake a waiting fetch; a high watermark alone goes along with the next
-answer. A request that comes while another one waits makes that one answer at once: that is how a
+Records and a new log start wake a waiting request. A high watermark alone goes into the next
+response. A second request makes the waiting one respond at once: that is how a
 follower adds partitions without waiting for the end of a long poll. `CatchUpPace` limits what a
 follower gets of partitions in which it is not in sync.
 
@@ -24,27 +24,26 @@ Nothing here is persistent. Event loop only.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from millstream.env.clock import Clock
 from millstream.log.reading.slice import EMPTY_SLICE, LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.sentinel import INT32_MAX
-from millstream.model.topic import TopicId
 from millstream.replication.leader import fetch_position
 from millstream.replication.leader.catch_up_pace import CatchUpPace
 from millstream.replication.leader.divergence import follower_divergence
 from millstream.replication.leader.fetch_position import FetchPosition
 from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr_change import IsrChanges
+from millstream.replication.leader.session_partition import SessionKey, SessionPartition
 from millstream.replication.partition import Partition
 from millstream.replication.replicas import Replicas
 from millstream.replication.stats import ReplicationStats
 from millstream.replication.throttle import ReplicaLimit, Throttle
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
-_Key: TypeAlias = tuple[TopicId, int]
 _Row = FetchResponse.Topic.Partition
 #: Event loops count in milliseconds.
 _REST_S_MIN: Final = 0.001
@@ -52,7 +51,7 @@ _ANOTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEA
 
 
 class LeaderContext(NamedTuple):
-    """The parts of the leading broker that sessions work with."""
+    """The parts of the broker that its followers' sessions share."""
 
     replicas: Replicas
     isr: IsrChanges
@@ -64,89 +63,15 @@ class LeaderContext(NamedTuple):
 
 
 class RequestLimits(NamedTuple):
-    """Of one fetch."""
+    """The limits that one Fetch request sets."""
 
     wait_ms_max: int
     bytes_min: int
     bytes_max: int
 
 
-class _Entry:
-    """One partition in a session; a `Reader` of it while it is found here."""
-
-    __slots__ = (
-        "_session",
-        "ahead_until",
-        "is_held",
-        "is_sent",
-        "key",
-        "partition",
-        "position",
-        "sent_high_watermark",
-        "sent_log_start_offset",
-    )
-
-    def __init__(self, session: FollowerSession, key: _Key, position: FetchPosition) -> None:
-        self._session = session
-        self.key = key
-        self.position = position
-        self.partition: Partition | None = None
-        self.is_sent = False
-        #: Whether there are records for a follower that has to rest.
-        self.is_held = False
-        #: Monotonic time, while the follower knows metadata that have not reached this broker: it
-        #: gets no error before.
-        self.ahead_until: float | None = None
-        self.sent_high_watermark = -1
-        self.sent_log_start_offset = -1
-
-    def attach(self, partition: Partition | None) -> None:
-        """Listen to the partition that now has this name, and to no other."""
-        if partition is self.partition:
-            return
-        self.detach()
-        if partition is not None:
-            partition.readers = (*partition.readers, self)
-            self.partition = partition
-
-    def detach(self) -> None:
-        partition, self.partition = self.partition, None
-        if partition is not None:
-            partition.readers = tuple(each for each in partition.readers if each is not self)
-
-    def reset_sent(self) -> None:
-        """It was named: answers under way may be of no use to the follower any more."""
-        self.is_sent = False
-        self.sent_high_watermark = self.sent_log_start_offset = -1
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether the follower knows metadata of the partition that this broker does not."""
-        partition = self.partition
-        return partition is None or self.position.current_leader_epoch > partition.leader_epoch
-
-    @property
-    def has_new_start(self) -> bool:
-        """Whether the log starts later than the follower knows: somebody may wait for all replicas
-        to follow."""
-        known = max(self.sent_log_start_offset, self.position.log_start_offset)
-        return self.partition is not None and known < self.partition.log.log_start_offset
-
-    def is_behind(self) -> bool:
-        """Whether the follower lacks records of the log."""
-        partition = self.partition
-        return partition is not None and self.position.offset < partition.log.log_end_offset
-
-    def more_appended(self, size: int) -> None:
-        self._session.pace.produced(size)
-        self._session.touch(self, has_records=not self.is_held)
-
-    def changed(self) -> None:
-        self._session.touch(self, has_records=False)
-
-
 class FollowerSession:
-    """See the module's text."""
+    """The session of one fetcher of one follower."""
 
     __slots__ = (
         "_context",
@@ -174,23 +99,23 @@ class FollowerSession:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.session_id = session_id
-        #: The epoch that the next request must carry.
+        #: The session epoch that the next request must have.
         self.epoch = 1
-        self._entries: dict[_Key, _Entry] = {}
-        #: Entries to look at, the longest waiting first.
-        self._due: dict[_Entry, None] = {}
-        #: Due entries whose partition this broker does not know yet.
-        self._unknown: dict[_Entry, None] = {}
-        #: Of the request that waits; None while none does.
+        self._entries: dict[SessionKey, SessionPartition] = {}
+        #: Partitions that are due, the longest waiting first.
+        self._due: dict[SessionPartition, None] = {}
+        #: Due partitions that this broker does not know yet.
+        self._unknown: dict[SessionPartition, None] = {}
+        #: The reply of the request that waits, or None.
         self._reply: Reply[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        #: While a request waits and the follower has to rest.
+        #: Set while a request waits and the pace holds records back.
         self._pace_timer: asyncio.TimerHandle | None = None
         self._limits = RequestLimits(0, 0, 0)
-        #: Whether something that must not wait became due since the last `collect` began.
+        #: Whether something urgent became due since the last `collect` started.
         self._is_urgent = False
         self._is_wake_scheduled = False
-        #: When the follower was last known to listen.
+        #: Time of the last response.
         self._responded_at = context.clock.monotonic()
         self.pace = CatchUpPace(context.catch_up_rate, self._responded_at)
 
@@ -208,22 +133,22 @@ class FollowerSession:
         self._due.clear()
         self._unknown.clear()
 
-    # What the follower says
+    # Requests
 
     def apply_request(self, request: FetchRequest) -> None:
-        """Note which partitions the follower wants, and where it is in those it names."""
+        """Update the session's partitions and positions from a request."""
         find = self._context.replicas.find_by_id
         for topic in request.topics:
             for wanted in topic.partitions:
                 key = (topic.topic_id, wanted.partition)
                 entry = self._entries.get(key)
                 if entry is None:
-                    entry = self._entries[key] = _Entry(self, key, FetchPosition(wanted))
+                    entry = self._entries[key] = SessionPartition(self, key, FetchPosition(wanted))
                 else:
                     entry.position.update(wanted)
                 entry.attach(find(*key))
                 entry.reset_sent()
-                # Behind those that wait already: under a small limit each gets its turn.
+                # Last in the queue: with a small limit each partition gets its turn.
                 self._due.pop(entry, None)
                 self._due[entry] = None
         for forgotten in request.forgotten_topics_data:
@@ -234,15 +159,15 @@ class FollowerSession:
                     self._due.pop(entry, None)
                     self._unknown.pop(entry, None)
 
-    # What happens to partitions
+    # Changes of partitions
 
-    def touch(self, entry: _Entry, *, has_records: bool) -> None:
+    def touch(self, entry: SessionPartition, *, has_records: bool) -> None:
         if entry.is_sent:
             return
         if entry not in self._due:
             self._due[entry] = None
             self._note_caught_up(entry)
-        # An error is due at once as well; it shows as a partition that is no longer led.
+        # A partition that this broker no longer leads gets an error at once.
         is_lost = entry.partition is None or entry.partition.leadership is None
         is_awaited = entry.ahead_until is not None
         if has_records or is_lost or is_awaited or entry.has_new_start:
@@ -250,7 +175,7 @@ class FollowerSession:
             self._wake_soon()
 
     def find_new_partitions(self) -> None:
-        """The metadata changed: look for the partitions that the follower knew of first."""
+        """Find partitions that the follower knew before this broker: the metadata changed."""
         for entry in list(self._unknown):
             entry.attach(self._context.replicas.find_by_id(*entry.key))
             if entry.partition is not None:
@@ -258,13 +183,13 @@ class FollowerSession:
                 self.touch(entry, has_records=False)
 
     def _wake_soon(self) -> None:
-        """Look at the due partitions in the next turn of the loop, if a request waits."""
+        """Visit the due partitions in the next turn of the loop, if a request waits."""
         if self._reply is not None and not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             asyncio.get_running_loop().call_soon(self._wake_reply)
 
-    def _note_caught_up(self, entry: _Entry) -> None:
-        """Up to this moment the follower had everything, if it listened."""
+    def _note_caught_up(self, entry: SessionPartition) -> None:
+        """Record that the follower had every record until now, or until its last response."""
         leadership = entry.partition.leadership if entry.partition is not None else None
         follower = leadership.followers.get(self.broker_id) if leadership is not None else None
         if follower is not None and follower.broker_epoch == self.broker_epoch:
@@ -284,13 +209,13 @@ class FollowerSession:
         else:
             self._set_pace_timer()
 
-    # Answering
+    # Responses
 
     def wait(self, limits: RequestLimits, reply: Reply[FetchResponse]) -> None:
-        """Respond when there is enough to send, or with what there is after the wait.
+        """Respond when there is enough to send, or with less when the wait expires.
 
-        `collect` has just found too little. It may have moved a high watermark, and somebody who
-        waited for that may have appended records since: those wake the request at once.
+        `collect` has just found too little. But it may have advanced a high watermark, and a
+        callback of that may have appended records. Those wake the request at once.
         """
         self._limits = limits
         self._reply = reply
@@ -302,7 +227,7 @@ class FollowerSession:
             self._wake_soon()
 
     def _set_pace_timer(self) -> None:
-        """Have the request that waits looked at when more may be sent, if something is held."""
+        """Wake the waiting request when the pace allows more, if records are held back."""
         if self._pace_timer is None and any(entry.is_held for entry in self._due):
             rest_s = max(self.pace.wait_s(self._context.clock.monotonic()), _REST_S_MIN)
             self._pace_timer = asyncio.get_running_loop().call_later(rest_s, self._pace_elapsed)
@@ -312,7 +237,7 @@ class FollowerSession:
         self._wake_reply()
 
     def respond_now(self) -> None:
-        """Respond to the request that waits, if one does, with what there is."""
+        """Respond to the waiting request, if there is one, with what has collected."""
         if self._reply is not None:
             self._reply.run(self._respond_final)
 
@@ -322,7 +247,7 @@ class FollowerSession:
         self._respond_waiting(response)
 
     def stop_waiting(self) -> None:
-        """The request that waited has ended, or the follower has hung up."""
+        """Clear the waiting request: it has ended, or the follower has closed its connection."""
         self._reply = None
         if self._timer is not None:
             self._timer.cancel()
@@ -333,28 +258,33 @@ class FollowerSession:
 
     def _respond_waiting(self, response: FetchResponse) -> None:
         self._responded_at = self._context.clock.monotonic()
-        # While `collect` ran the request may have ended.
+        # The request may have ended while `collect` ran.
         if self._reply is not None:
             self._reply.deliver(response)
 
     def collect(self, limits: RequestLimits, *, is_final: bool = False) -> FetchResponse | None:
-        """What there is to tell; None if that is not enough and may wait."""
+        """Return the next response, or None if there is too little to send and it may wait."""
         now = self._context.clock.monotonic()
-        # Taking note of a position can move a high watermark, and callbacks on that can append.
-        # Entries that this touches go into the new `_due`, and are looked at again.
+        # Recording a position can advance a high watermark, and callbacks of that can append.
+        # Partitions that this touches go into the new `_due`, and are visited again.
         due, self._due = self._due, {}
         self._is_urgent = False
         try:
             return self._collect_from(due, limits, now, is_final=is_final)
         except Exception:
-            # Nothing was told: all is to be looked at again.
+            # Nothing was sent: every partition stays due.
             self._due = {**due, **self._due}
             raise
 
     def _collect_from(
-        self, due: dict[_Entry, None], limits: RequestLimits, now: float, *, is_final: bool
+        self,
+        due: dict[SessionPartition, None],
+        limits: RequestLimits,
+        now: float,
+        *,
+        is_final: bool,
     ) -> FetchResponse | None:
-        found: list[tuple[_Entry, _Row, LogSlice]] = []
+        found: list[tuple[SessionPartition, _Row, LogSlice]] = []
         remaining, gathered, is_urgent = limits.bytes_max, 0, False
         room = self.pace.available_bytes(now)
         for entry in due:
@@ -368,7 +298,7 @@ class FollowerSession:
             gathered += len(records)
             remaining = max(remaining - len(records), 0)
             if catches_up and records:
-                # Pieces are small: a follower that waits for more would wait in vain.
+                # The pace sends small pieces; waiting for `bytes_min` would not give more.
                 room, is_urgent = max(room - len(records), 0), True
             is_urgent = is_urgent or row.error_code != 0 or row.diverging_epoch is not None
             is_urgent = is_urgent or entry.has_new_start
@@ -381,11 +311,11 @@ class FollowerSession:
         self._due = {**awaiting, **self._due}
         return response
 
-    def _awaits_metadata(self, entry: _Entry, limits: RequestLimits, now: float) -> bool:
-        """Whether to wait for metadata that the follower has and this broker has not.
+    def _awaits_metadata(self, entry: SessionPartition, limits: RequestLimits, now: float) -> bool:
+        """Whether to wait for metadata that the follower has and this broker does not have yet.
 
-        A new topic's followers often hear of it first. Told that it is unknown they would rest,
-        and the first records would wait for them.
+        Followers of a new topic often know it first. After an error they would pause, and the first
+        acknowledgements would wait for them.
         """
         if not entry.is_ahead:
             entry.ahead_until = None
@@ -400,7 +330,7 @@ class FollowerSession:
         return is_awaiting
 
     def _fill_row(
-        self, entry: _Entry, row: _Row, remaining: int, at_least_one: bool, now: float
+        self, entry: SessionPartition, row: _Row, remaining: int, at_least_one: bool, now: float
     ) -> LogSlice:
         partition, position = entry.partition, entry.position
         try:
@@ -416,7 +346,7 @@ class FollowerSession:
                     )
                     return EMPTY_SLICE
                 self._note_fetch(partition, position, now)
-                # What this changed here is told below.
+                # The response includes what this has changed.
                 self._due.pop(entry, None)
             row.high_watermark = row.last_stable_offset = partition.high_watermark
             if entry.is_held or self._is_throttled(partition, now):
@@ -426,12 +356,12 @@ class FollowerSession:
             self._describe_failure(row, error, partition)
             return EMPTY_SLICE
         except OSError as error:
-            # Of the files beside the batches.
+            # An index or epoch file cannot be read.
             assert partition is not None
             self._describe_failure(row, partition.log.read_failed(error), partition)
             return EMPTY_SLICE
 
-    def _catches_up(self, entry: _Entry) -> bool:
+    def _catches_up(self, entry: SessionPartition) -> bool:
         return entry.partition is not None and self.broker_id not in entry.partition.state.isr
 
     def _note_fetch(self, partition: Partition, position: FetchPosition, now: float) -> None:
@@ -461,10 +391,10 @@ class FollowerSession:
                 leader_id=partition.state.leader, leader_epoch=partition.leader_epoch
             )
 
-    def _respond(self, found: list[tuple[_Entry, _Row, LogSlice]]) -> FetchResponse:
+    def _respond(self, found: list[tuple[SessionPartition, _Row, LogSlice]]) -> FetchResponse:
         response = FetchResponse(session_id=self.session_id)
         topic: FetchResponse.Topic | None = None
-        behind: dict[_Entry, None] = {}
+        behind: dict[SessionPartition, None] = {}
         for entry, row, records in found:
             has_news = self._record_sent(entry, row, records)
             if entry.is_sent:
@@ -480,8 +410,8 @@ class FollowerSession:
         self._due = {**behind, **self._due}
         return response
 
-    def _record_sent(self, entry: _Entry, row: _Row, records: LogSlice) -> bool:
-        """Read what is to be sent and take the entry's new state; whether there is news."""
+    def _record_sent(self, entry: SessionPartition, row: _Row, records: LogSlice) -> bool:
+        """Read the records of a row and update the entry; return whether the row has news."""
         if records:
             try:
                 row.records = records.read()
@@ -499,11 +429,11 @@ class FollowerSession:
         entry.sent_high_watermark = row.high_watermark
         entry.sent_log_start_offset = row.log_start_offset
         if entry.partition is None:
-            # What is not here takes no room; the follower names it again.
+            # Unknown partitions are not kept; the follower lists them again.
             del self._entries[entry.key]
         return has_news
 
-    def _count(self, entry: _Entry, size: int) -> None:
+    def _count(self, entry: SessionPartition, size: int) -> None:
         self._context.stats.bytes_out += size
         now = self._context.clock.monotonic()
         if self._catches_up(entry):

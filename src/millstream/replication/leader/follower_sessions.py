@@ -1,8 +1,8 @@
-"""All followers that fetch from this broker: a session for each of their fetchers.
+"""The fetch sessions of all followers that fetch from this broker, one per fetcher.
 
-A fetcher is known by its client id. Its session is opened by a Fetch with epoch 0, and replaces the
-fetcher's earlier one. Only brokers that are registered get any, and no more than `FETCHERS_MAX`;
-they go when their broker leaves the cluster.
+A fetcher is identified by its client id. A Fetch with epoch 0 opens its session and replaces the
+fetcher's earlier one. Only registered brokers get sessions, at most `FETCHERS_MAX` each. Sessions
+are closed when their broker leaves the cluster.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from millstream.model.sentinel import INT32_MAX
 from millstream.replication.leader.follower_session import FollowerSession, LeaderContext
 from millstream.wire.messages.fetch import FetchRequest
 
-#: Of one follower. Of more than that, those that were opened first are given up.
+#: Largest number of sessions of one follower. Beyond it the oldest one is closed.
 FETCHERS_MAX: Final = 32
 _INITIAL_EPOCH: Final = 0
 
 
 class FollowerSessions:
-    """Event loop only."""
+    """Sessions by broker and fetcher. Event loop only."""
 
     __slots__ = ("_context", "_random", "_sessions")
 
@@ -39,9 +39,9 @@ class FollowerSessions:
         return list(self._sessions.get(broker_id, {}).values())
 
     def receive(self, request: FetchRequest, fetcher: str) -> FollowerSession:
-        """The session that a follower's request belongs to, with the request taken in.
+        """Apply a follower's request to its session, and return the session.
 
-        A request that waited in it has been answered. Raises STALE_BROKER_EPOCH,
+        A request that waits in the session gets its response first. Raises STALE_BROKER_EPOCH,
         FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
         assert request.replica_state is not None
         broker_id = request.replica_state.replica_id
@@ -83,7 +83,7 @@ class FollowerSessions:
         return session
 
     def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """To be called after the partitions have followed."""
+        """Apply a delta. Called after the partitions have applied it."""
         for broker_id, broker in delta.brokers.items():
             sessions = self._sessions.get(broker_id, {})
             for fetcher, session in list(sessions.items()):

@@ -1,15 +1,14 @@
-"""Which replicas are in sync: when one leaves the ISR, when one may join, what is committed. Pure.
+"""Which replicas are in sync: when a replica leaves or joins the ISR, and what is committed. Pure.
 
 Rules, for a leader in its epoch:
-    leaves    not caught up for `lag_s_max`; or has told less than the high watermark, which a
-              member cannot unless it lost records that were committed
-    joins     has everything up to the high watermark and up to where this leader epoch began, is
-              caught up, so that it would not leave again at once, is registered under the broker
-              epoch that its last fetch carried, and is not about to stop. Below the epoch's start
-              its log may still differ from the leader's.
-    maximal   the ISR plus what a proposal adds that the store has not confirmed: the store may have
-              taken the proposal already and somebody elected from it. What a proposal takes away
-              still counts, because the store may not have taken it.
+    leaves    a member that was not caught up for `lag_s_max`, or whose log end is below the high
+              watermark: it has lost committed records
+    joins     a replica that has every record up to the high watermark and up to the start of this
+              leader epoch, is caught up, is registered under the broker epoch of its last fetch,
+              and is not shutting down. Below the start of the epoch its log may still diverge.
+    maximal   the ISR plus the members that an unconfirmed proposal adds: the store may already have
+              stored it, and a leader may be elected from it. Members that a proposal removes still
+              count, because the store may have rejected it.
     committed the smallest log end of the maximal ISR
 """
 
@@ -23,14 +22,14 @@ from millstream.replication.leader.follower_state import FollowerState
 
 
 class LeaderView(NamedTuple):
-    """What a leader's decisions about its ISR depend on, besides its followers."""
+    """The inputs of a leader's decisions about its ISR, besides its followers."""
 
     broker_id: int
     log_end_offset: int
     high_watermark: int
-    #: The log's end when this broker became leader of the epoch.
+    #: Log end when this broker became the leader in this epoch.
     epoch_start_offset: int
-    #: Broker epochs of all brokers that are registered and not about to stop.
+    #: Broker epochs of all brokers that are registered and not shutting down.
     eligible: Mapping[int, int]
     #: Monotonic seconds.
     now: float
@@ -39,24 +38,24 @@ class LeaderView(NamedTuple):
     min_isr: int = 1
     #: Whether the leader's log is offline, so that another replica should lead.
     has_failed: bool = False
-    #: The data folders with which brokers are registered.
+    #: The directory ids with which brokers are registered.
     directories: Mapping[int, str] = {}
 
 
 def is_in_sync(follower: FollowerState, leader: LeaderView) -> bool:
-    """Whether a member of the ISR may stay."""
+    """Whether a member may stay in the ISR."""
     if has_lost_records(follower, leader):
         return False
     return follower.is_caught_up(leader.log_end_offset, leader.now, leader.lag_s_max)
 
 
 def has_lost_records(follower: FollowerState, leader: LeaderView) -> bool:
-    """Whether a member of the ISR has told that it lacks committed records."""
+    """Whether a member of the ISR lacks committed records, by its last fetch."""
     return 0 <= follower.log_end_offset < leader.high_watermark
 
 
 def may_join(follower: FollowerState, leader: LeaderView) -> bool:
-    """Whether a replica outside of the ISR has earned its place."""
+    """Whether a replica outside the ISR may join it."""
     return (
         follower.log_end_offset >= leader.high_watermark
         and follower.log_end_offset >= leader.epoch_start_offset
@@ -66,14 +65,15 @@ def may_join(follower: FollowerState, leader: LeaderView) -> bool:
 
 
 def is_registered(follower: FollowerState, leader: LeaderView) -> bool:
-    """Whether the follower's last fetch came from the broker that is registered now, to stay."""
+    """Whether the follower's last fetch carried its present registration, and it is not shutting
+    down."""
     return leader.eligible.get(follower.broker_id) == follower.broker_epoch
 
 
 def next_isr(
     state: PartitionRecord, followers: Mapping[int, FollowerState], leader: LeaderView
 ) -> tuple[int, ...]:
-    """The ISR as it should be; equal to the present one where nothing is to be changed."""
+    """Return the ISR that the rules give; equal to the present one if nothing changes."""
     kept = [
         member
         for member in state.isr
@@ -95,7 +95,7 @@ def maximal_isr(state: PartitionRecord, proposed: Iterable[int]) -> frozenset[in
 
 
 def committed_offset(own_offset: int, counted: Iterable[FollowerState]) -> int:
-    """The smallest offset that the leader and all of `counted` have reached."""
+    """Return the smallest offset that the leader and all followers in `counted` have."""
     for follower in counted:
         own_offset = min(own_offset, follower.log_end_offset)
     return own_offset

@@ -1,14 +1,17 @@
-"""Changes of the ISR that leaders on this broker want, brought to the metadata store.
+"""Brings the ISR changes that leaders on this broker propose to the metadata store.
 
-Owns the followers' fetches as they are noted, the look at laggards now and then, and one attempt at
-a time for each partition. What to propose is `Leadership`'s decision; what became of it is told by
-the metadata alone, through `Partition.apply_state`.
+Records followers' fetches, reviews the ISR periodically, and runs one attempt at a time for each
+partition. `Leadership` decides what to propose. The outcome comes only from the metadata, through
+`Partition.apply_state`.
 
-An attempt ends in one of four ways. Stored: the metadata already show it. Overtaken by somebody
-else's change: the metadata will show that, and the decision is made anew. Refused, because a broker
-that was to join has registered anew, or not at all, and may have lost what it had: given up. An
-error: nobody knows, so the same proposal is made again, and if it had been stored that attempt is
-overtaken by itself.
+An attempt ends in one of four ways:
+
+    stored      the metadata already show it
+    overtaken   the record has changed; the metadata will show that, and `Leadership` decides again
+    rejected    a joining broker has lost its registration and may have lost records; the proposal
+                is withdrawn
+    failed      the outcome is unknown, so the same proposal is retried; if it was stored after all,
+                the retry is overtaken
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ _logger = logging.getLogger(__name__)
 #: `replace_partition` of a catalog, or `JointUpdates.update`.
 Update: TypeAlias = Callable[[PartitionUpdate], Awaitable[PartitionRecord]]
 
-#: Looks for laggards in the time that a replica may lag.
+#: Reviews of the ISR within the time that a replica may lag.
 _REVIEWS: Final = 4
-#: Partitions looked at before others get their turn.
+#: Partitions that are reviewed in one turn of the loop.
 _PARTITIONS_PER_TURN: Final = 256
 _ATTEMPTS_AT_ONCE: Final = 1024
 _RETRY_S_MIN: Final = 0.05
@@ -51,7 +54,7 @@ class IsrChanges:
 
     __slots__ = (
         "_alive",
-        "_at_work",
+        "_attempts",
         "_clock",
         "_directories",
         "_eligible",
@@ -75,19 +78,19 @@ class IsrChanges:
     ) -> None:
         self._update = update
         self._supervisor = supervisor
-        #: All partitions of this broker; iterated anew for each look.
+        #: All partitions of this broker; iterated anew for each review.
         self._partitions = partitions
         self._clock = clock
         self._lag_s_max = lag_ms_max / 1000
         self._stats = stats
         #: Broker epochs of the brokers that are registered.
         self._alive: dict[int, int] = {}
-        #: Those of them that are not about to stop.
+        #: Broker epochs of those that are not shutting down.
         self._eligible: dict[int, int] = {}
-        #: The data folders with which brokers are registered.
+        #: The directory ids with which brokers are registered.
         self._directories: dict[int, str] = {}
-        #: Partitions with an attempt that has not ended.
-        self._at_work: dict[Partition, SupervisedTask] = {}
+        #: Partitions with an attempt in progress.
+        self._attempts: dict[Partition, SupervisedTask] = {}
         self._slots = asyncio.Semaphore(_ATTEMPTS_AT_ONCE)
         self._review_task: SupervisedTask | None = None
 
@@ -96,9 +99,9 @@ class IsrChanges:
         self._review_task = self._supervisor.start("isr-review", self._review_forever)
 
     async def stop(self) -> None:
-        """End all attempts and begin no more. What was proposed may still be stored. Followers may
-        go on fetching until their connections are closed."""
-        tasks = list(self._at_work.values())
+        """Cancel all attempts and start no more. A proposal may still be stored. Followers may
+        fetch until their connections are closed."""
+        tasks = list(self._attempts.values())
         if self._review_task is not None:
             tasks.append(self._review_task)
             self._review_task = None
@@ -108,7 +111,7 @@ class IsrChanges:
             await task.ended()
 
     def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
-        """To be called after the partitions have followed."""
+        """Apply a delta. Called after the partitions have applied it."""
         if delta.leaving:
             self._update_brokers(image)
         if delta.brokers:
@@ -117,7 +120,7 @@ class IsrChanges:
                 self._review(partition)
         for old, new in delta.changed:
             if old.configs != new.configs:
-                # A lower minimum may end what the eligible leader replicas hold up.
+                # With a lower minimum the ELR may be emptied, and the high watermark may advance.
                 self._review_topic(new.name)
 
     def _review_topic(self, name: str) -> None:
@@ -131,7 +134,7 @@ class IsrChanges:
         self._directories = image.directories
 
     def fetched(self, partition: Partition, fetch: FollowerFetch) -> None:
-        """A follower proved that it has everything below an offset of its leader's log."""
+        """Record a follower's fetch: it has every record below the fetch offset."""
         leadership = partition.leadership
         if leadership is None or not leadership.fetched(fetch, self._view(partition, fetch.now)):
             return
@@ -141,7 +144,7 @@ class IsrChanges:
             self._review(partition)
 
     def is_current(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker's word counts: it is registered, and under no later epoch."""
+        """Whether a broker is registered, and under no later broker epoch."""
         registered = self._alive.get(broker_id)
         return registered is not None and broker_epoch >= registered
 
@@ -161,7 +164,7 @@ class IsrChanges:
             self._directories,
         )
 
-    # Looking
+    # Reviews
 
     async def _review_forever(self) -> None:
         while True:
@@ -172,7 +175,7 @@ class IsrChanges:
                 self._review(partition)
 
     def review_soon(self, partition: Partition) -> None:
-        """Look at a partition once the present call is over: its log went offline."""
+        """Review a partition in the next turn of the loop: its log went offline."""
         asyncio.get_running_loop().call_soon(self._review, partition)
 
     def _review(self, partition: Partition) -> None:
@@ -188,18 +191,18 @@ class IsrChanges:
         view = self._view(partition, self._clock.monotonic())
         leadership.review(view)
         partition.advance_high_watermark()
-        is_free = self._review_task is not None and partition not in self._at_work
+        is_free = self._review_task is not None and partition not in self._attempts
         if is_free and leadership.wants_change(view):
-            self._at_work[partition] = self._supervisor.start(
+            self._attempts[partition] = self._supervisor.start(
                 "isr-change",
                 partial(self._change, partition),
                 about=str(partition.topic_partition),
             )
 
-    # Changing
+    # Changes
 
     async def _change(self, partition: Partition) -> None:
-        """Propose until there is nothing left to propose."""
+        """Store proposals until there is nothing left to propose."""
         pause_s = _RETRY_S_MIN
         while (leadership := partition.leadership) is not None:
             proposal = leadership.propose(self._view(partition, self._clock.monotonic()))
@@ -211,13 +214,13 @@ class IsrChanges:
             self._stats.isr_retries += 1
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _RETRY_S_MAX)
-        # Not after a failure: the supervisor repeats the attempt, and there must not be a second.
-        del self._at_work[partition]
+        # Not after a failure: the supervisor restarts this task, and there must be only one.
+        del self._attempts[partition]
 
     async def _attempt(
         self, partition: Partition, leadership: Leadership, proposal: IsrProposal
     ) -> bool:
-        """Whether the store took the proposal."""
+        """Return whether the proposal was stored."""
         record, joining = proposal
         before, name = partition.state.isr, partition.topic_partition
         try:

@@ -1,15 +1,15 @@
-"""What a broker knows while it leads one partition in one epoch: followers, and the ISR it wants.
+"""A leader's state for one partition in one epoch: its followers, and the ISR that it proposes.
 
-Pure: told of fetches, of new metadata and of the time, it says what is committed and what change
-of the ISR to propose. `Partition` owns one while it leads more than one replica; `isr_change` gets
+Pure. From fetches, new metadata and the time it derives what is committed and which ISR change to
+propose. `Partition` owns a `Leadership` while it leads more than one replica. `isr_change` brings
 its proposals to the store.
 
-A proposal lives from `propose` until the metadata show a newer partition epoch, whatever error an
-attempt ended with: nobody knows whether the store took it. Only where it is sure that the store
-never will is it given up (`withdraw`). There is at most one.
+There is at most one proposal. It exists from `propose` until the metadata show a newer partition
+epoch, whatever error an attempt ended with, because the store may have stored it. `withdraw` drops
+a proposal that the store is certain never to store.
 
-A replica that has caught up but is not in the ISR yet holds the high watermark back as if it were
-in it. Without that it would chase a high watermark that moves with every append, and never join.
+A replica that has caught up but is not in the ISR yet holds the high watermark back as a member
+does. Otherwise it would chase a high watermark that moves with every append, and never join.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from millstream.replication.leader.isr import LeaderView
 
 
 class IsrProposal(NamedTuple):
-    """A change of the ISR, as it was decided."""
+    """A proposed change of the ISR."""
 
-    #: What is to replace the present record; still with the present record's partition epoch.
+    #: The record to store, with the partition epoch of the present record.
     record: PartitionRecord
-    #: Those who are to join, with the registration whose fetches earned them their place.
+    #: Replicas that join, with the broker epoch of their fetches.
     joining: dict[int, int]
 
 
 class Leadership:
+    """One leader epoch of a partition with several replicas."""
+
     __slots__ = (
         "_counted",
         "_held",
@@ -48,26 +50,26 @@ class Leadership:
         self, broker_id: int, state: PartitionRecord, epoch_start_offset: int, now: float
     ) -> None:
         self.broker_id = broker_id
-        #: The log's end when this epoch began.
+        #: Log end at the start of this epoch.
         self.epoch_start_offset = epoch_start_offset
         self._state = state
         #: Every other replica.
         self.followers: dict[int, FollowerState] = {}
-        #: What was proposed on top of the present record.
+        #: The proposed change of the present record.
         self.proposal: IsrProposal | None = None
-        #: Replicas outside of the maximal ISR that hold the high watermark back.
+        #: Replicas outside the maximal ISR that hold the high watermark back.
         self._held: set[int] = set()
-        #: All that the high watermark waits for: the maximal ISR, and `_held`.
+        #: The followers that the high watermark waits for: the maximal ISR, and `_held`.
         self._counted: tuple[FollowerState, ...] = ()
-        self._take(state, now)
+        self._apply(state, now)
 
     def update(self, state: PartitionRecord, now: float) -> None:
-        """The partition's record changed, and this broker leads on in the same epoch."""
+        """Apply a changed partition record with the same leader and leader epoch."""
         if state.partition_epoch > self._state.partition_epoch:
             self.proposal = None
-        self._take(state, now)
+        self._apply(state, now)
 
-    def _take(self, state: PartitionRecord, now: float) -> None:
+    def _apply(self, state: PartitionRecord, now: float) -> None:
         self._state = state
         others = [replica for replica in state.replicas if replica != self.broker_id]
         for replica in others:
@@ -90,11 +92,11 @@ class Leadership:
         )
 
     def committed_offset(self, own_offset: int) -> int:
-        """The smallest offset that everybody who counts has; -1 before all of them have told."""
+        """Return the smallest log end of the counted replicas; -1 before each has fetched."""
         return isr.committed_offset(own_offset, self._counted)
 
     def low_watermark(self, own_offset: int) -> int:
-        """The smallest log start of the in-sync replicas; -1 before all of them have told."""
+        """Return the smallest log start of the in-sync replicas; -1 before each has fetched."""
         for replica in self._state.isr:
             follower = self.followers.get(replica)
             if follower is not None:
@@ -102,7 +104,7 @@ class Leadership:
         return own_offset
 
     def fetched(self, fetch: FollowerFetch, leader: LeaderView) -> bool:
-        """Take note of a follower's fetch; whether it counts."""
+        """Record a follower's fetch; return whether it counts."""
         follower = self.followers.get(fetch.broker_id)
         if follower is None or not follower.fetched(fetch, leader.log_end_offset):
             return False
@@ -110,7 +112,7 @@ class Leadership:
         return True
 
     def _hold(self, follower: FollowerState, leader: LeaderView) -> None:
-        """Begin or end to wait for a replica that is not in the ISR."""
+        """Start or stop to hold the high watermark back for a replica outside the ISR."""
         replica = follower.broker_id
         if follower in self._counted and replica not in self._held:
             return
@@ -122,12 +124,12 @@ class Leadership:
             self._count()
 
     def review(self, leader: LeaderView) -> None:
-        """Time passed, or brokers came and went: stop waiting for replicas that fell behind."""
+        """Release the high watermark from replicas outside the ISR that fell behind."""
         for replica in list(self._held):
             self._hold(self.followers[replica], leader)
 
     def wants_change(self, leader: LeaderView) -> bool:
-        """Whether there is something to propose, or a proposal whose end is not known."""
+        """Whether there is a change to propose, or a proposal whose outcome is unknown."""
         if self.proposal is not None:
             return True
         state = self._state
@@ -138,8 +140,7 @@ class Leadership:
         return isr.next_isr(state, self.followers, leader) != state.isr
 
     def propose(self, leader: LeaderView) -> IsrProposal | None:
-        """What to put in the place of the present record; the same again until it is known what
-        became of it."""
+        """Return the record to store, or None; the same proposal until its outcome is known."""
         if self.proposal is None and leader.has_failed:
             resigned = self._resignation(leader)
             if resigned is not None:
@@ -164,8 +165,10 @@ class Leadership:
     def _record_with(
         self, wanted: tuple[int, ...], joining: Iterable[int], leader: LeaderView
     ) -> PartitionRecord:
-        """The record with this ISR. Who joins has earned it with the data folder that it has now;
-        who leaves although it had told less than what is committed has lost records."""
+        """Return the record with this ISR.
+
+        A replica joins with its present directory id. A member whose log end is below the high
+        watermark has lost records."""
         lost = [
             replica
             for replica in self._state.isr
@@ -179,7 +182,7 @@ class Leadership:
         return record
 
     def withdraw(self, proposal: IsrProposal) -> None:
-        """The store will never take it: one of those who were to join is gone."""
+        """Drop a proposal that the store will never store: a joining replica is gone."""
         if self.proposal is proposal:
             self.proposal = None
             self._count()
