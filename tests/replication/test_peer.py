@@ -141,7 +141,7 @@ def test_silence_ends_the_call() -> None:
         await reader.read()
 
     async def use(peer: Peer) -> None:
-        with pytest.raises(PeerError, match="no answer"):
+        with pytest.raises(PeerError, match="no response"):
             await call(peer, timeout_s=0.05)
         assert peer.closed
 
