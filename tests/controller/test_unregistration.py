@@ -72,7 +72,7 @@ def test_another_controller_stays() -> None:
 
 def test_the_only_broker_stays() -> None:
     async def scenario(store: MetadataStore, catalog: Catalog) -> None:
-        with pytest.raises(BrokerError, match="the only one") as raised:
+        with pytest.raises(BrokerError, match="the only live one") as raised:
             await unregister(catalog, 1)
         assert raised.value.code is ErrorCode.INVALID_REQUEST
         assert list(catalog.image.brokers) == [1]
