@@ -1,1 +1,1 @@
-"""Programs that show Millstream at work."""
+"""Example programs that use Millstream."""

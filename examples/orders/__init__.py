@@ -1,5 +1,5 @@
-"""Orders from a shop: checked, deduplicated, enriched and summed up as they come.
+"""A pipeline that validates, deduplicates, enriches and aggregates the orders of a shop.
 
-`python -m examples.orders` runs it end to end, with a broker of its own, and ends with an account
-of every event that was generated.
+`python -m examples.orders` runs it with its own broker, and compares the outcome with every
+generated event.
 """

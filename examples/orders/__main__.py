@@ -1,4 +1,4 @@
-"""The example on the command line, with a broker of its own."""
+"""Runs the example from the command line, with its own broker."""
 
 from __future__ import annotations
 

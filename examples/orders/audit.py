@@ -1,4 +1,4 @@
-"""What came out, held against what had to: every event that was sent is accounted for."""
+"""Compares the outcome of the pipeline with the expected outcome, event by event."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from examples.orders import topics
-from examples.orders.ledger import Ledger, Order, Sum, Window
+from examples.orders.expected_outcome import ExpectedOutcome, Order, Sum, Window
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the pipeline's tables and topics hold."""
+    """The content of the pipeline's tables and topics."""
 
     orders: list[Order]
     late: list[str]
     letters: list[bytes]
-    #: Of the table and of the topic.
+    #: The windows of the table, and of the topic.
     revenue: dict[Window, Sum]
     revenue_topic: dict[Window, Sum]
-    #: How often a window was in the topic beyond the first time.
+    #: The number of repeated windows in the topic.
     repeated: int
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the account: what was expected, what was found, and whether they are the same,
-    event by event."""
+    """One row of the comparison: expected and found counts, and whether all events are equal."""
 
     name: str
     expected: int
@@ -37,6 +36,7 @@ class Line:
 
 
 def collect(spark: Any, servers: str) -> Outcome:
+    """Read the tables and topics of the pipeline."""
     orders = spark.sql(
         "SELECT order_id, customer, amount_cents, unix_millis(event_time), country, tier"
         " FROM orders"
@@ -56,17 +56,19 @@ def collect(spark: Any, servers: str) -> Outcome:
     )
 
 
-def account(ledger: Ledger, outcome: Outcome) -> list[Line]:
-    """The last line adds the others up to all that was sent."""
-    accepted = Counter(ledger.accepted.values())
+def account(expected: ExpectedOutcome, outcome: Outcome) -> list[Line]:
+    """Compare each kind of event and the windows of the revenue."""
+    accepted = Counter(expected.accepted.values())
     kept = len(outcome.orders) + len(outcome.late) + len(outcome.letters)
-    windows = ledger.windows()
-    duplicates = ledger.sent - kept
+    windows = expected.windows()
+    duplicates = expected.sent - kept
     return [
         _line("accepted, once each", accepted, Counter(outcome.orders)),
-        _line("too late", Counter(ledger.late), Counter(outcome.late)),
-        _line("malformed, as dead letters", Counter(ledger.malformed), Counter(outcome.letters)),
-        Line("duplicates dropped", ledger.duplicates, duplicates, ledger.duplicates == duplicates),
+        _line("too late", Counter(expected.late), Counter(outcome.late)),
+        _line("malformed, as dead letters", Counter(expected.malformed), Counter(outcome.letters)),
+        Line(
+            "duplicates dropped", expected.duplicates, duplicates, expected.duplicates == duplicates
+        ),
         Line(
             "windows in the table", len(windows), len(outcome.revenue), windows == outcome.revenue
         ),

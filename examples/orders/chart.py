@@ -1,4 +1,4 @@
-"""The revenue as a picture and as text."""
+"""Draws the revenue as a chart and as text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from examples.orders.demo import Result
+from examples.orders.expected_outcome import Sum, Window
 from examples.orders.generator import COUNTRIES, Recipe
-from examples.orders.ledger import Sum, Window
 
 _BAR = 44
 _COLOURS = ("#1b4965", "#3f7cac", "#62b6cb", "#f4a259", "#bc4b51")
 
 
 def text(revenue: Mapping[Window, Sum]) -> str:
-    """A bar for every ten minutes."""
+    """Return a text bar for each window of ten minutes."""
     totals: dict[int, int] = defaultdict(int)
     for window, found in revenue.items():
         totals[window.start_ms] += found.revenue_cents
@@ -30,7 +30,7 @@ def text(revenue: Mapping[Window, Sum]) -> str:
 
 
 def picture(result: Result, recipe: Recipe, path: Path) -> None:
-    """Revenue by window and country, where the events went, and whether all of it adds up."""
+    """Draw the revenue by window and country, the kinds of events, and the comparison."""
     import matplotlib as mpl
 
     mpl.use("Agg")

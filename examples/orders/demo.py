@@ -1,4 +1,4 @@
-"""The example from beginning to end: topics, events, updates of the pipeline, account, proof."""
+"""Runs the whole example: sends events, updates the pipeline, and checks the outcome."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from examples.orders import topics
 from examples.orders.audit import Line, Outcome, account, collect
+from examples.orders.expected_outcome import ExpectedOutcome
 from examples.orders.generator import Recipe, rounds
-from examples.orders.ledger import Ledger
 from examples.orders.proof import proofs
 from millstream.cli.pipeline.pipeline_view import FlowView
 from millstream.spark.job.report import Report
@@ -21,16 +21,18 @@ from millstream.spark.pipeline.runner import Pipeline
 
 _HERE = Path(__file__).parent
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: For a JVM that ends before its optimizing compiler pays.
+#: Options for a JVM that is too short-lived for its optimizing compiler.
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """The outcome of the pipeline and its checks."""
+
     outcome: Outcome
-    #: Held against what was generated.
+    #: The outcome compared with the generated events.
     lines: list[Line]
-    #: Held against what the topic `orders` has, by the way that events took.
+    #: Audits of the topic `orders` against each output.
     proofs: dict[str, Report]
 
     @property
@@ -41,7 +43,7 @@ class Result:
 
 
 def project_in(folder: Path, servers: str) -> Project:
-    """A copy of the pipeline, whose tables and checkpoints stay in `folder`."""
+    """Copy the pipeline to `folder`, which also keeps its tables and checkpoints."""
     target = folder / "pipeline"
     shutil.copytree(_HERE / "transformations", target / "transformations")
     shutil.copy(_HERE / "spark-pipeline.yml", target)
@@ -56,7 +58,7 @@ def run(
     master: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Each round's events are sent, and the pipeline brought up to date."""
+    """Send the events of each round and update the pipeline after each."""
     topics.create(servers)
     project = project_in(folder, servers)
     say("starting Spark")
@@ -64,22 +66,24 @@ def run(
     config[_JAVA_OPTIONS] = f"{config[_JAVA_OPTIONS]} {_SHORT_LIVED}"
     with connect_sessions("orders", master=master, config=config) as sessions:
         view = FlowView(lambda line: say(f"  {line}"))
-        ledger = _rounds(recipe, servers, Pipeline(sessions, project, view.show), say)
-        say("counting what came out, and auditing it")
+        expected = _rounds(recipe, servers, Pipeline(sessions, project, view.show), say)
+        say("collecting and auditing the outcome")
         with sessions() as spark:
             outcome = collect(spark, servers)
             found = proofs(spark, servers, project.folder / "warehouse")
-    return Result(outcome, account(ledger, outcome), found)
+    return Result(outcome, account(expected, outcome), found)
 
 
-def _rounds(recipe: Recipe, servers: str, pipeline: Pipeline, say: Callable[[str], None]) -> Ledger:
-    ledger = Ledger()
+def _rounds(
+    recipe: Recipe, servers: str, pipeline: Pipeline, say: Callable[[str], None]
+) -> ExpectedOutcome:
+    expected = ExpectedOutcome()
     for number, (customers, orders) in enumerate(rounds(recipe), start=1):
         topics.send(servers, "customers", customers)
         topics.send(servers, "orders", orders)
-        ledger.add(customers, orders)
+        expected.add(customers, orders)
         say(f"round {number} of {recipe.rounds}: {len(orders):,} events sent")
         start = time.monotonic()
         flows = pipeline.update().flows
         say(f"  {len(flows)} flows up to date after {time.monotonic() - start:.1f} s")
-    return ledger
+    return expected

@@ -1,8 +1,8 @@
-"""Made-up orders as a shop would send them: the same for the same seed.
+"""Generates the orders of a shop, the same for the same seed.
 
-Few customers order most. Events come a little late as a rule and much too late at times, some come
-twice (a client that sent again), some are broken in the ways that happen. Time is made up too: a
-round is half an hour of it, and each message has the moment of its arrival as its timestamp.
+A few customers place most orders. Most events arrive a little late, some much too late, some twice
+(a client that retried), and some are malformed. Time is simulated: a round is half an hour, and the
+timestamp of each message is its arrival time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PRICES = {"espresso": 249, "filter": 319, "grinder": 8_900, "kettle": 4_450, "b
 
 
 class Message(NamedTuple):
-    """What is sent to a topic."""
+    """A record for a topic."""
 
     key: bytes
     value: bytes
@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How many events there are, and what share of them goes wrong in which way."""
+    """The number of events, and the shares of faulty ones."""
 
     seed: int = 1
     rounds: int = 3
@@ -46,18 +46,18 @@ class Recipe:
     late: float = 0.02
 
     def events_of(self, number: int) -> int:
-        """How many of the events are in a round: as equal a part as whole numbers allow."""
+        """Return the number of events in a round. Rounds differ by one at most."""
         return self.events * (number + 1) // self.rounds - self.events * number // self.rounds
 
 
 class Shop:
-    """The events of one recipe."""
+    """Generates the events of one recipe."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._random = random.Random(recipe.seed)
         self._orders = 0
-        #: What may be sent again, also in the next round.
+        #: Messages that may be duplicated, also in the next round.
         self._recent: deque[Message] = deque(maxlen=200)
         ranks = range(1, recipe.customers + 1)
         self._names = [f"c{rank:05}" for rank in ranks]
@@ -65,13 +65,12 @@ class Shop:
         self._weights = [1 / rank for rank in ranks]
 
     def customers(self, number: int) -> list[Message]:
-        """What is sent to the compacted topic before round `number`: first everybody, then those
-        who have moved up."""
+        """Return the customers before round `number`: first all, then those with a new tier."""
         chosen = self._names if not number else self._random.sample(self._names, 20)
         return [self._customer(name, number) for name in chosen]
 
     def round(self, number: int) -> list[Message]:
-        """The events of a round in the order of their arrival."""
+        """Return the events of a round by arrival time."""
         start_ms = OPENING_MS + number * ROUND_MS
         arrivals = sorted(
             start_ms + self._random.randrange(ROUND_MS)
@@ -116,7 +115,7 @@ class Shop:
     def _delay_ms(self, is_late: bool) -> int:
         if is_late:
             return self._random.randint(LATENESS_MS_MAX, 6 * LATENESS_MS_MAX)
-        # Most within seconds; some phones were in a tunnel.
+        # Most events arrive within seconds, a few within minutes.
         slow = self._random.random() < 0.05
         return min(int(self._random.expovariate(1 / (120_000 if slow else 3_000))), 9 * 60_000)
 
@@ -134,7 +133,7 @@ class Shop:
 
 
 def rounds(recipe: Recipe) -> Iterator[tuple[list[Message], list[Message]]]:
-    """Of each round, what goes to the customers' topic and what to the orders'."""
+    """Yield the messages for the topics customers and orders of each round."""
     shop = Shop(recipe)
     for number in range(recipe.rounds):
         yield shop.customers(number), shop.round(number)

@@ -1,8 +1,7 @@
-"""What `millstream job audit` says of the pipeline: each way that an event can take, topic against
-table or topic.
+"""Audits the pipeline with `millstream job audit`: the topic `orders` against each output.
 
-It knows nothing of what was generated. It reads the topic `orders` as it is, and proves that what
-should have come out is there, each once.
+The audit does not know the generated events. It reads the topic `orders` and checks that each
+output has the records that belong there, each once.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _BY_ID: Final[dict[str, Any]] = {
     "output_identity": "sql:order_id",
 }
 
-#: For each way: where it ends (a table unless it is a topic), and what is asked of it.
-_WAYS = {
+#: For each kind of event: its output (a table, or a topic ending in .dlq), and the audit.
+_AUDITS = {
     "accepted": (
         "orders",
         Question(**_BY_ID, where=f"{_WELL_FORMED} AND {_IN_TIME}", distinct=True),
@@ -45,7 +44,7 @@ _WAYS = {
 
 
 def proofs(spark: Any, servers: str, warehouse: Path) -> dict[str, Report]:
-    """A report for each way."""
+    """Return the report of each audit."""
     return {
         name: audit(
             "orders",
@@ -54,5 +53,5 @@ def proofs(spark: Any, servers: str, warehouse: Path) -> dict[str, Report]:
             spark=spark,
             bootstrap_servers=servers,
         )
-        for name, (output, question) in _WAYS.items()
+        for name, (output, question) in _AUDITS.items()
     }

@@ -1,4 +1,4 @@
-"""The example's topics: made, filled, and read back with librdkafka, which knows no Spark."""
+"""Creates, fills and reads the topics of the example with librdkafka, independently of Spark."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from examples.orders.generator import Message
 from millstream import Admin, Producer
 
-#: The made-up events are old from the first moment on, and are not to go for that.
+#: The simulated timestamps are old, and retention must not delete the events.
 _KEPT = {"retention.ms": "-1"}
-#: Partitions and settings.
+#: The partitions and settings of each topic.
 TOPICS = {
     "orders": (4, _KEPT),
     "customers": (1, {"cleanup.policy": "compact"}),
@@ -29,14 +29,14 @@ def create(servers: str) -> None:
 
 
 def send(servers: str, topic: str, messages: Iterable[Message]) -> None:
-    """Delivered when this returns."""
+    """Send messages. They are acknowledged when this returns."""
     with Producer(servers) as producer:
         for each in messages:
             producer.send(topic, each.key, each.value, timestamp=each.timestamp_ms)
 
 
 def values(servers: str, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Key and value of every committed record of a topic."""
+    """Return the key and value of every committed record of a topic."""
     settings = {
         "bootstrap.servers": servers,
         "group.id": "orders-audit",

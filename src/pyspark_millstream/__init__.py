@@ -1,6 +1,6 @@
-"""What makes `format("millstream")` known to Spark, which looks for packages named `pyspark_*`.
+"""Registers `format("millstream")`: Spark searches for packages named `pyspark_*`.
 
-Every Python process that Spark starts imports this package, so it imports the rest when it is used.
+Every Python process that Spark starts imports this package, so it imports the rest on first use.
 """
 
 from __future__ import annotations

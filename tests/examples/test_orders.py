@@ -1,4 +1,4 @@
-"""The order example: its generator, its ledger, and (with Spark) the whole of it."""
+"""The order example: its generator, its expected outcome, and (with Spark) the whole program."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ REPOSITORY = Path(__file__).parents[2]
 if str(REPOSITORY) not in sys.path:
     sys.path.append(str(REPOSITORY))
 
+from examples.orders.expected_outcome import ExpectedOutcome, Sum, Window  # noqa: E402
 from examples.orders.generator import OPENING_MS, Message, Recipe, rounds  # noqa: E402
-from examples.orders.ledger import Ledger, Sum, Window  # noqa: E402
 
 SMALL = Recipe(rounds=2, events=600, customers=30)
 
@@ -34,11 +34,16 @@ def test_events_arrive_in_order_and_few_customers_send_most() -> None:
 
 
 def test_the_ledger_accounts_for_each_event_once() -> None:
-    ledger = Ledger()
+    expected = ExpectedOutcome()
     for customers, orders in rounds(SMALL):
-        ledger.add(customers, orders)
-    parts = (len(ledger.accepted), len(ledger.late), len(ledger.malformed), ledger.duplicates)
-    assert sum(parts) == ledger.sent == SMALL.events
+        expected.add(customers, orders)
+    parts = (
+        len(expected.accepted),
+        len(expected.late),
+        len(expected.malformed),
+        expected.duplicates,
+    )
+    assert sum(parts) == expected.sent == SMALL.events
     assert all(parts)
 
 
@@ -52,9 +57,9 @@ def test_the_ledger_by_hand() -> None:
         )
         return Message(b"c", value.encode(), OPENING_MS + arrival_ms)
 
-    ledger = Ledger()
+    expected = ExpectedOutcome()
     customers = [Message(b"c", b'{"country": "DE", "tier": "gold"}', OPENING_MS)]
-    ledger.add(
+    expected.add(
         customers,
         [
             order("a", 0, 1),
@@ -65,12 +70,12 @@ def test_the_ledger_by_hand() -> None:
             order("e", 20 * minute - 1, 20 * minute),
         ],
     )
-    assert list(ledger.accepted) == ["a", "c", "e"]
-    assert ledger.late == ["b"]
-    assert len(ledger.malformed) == ledger.duplicates == 1
-    assert ledger.windows() == {}
-    ledger.add([], [order("f", 20 * minute, 20 * minute)])
-    assert ledger.windows() == {Window(OPENING_MS, "DE"): Sum(2, 200)}
+    assert list(expected.accepted) == ["a", "c", "e"]
+    assert expected.late == ["b"]
+    assert len(expected.malformed) == expected.duplicates == 1
+    assert expected.windows() == {}
+    expected.add([], [order("f", 20 * minute, 20 * minute)])
+    assert expected.windows() == {Window(OPENING_MS, "DE"): Sum(2, 200)}
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""One Spark and one broker for all tests of this folder: a JVM takes seconds to start."""
+"""One Spark session and one broker for all tests of this folder, because a JVM starts slowly."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 _CACHE = _FOLDER.parent.parent / ".cache"
-#: Spark's own Kafka connector; empty where Maven Central could not be reached.
+#: Spark's own Kafka connector; empty if it could not be downloaded.
 _CONNECTOR = sorted(map(str, (_CACHE / "spark-connector").glob("*.jar")))
 _numbers = count(1)
 
-#: Small, so that a machine with two cores holds it beside everything else.
+#: Small, for a machine with two cores.
 _CONFIG = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
@@ -35,7 +35,7 @@ _CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
-#: Records with old timestamps stay, and what may be compacted soon is.
+#: Retention is off, because records have old timestamps. Compaction runs soon.
 _BROKER = {
     "log.cleaner.backoff.ms": 20,
     "log.flush.offset.checkpoint.interval.ms": 200,
@@ -45,7 +45,7 @@ _BROKER = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker of xdist holds the session, and with it every test that needs it."""
+    """Run all tests that use the session in one xdist worker."""
     for item in items:
         if _FOLDER in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -98,7 +98,7 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 
 @pytest.fixture(scope="session")
 def jvm_connector() -> None:
-    """For tests that use `format("kafka")`: skips them where the connector could not be fetched."""
+    """Skip tests of `format("kafka")` if the connector could not be downloaded."""
     if not _CONNECTOR:
         record = _CACHE / "tools.json"
         tools = json.loads(record.read_text()) if record.exists() else {}
@@ -108,12 +108,12 @@ def jvm_connector() -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """The broker that these tests share: topics have names of their own (`new_topic`)."""
+    """The broker that these tests share. Each test uses its own topics."""
     with LocalBroker(tmp_path_factory.mktemp("broker"), _BROKER) as running:
         yield running
 
 
 @pytest.fixture
 def topic_name() -> str:
-    """A name that no other test of this session uses."""
+    """A topic name that no other test uses."""
     return f"topic-{next(_numbers)}"

@@ -1,8 +1,8 @@
-"""A driver for `test_standalone.py`: copies a topic with a stream, once up to now.
+"""The driver of `test_standalone.py`: copies the present records of a topic with a stream.
 
     python standalone_program.py MASTER SERVERS SOURCE TARGET CHECKPOINT
 
-It is what a user writes, with only the master's address given.
+A user would write the same program with only the master's address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from millstream.spark.session import spark_session
 
 def main() -> None:
     master, servers, source, target, checkpoint = sys.argv[1:]
-    # Wait for both workers: else the first would do everything before the other is there.
+    # Wait for both workers; otherwise the first one would run all tasks.
     config = {
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "100s",

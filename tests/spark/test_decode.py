@@ -1,4 +1,4 @@
-"""Values as columns, by Spark."""
+"""Decoding values into columns with Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
 
 def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
-    """As the source would give them."""
+    """Return rows with the columns of the source."""
     headers = [("color", b"red"), ("millstream.replayed.from", b"orders.dlq-0@1")]
     rows = [(b"k", each, "orders", 0, at, AT, 0, headers) for at, each in enumerate(values)]
     return spark.createDataFrame(rows, RECORDS)
@@ -99,7 +99,7 @@ def test_avro_in_spark(spark: SparkSession) -> None:
     data = AvroSerializer(schema).encode({"order_id": "o1", "at": AT})
     given = records(spark, data, data[:-1], None)
     found = decoded(given, schema, format="avro").orderBy("offset")
-    # As a number: a timestamp would come in the time zone of this process.
+    # A number, because a timestamp depends on the time zone of this process.
     rows = found.selectExpr("order_id", "unix_millis(at)", "_error").collect()
     assert tuple(rows[0]) == ("o1", int(AT.timestamp() * 1000), None)
     assert rows[1][0] is None
@@ -118,7 +118,7 @@ def test_protobuf_in_spark(spark: SparkSession) -> None:
 
 
 class Stored:
-    """A letter as a consumer would get it."""
+    """Return a dead letter as a consumer receives it."""
 
     def __init__(self, row: Any) -> None:
         self.raw_key, self.raw_value = bytes(row["key"]), bytes(row["value"])

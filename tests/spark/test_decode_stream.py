@@ -1,5 +1,7 @@
-"""Values that do not decode in a running stream: the others go on, each once, and those become dead
-letters, which the commands for dead letters list, show, group and replay."""
+"""A stream copies decoded values once, and turns the others into dead letters.
+
+The commands for dead letters list, show, group and replay them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ VALUES: dict[str, Any] = {
 
 
 class Shop:
-    """A topic of one partition for each format, and queries that decode all of them."""
+    """One topic per format, and queries that decode all of them."""
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, name: str, folder: Path) -> None:
         self.spark, self.broker, self.folder = spark, broker, folder
@@ -47,7 +49,7 @@ class Shop:
             broker.create_topic(f"{topic}.dlq", 1)
 
     def produce(self, names: list[str], *, is_bad_after: bool) -> None:
-        """A record for each name in each topic, and then one that does not decode."""
+        """Send a record for each name to each topic, and then one that does not decode."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
         for kind, topic in self.topics.items():
             good, bad = VALUES[kind]
@@ -56,7 +58,7 @@ class Shop:
         assert producer.flush(60) == 0
 
     def start(self, formats: dict[str, Any]) -> list[StreamingQuery]:
-        """Two queries over one source: what decoded, and the dead letters."""
+        """Run two queries over one source: decoded rows and dead letters."""
         options = options_for(
             self.broker,
             ",".join(self.topics.values()),
@@ -96,7 +98,7 @@ class Shop:
         return sorted((row.value or b"").decode() for row in rows)
 
     def letters(self) -> list[int]:
-        """How many letters each format has."""
+        """Return the number of dead letters of each format."""
         topics = [f"{topic}.dlq" for topic in self.topics.values()]
         return [len(read_client(self.broker, topic, 1, "read_committed")) for topic in topics]
 
@@ -137,7 +139,7 @@ def test_bad_values_in_a_running_stream(shop: Shop) -> None:
 def _check_letters(shop: Shop, kind: str) -> None:
     topic = shop.topics[kind]
     rows = json.loads(_command(shop.broker, "dlq", "list", topic, "--json"))
-    # Two good ones are before the first bad one, and one more before the second.
+    # Two valid records precede the first invalid one, and one more precedes the second.
     places = [(row["topic"], row["partition"], row["offset"]) for row in rows]
     assert places == [(topic, 0, 2), (topic, 0, 4)]
     assert {(row["group"], row["attempts"], row["error_type"]) for row in rows} == {
@@ -146,12 +148,12 @@ def _check_letters(shop: Shop, kind: str) -> None:
     shown = json.loads(_command(shop.broker, "dlq", "show", topic, rows[1]["letter"], "--json"))
     assert shown["error_message"]
     assert shown["headers"] == [{"key": "color", "value": "red"}]
-    # As text where it is text, else as base64.
+    # Text, or base64 for binary data.
     assert any(name in shown for name in ("value", "value_base64"))
 
 
 def _check_replay(shop: Shop, expected: list[str]) -> None:
-    """The program is mended: what it did not understand is sent again, and gets through."""
+    """After a fix, replayed dead letters decode."""
     topic = shop.topics["json"]
     report = json.loads(_command(shop.broker, "job", "deadletters", topic, "--json"))
     assert [(row["error"], row["message"], row["letters"]) for row in report["by_error"]] == [

@@ -1,4 +1,4 @@
-"""Spark in a virtual environment that is not activated: started by its path alone."""
+"""Spark in a virtual environment that is not activated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print("columns", source.option("subscribe", "t").load().columns)
 
 
 def environment(folder: Path, **own: str) -> dict[str, str]:
-    """One in which `python3` is no Python that has Millstream."""
+    """Return an environment whose `python3` does not have Millstream."""
     (folder / "python3").symlink_to("/bin/false")
     kept = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
     path = f"{folder}{os.pathsep}{os.defpath}"

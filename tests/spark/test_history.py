@@ -1,4 +1,4 @@
-"""Archive and log as one: no gap, no overlap, whatever retention took."""
+"""The history of a topic from archive and log has no gaps and no overlaps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _cut(broker: LocalBroker, topic: str, offsets: dict[int, int]) -> None:
-    """Have retention take what is before these offsets."""
+    """Delete the records before these offsets, as retention does."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     places = [KafkaPartition(topic, partition, offset) for partition, offset in offsets.items()]
     for answer in admin.delete_records(places).values():

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, unmodified, against Millstream: batches, streams, the sink."""
+"""Spark's own Kafka connector, unmodified, with Millstream: batches, streams and the sink."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("jvm_connector")
 
 
 def _fill(servers: str, topic: str, numbers: range = range(COUNT)) -> None:
-    """Record `n` is in partition `n % 2`, a second after the one before; every third has no key."""
+    """Send records one second apart to partition `n % 2`; every third has no key."""
     producer = Producer({"bootstrap.servers": servers, "compression.type": "lz4"})
     for number in numbers:
         producer.produce(
@@ -125,7 +125,7 @@ def test_topics_by_pattern_and_by_partition(read: Read, filled: str) -> None:
 
 
 def _copy(spark: SparkSession, servers: str, source: str, target: str, checkpoint: Path) -> int:
-    """Copies what is new; returns how many rows that was."""
+    """Copy new records. Return their number."""
     frame = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)
@@ -150,7 +150,7 @@ def _copy(spark: SparkSession, servers: str, source: str, target: str, checkpoin
 
 
 def _contents(servers: str, topic: str) -> list[tuple[Any, ...]]:
-    """What librdkafka reads of a topic of two partitions."""
+    """Return what librdkafka reads from a topic of two partitions."""
     settings = {"bootstrap.servers": servers, "group.id": "nobody", "enable.partition.eof": "true"}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])

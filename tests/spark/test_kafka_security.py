@@ -1,4 +1,4 @@
-"""The source and the sink over TLS and with SASL, at an Apache Kafka."""
+"""The source and the sink with TLS and SASL, on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram} required;
 
 
 class Secure(NamedTuple):
-    """Addresses of the listeners, and where the certificates are."""
+    """The addresses of the listeners, and the folder of the certificates."""
 
     ssl: str
     sasl: str
@@ -64,7 +64,7 @@ class Secure(NamedTuple):
 
 
 def _make_certificates(folder: Path) -> None:
-    """One certificate is the authority's, the server's and the client's."""
+    """Create one certificate for authority, server and client."""
     subject = ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName=IP:{HOST}", "-days", "2"]
     files = ["-keyout", "key.pem", "-out", "ca.pem"]
     subprocess.run(

@@ -1,4 +1,4 @@
-"""Which source of a query a group is told of."""
+"""Which source's offsets are committed to the group."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ OTHERS = [SimpleNamespace(endOffset=text) for text in ("17", '"log"', '{"seconds
         ([ORDERS, PAYMENTS], TopicSelection(topics=("payments",)), {("payments", 0): 3}),
         ([ORDERS, PAYMENTS], TopicSelection(pattern="pay.*"), {("payments", 0): 3}),
         ([ORDERS, PAYMENTS], TopicSelection(topics=("invoices",)), {}),
-        # Another source has read one of the topics, too.
+        # Another source also reads one of the topics.
         (
             [ORDERS, BOTH],
             TopicSelection(topics=("orders", "payments")),
             {("orders", 0): 2, ("orders", 1): 9, ("payments", 0): 1},
         ),
         ([ORDERS, BOTH], TopicSelection(topics=("orders",)), {("orders", 0): 5, ("orders", 1): 7}),
-        # One of its topics is gone.
+        # One of its topics was deleted.
         ([PAYMENTS], TopicSelection(topics=("orders", "payments")), {("payments", 0): 3}),
-        # Twice the same: the query is as far as the one behind.
+        # Two sources read the same topics: the lower offsets count.
         (
             [ORDERS, source(orders=[6, 1])],
             TopicSelection(topics=("orders",)),

@@ -1,5 +1,4 @@
-"""A real standalone cluster, a master and two workers: a stream, a pipeline and a job run there
-unchanged."""
+"""A stream, a pipeline and a job run unchanged on a standalone cluster with two workers."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ LARGE_CENTS = 100_000
 PROGRAM = Path(__file__).with_name("standalone_program.py")
 COMMAND = Path(sys.executable).with_name("millstream")
 DEADLINE_S = 400
-#: Both workers have registered before the first task begins: else one would do everything.
+#: Wait until both workers have registered; otherwise one would run all tasks.
 BOTH = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "100s",
@@ -54,13 +53,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    """The topics of a new pipeline have names that other tests use."""
+    """Rename the topics of a new pipeline, because other tests use their names."""
     with LocalBroker(tmp_path / "broker") as running:
         yield running
 
 
 def _applications(cluster: SparkCluster) -> list[set[str]]:
-    """By worker, the applications that it has run an executor for."""
+    """Return the applications with an executor on each worker."""
     folders = map(cluster.worker_folder, range(cluster.workers))
     return [{path.parent.name for path in folder.glob("app-*/*")} for folder in folders]
 

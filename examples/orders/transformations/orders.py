@@ -1,4 +1,4 @@
-"""From the topic `orders` to tables, to the topic `revenue`, and to dead letters.
+"""Copies the topic `orders` to tables, to the topic `revenue`, and to dead letters.
 
 topic customers -> customers (newest value of each key) --.
 topic orders -> checked -+-> orders (in time, once each) --+-> revenue -> topic revenue
@@ -24,7 +24,7 @@ TO_TOPICS = {"kafka.bootstrap.servers": str(SERVERS)}
 
 
 def checked() -> DataFrame:
-    """All records of the topic, with the order's fields, or with what is wrong with them."""
+    """Return all records of the topic, with the fields of the order, or with the error."""
     records = (
         spark.readStream.format("millstream")
         .option("kafka.bootstrap.servers", SERVERS)
@@ -38,8 +38,9 @@ def checked() -> DataFrame:
 
 
 def well_formed() -> DataFrame:
-    """Orders that can be read, each with whether it came in time. That is told by the record's own
-    timestamp, so that it does not depend on which records Spark reads together."""
+    """Return the valid orders, and whether each is in time.
+
+    This depends only on the record's timestamp, not on the records that Spark reads together."""
     orders = split(checked(), group=GROUP).valid
     return orders.withColumn("event_time", f.timestamp_millis("event_time_ms")).withColumn(
         "in_time", f.col("timestamp") < f.col("event_time") + f.expr(f"INTERVAL {LATENESS}")

@@ -1,4 +1,4 @@
-"""Records for the tests of jobs, and DataFrames in the shape that `harness.topic_content` has."""
+"""Records for the tests of jobs, and DataFrames as messages of `harness.topic_content`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from millstream.spark.job.archiving.archive_job import TableFormat
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: 2026-01-31T22:59:00Z: records a second apart reach the next hour soon, and the next day.
+#: 2026-01-31T22:59:00Z: records one second apart reach the next hour and the next day.
 BEGIN_MS = 1_769_900_340_000
-#: Retention would take records of that time at once.
+#: Without this, retention would delete records with such timestamps.
 KEEPING = {"retention.ms": "-1"}
 
 Rows = dict[bytes, tuple[bytes, int, int]]
 
 
 def some_messages(count: int, partitions: int, seed: int, step_ms: int = 1000) -> list[NewMessage]:
-    """Records with and without keys, values and headers, in partitions of different sizes."""
+    """Return records with and without keys, values and headers, in partitions of unequal size."""
     rng = random.Random(seed)
     found = []
     for number in range(count):
@@ -34,7 +34,7 @@ def some_messages(count: int, partitions: int, seed: int, step_ms: int = 1000) -
 
 
 def messages_of(frame: DataFrame) -> list[Message]:
-    """The records of a DataFrame with the source's columns and headers, in order."""
+    """Return the records of a DataFrame with the source's columns and headers, in order."""
     rows = frame.selectExpr(
         *("topic", "partition", "offset", "key", "value", "unix_millis(timestamp) as ms", "headers")
     ).collect()
@@ -54,7 +54,7 @@ def messages_of(frame: DataFrame) -> list[Message]:
 
 
 def latest_rows(messages: list[Message]) -> Rows:
-    """The value, partition and offset that each key has in a snapshot, found without Spark."""
+    """Return the expected value, partition and offset of each key, without Spark."""
     latest: dict[tuple[bytes, int], Message] = {}
     for each in messages:
         if each.key is not None:
@@ -71,7 +71,7 @@ def latest_rows(messages: list[Message]) -> Rows:
 
 
 def opened_by_others(root: Path, kind: TableFormat) -> tuple[list[Message], int]:
-    """The records, and the number of files, as those see them who know nothing of Millstream."""
+    """Return the records and the number of files as other tools read them."""
     if kind == "delta":
         from deltalake import DeltaTable
 

@@ -1,4 +1,4 @@
-"""A job in a process of its own that kills itself at a step: `driver.py JSON`.
+"""Runs a job in a separate process that kills itself at a step: `driver_program.py JSON`.
 
 The JSON object has `job` (its function), `arguments`, `options`, `settings`, and `at`, the step.
 """
@@ -14,7 +14,7 @@ from millstream.spark import job
 from millstream.spark.job import Step
 from millstream.spark.session import spark_session
 
-#: A Spark that is soon there.
+#: Settings for a fast start of Spark.
 _CONFIG = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",

@@ -95,7 +95,7 @@ def test_errors_in_tasks_are_told_as_such() -> None:
 
 @pytest.mark.parametrize("is_looking", [True, False])
 def test_interrupts(is_looking: bool) -> None:
-    """A job that changes something is asked to stop; one that looks, or is dry, just ends."""
+    """A job that writes is stopped with its event; a reading job or a dry run is interrupted."""
 
     def work(options: RunOptions) -> Report:
         signal.raise_signal(signal.SIGINT)

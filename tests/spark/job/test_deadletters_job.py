@@ -1,4 +1,4 @@
-"""Dead letters of every kind, and what the job makes of them."""
+"""The report of dead letters of every kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.spark.job.deadletters_job import deadletters
 from millstream.testing.broker import LocalBroker
 
 START_MS = 1_700_000_000_000
-#: Error type, message, consumer, value, and how many letters are like that.
+#: Error type, message, consumer, value, and the number of such dead letters.
 LETTERS = [
     ("ValueError", "order {n} has no price", "billing", b'{"id": %d, "who": "x"}', 4),
     ("Timeout", "no answer from 'host-{n}' in 30 s", "billing", b"\x00\x00\x00\x00\x07abc%d", 3),
@@ -23,7 +23,7 @@ LETTERS = [
 
 @pytest.fixture
 def dead_letters(broker: LocalBroker, topic_name: str) -> str:
-    """A dead-letter topic with ten letters, the last of a stranger; one letter a minute."""
+    """A dead-letter topic with one letter per minute; another program wrote the last of the ten."""
     topic = f"{topic_name}.dlq"
     broker.create_topic(topic, 1, {"retention.ms": -1})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

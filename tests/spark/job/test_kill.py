@@ -1,6 +1,6 @@
 """Drivers of jobs killed by SIGKILL, at named steps and at random moments.
 
-Each has a JVM of its own; the tests of the jobs let them die at the same steps inside one process.
+Each driver has its own JVM. The tests of each job simulate the same deaths inside one process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WAIT_S_MAX = 600
 
 
 def _die(told: dict[str, Any], output: Path) -> None:
-    """Run a job that is to kill itself."""
+    """Run a job that kills itself."""
     with output.open("a") as file:
         code = subprocess.run(
             [sys.executable, str(_DRIVER), json.dumps(told)],
@@ -54,8 +54,8 @@ def _die(told: dict[str, Any], output: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """A job, the topics it works on, and its folder."""
+class JobSetup:
+    """A job with its topics and its folder."""
 
     job: str
     servers: str
@@ -74,16 +74,16 @@ class World:
 
     @property
     def source(self) -> Path | None:
-        """The archive that is replayed, if one is."""
+        """The archive that is replayed, or None."""
         return self.folder.parent / "source" if self.job == "replay-archive" else None
 
 
 @pytest.fixture
-def world(
+def setup(
     spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path, job: str
-) -> World:
-    """Two topics, one with records; they are archived where a replay needs that."""
-    found = World(
+) -> JobSetup:
+    """Create two topics, one with records, and an archive if the job replays an archive."""
+    found = JobSetup(
         job, broker.bootstrap_servers, topic_name, f"{topic_name}-again", tmp_path / "job"
     )
     for name in (found.topic, found.again):
@@ -112,29 +112,29 @@ def world(
     ],
 )
 def test_drivers_killed_at_each_step(
-    spark: SparkSession, world: World, tmp_path: Path, at: str
+    spark: SparkSession, setup: JobSetup, tmp_path: Path, at: str
 ) -> None:
     told: dict[str, Any] = {
         "archive": {
-            "arguments": [[world.topic], str(world.folder)],
+            "arguments": [[setup.topic], str(setup.folder)],
             "settings": {"available_now": True, "batch_records_max": 600},
-            "options": {"table_format": world.table_format},
+            "options": {"table_format": setup.table_format},
         },
-        "snapshot": {"arguments": [world.topic, str(world.folder)], "options": {}},
+        "snapshot": {"arguments": [setup.topic, str(setup.folder)], "options": {}},
         "replay": {
-            "arguments": [world.topic, world.again],
+            "arguments": [setup.topic, setup.again],
             "settings": {
-                "archive": world.source and str(world.source),
+                "archive": setup.source and str(setup.source),
                 "same_partitions": True,
                 "chunk_records_max": 600,
             },
-            "options": {"state": str(world.folder)},
+            "options": {"state": str(setup.folder)},
         },
-    }[world.function]
-    told["options"]["bootstrap_servers"] = world.servers
-    _die(told | {"job": world.function, "at": at}, tmp_path / "output")
-    _finish(spark, world)
-    _compare(spark, world)
+    }[setup.function]
+    told["options"]["bootstrap_servers"] = setup.servers
+    _die(told | {"job": setup.function, "at": at}, tmp_path / "output")
+    _finish(spark, setup)
+    _compare(spark, setup)
 
 
 @pytest.mark.soak
@@ -143,27 +143,27 @@ def test_drivers_killed_at_each_step(
     "job",
     ["archive", "archive-delta", "archive-iceberg", "snapshot", "replay", "replay-archive"],
 )
-def test_jobs_killed_at_random_moments(spark: SparkSession, world: World) -> None:
+def test_jobs_killed_at_random_moments(spark: SparkSession, setup: JobSetup) -> None:
     rng = random.Random(choose_seed("MILLSTREAM_JOB_SEED"))
-    folder = str(world.folder)
+    folder = str(setup.folder)
     arguments = {
         "archive": ["--to", folder, "--available-now", "--batch-records", "300"],
         "snapshot": ["--to", folder],
-        "replay": ["--to", world.again, "--state", folder, "--same-partitions", "--rate", "50"],
-    }[world.function]
-    if world.function == "archive":
-        arguments += ["--format", world.table_format]
-    if world.source is not None:
-        arguments += ["--archive", str(world.source)]
-    words = ["job", world.function, world.topic, *arguments, "-b", world.servers]
+        "replay": ["--to", setup.again, "--state", folder, "--same-partitions", "--rate", "50"],
+    }[setup.function]
+    if setup.function == "archive":
+        arguments += ["--format", setup.table_format]
+    if setup.source is not None:
+        arguments += ["--archive", str(setup.source)]
+    words = ["job", setup.function, setup.topic, *arguments, "-b", setup.servers]
     command = [sys.executable, "-m", "millstream.cli.main", *words, "--master", "local[2]"]
-    whole_s = _seconds_of_a_job(world)
+    whole_s = _seconds_of_a_job(setup)
     ended = 0
     turns = int(os.environ.get("MILLSTREAM_JOB_TURNS", "40"))
     for turn in range(turns):
-        if world.function != "replay":
+        if setup.function != "replay":
             write_messages(
-                world.servers, world.topic, some_messages(500, 2, seed=turn, step_ms=5000)
+                setup.servers, setup.topic, some_messages(500, 2, seed=turn, step_ms=5000)
             )
         began = time.monotonic()
         process = subprocess.Popen(command)
@@ -173,49 +173,49 @@ def test_jobs_killed_at_random_moments(spark: SparkSession, world: World) -> Non
             whole_s = time.monotonic() - began
         process.kill()
         process.wait()
-    _finish(spark, world)
-    _compare(spark, world)
+    _finish(spark, setup)
+    _compare(spark, setup)
     assert ended < turns, "nothing was ever killed"
 
 
-def _seconds_of_a_job(world: World) -> float:
-    """What one takes on this machine as it is now, most of it to start Spark."""
-    words = ["job", "snapshot", world.topic, "--to", str(world.folder.parent / "measured")]
+def _seconds_of_a_job(setup: JobSetup) -> float:
+    """Return the duration of one run on this machine, mostly the start of Spark."""
+    words = ["job", "snapshot", setup.topic, "--to", str(setup.folder.parent / "measured")]
     began = time.monotonic()
     subprocess.run(
-        [sys.executable, "-m", "millstream.cli.main", *words, "-b", world.servers],
+        [sys.executable, "-m", "millstream.cli.main", *words, "-b", setup.servers],
         timeout=_WAIT_S_MAX,
         check=True,
     )
     return time.monotonic() - began
 
 
-def _finish(spark: SparkSession, world: World) -> None:
-    """Run the job to its end, in this process."""
-    options: Any = {"bootstrap_servers": world.servers, "spark": spark}
-    if world.function == "archive":
+def _finish(spark: SparkSession, setup: JobSetup) -> None:
+    """Run the job to its end in this process."""
+    options: Any = {"bootstrap_servers": setup.servers, "spark": spark}
+    if setup.function == "archive":
         now = ArchiveOptions(available_now=True)
-        kind = world.table_format
-        archive([world.topic], world.folder, table_format=kind, settings=now, **options)
-    elif world.function == "snapshot":
-        take_snapshot(world.topic, world.folder, **options)
+        kind = setup.table_format
+        archive([setup.topic], setup.folder, table_format=kind, settings=now, **options)
+    elif setup.function == "snapshot":
+        take_snapshot(setup.topic, setup.folder, **options)
     else:
-        same = ReplayOptions(archive=world.source, same_partitions=True)
-        replay(world.topic, world.again, state=world.folder, settings=same, **options)
+        same = ReplayOptions(archive=setup.source, same_partitions=True)
+        replay(setup.topic, setup.again, state=setup.folder, settings=same, **options)
 
 
-def _compare(spark: SparkSession, world: World) -> None:
-    """What a job made, against what librdkafka reads."""
-    expected = read_messages(world.servers, [world.topic])
-    if world.job == "archive":
-        assert messages_of(spark.read.parquet(str(world.folder))) == expected
-    elif world.function == "archive":
-        assert opened_by_others(world.folder, world.table_format)[0] == expected
-    elif world.function == "replay":
-        found = read_messages(world.servers, [world.again])
+def _compare(spark: SparkSession, setup: JobSetup) -> None:
+    """Compare the result of the job with what librdkafka reads."""
+    expected = read_messages(setup.servers, [setup.topic])
+    if setup.job == "archive":
+        assert messages_of(spark.read.parquet(str(setup.folder))) == expected
+    elif setup.function == "archive":
+        assert opened_by_others(setup.folder, setup.table_format)[0] == expected
+    elif setup.function == "replay":
+        found = read_messages(setup.servers, [setup.again])
         assert [each[3:6] for each in found] == [each[3:6] for each in expected]
     else:
-        rows = read_snapshot(spark, world.folder).collect()
+        rows = read_snapshot(spark, setup.folder).collect()
         table = {bytes(row.key): (row.partition, row.offset) for row in rows}
         assert table == {key: row[1:] for key, row in latest_rows(expected).items()}
         assert len(table) == len(rows)

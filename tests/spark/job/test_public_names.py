@@ -1,4 +1,4 @@
-"""The public names of `millstream.spark` stay what they are however often they are imported."""
+"""The public names of `millstream.spark` are functions and classes, even after repeated imports."""
 
 from __future__ import annotations
 

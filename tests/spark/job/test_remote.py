@@ -1,4 +1,4 @@
-"""Jobs, source and sink over Spark Connect: the same as in a session of one's own."""
+"""Jobs, source and sink work over Spark Connect as in a classic session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WAIT_S_MAX = 240
 
 @pytest.fixture
 def topics(broker: LocalBroker, topic_name: str) -> tuple[str, str]:
-    """A topic with records, and one for them."""
+    """A topic with records, and an empty topic."""
     names = topic_name, f"{topic_name}-again"
     for name in names:
         broker.create_topic(name, 2, KEEPING)
@@ -47,12 +47,12 @@ def topics(broker: LocalBroker, topic_name: str) -> tuple[str, str]:
 
 @pytest.fixture
 def remote(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """A session over Spark Connect, of a server inside the Spark that all tests share."""
+    """A Spark Connect session of a server inside the shared Spark."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     service = getattr(getattr(spark._jvm, _SERVICE), "MODULE$")
     service.start(spark._jsc.sc())
-    # Functions and columns are made for a classic session otherwise.
+    # Otherwise Spark creates functions and columns for a classic session.
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
     session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{service.localPort()}").create()
     try:
@@ -93,7 +93,7 @@ def test_jobs_over_spark_connect(
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_commands_on_a_server(broker: LocalBroker, topics: tuple[str, str], tmp_path: Path) -> None:
-    """All jobs, and a server that was started as people start it."""
+    """All jobs run on a server that Spark's own script started."""
     topic, again = topics
     broker.create_topic(f"{topic}.dlq", 1)
     jobs: list[tuple[str, ...]] = [

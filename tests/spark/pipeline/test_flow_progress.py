@@ -1,4 +1,4 @@
-"""What is told of flows, from what Spark says."""
+"""The progress of flows, from Spark's messages and reports."""
 
 from __future__ import annotations
 

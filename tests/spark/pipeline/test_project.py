@@ -1,4 +1,4 @@
-"""Projects on disk."""
+"""Creating and reading projects on disk."""
 
 from __future__ import annotations
 

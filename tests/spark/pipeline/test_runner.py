@@ -18,22 +18,22 @@ from millstream import Admin, Producer
 from millstream.client.dead_letter import DeadLetterTopic
 from millstream.testing.broker import LocalBroker
 
-#: Each starts a JVM, and two of them are enough at a time.
+#: Each test starts a JVM, so at most two run at a time.
 pytestmark = [pytest.mark.xdist_group("spark-pipeline"), pytest.mark.timeout(900)]
 
 SECONDS_MAX = 500
-#: For a JVM that ends before its optimizing compiler pays.
+#: Options for a JVM that is too short-lived for its optimizing compiler.
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 ON_SPARK = (
     *("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=1"),
-    # On a busy machine Spark's Python workers may not come up in the ten seconds that they have.
+    # On a busy machine Spark's Python workers may need more than the default ten seconds to start.
     *("--conf", "spark.sql.pipelines.execution.maxConcurrentFlows=1"),
     *("--conf", "spark.sql.pipelines.maxFlowRetryAttempts=20"),
 )
 
 
 def command(*arguments: str) -> list[str]:
-    # Where tests run in the background of a shell, their children would ignore SIGINT.
+    # Background jobs of a shell ignore SIGINT, and so would the children of the tests.
     script = [sys.executable, "-m", "millstream.cli.main", *arguments]
     ours = ["--unset=MILLSTREAM_BOOTSTRAP_SERVERS", "--default-signal=INT"]
     return ["env", *ours, f"JAVA_TOOL_OPTIONS={SHORT_LIVED}", *script]
@@ -187,7 +187,7 @@ def test_what_a_terminated_run_left_is_done_by_the_next(
         try:
             wait_until(lambda: mark in said.read_text(), mark, SECONDS_MAX)
             process.terminate()
-            # Before there is a Spark to stop, the signal ends the process as it ends any other.
+            # Before Spark has started, the signal ends the process.
             assert process.wait(SECONDS_MAX) in (130, -signal.SIGTERM), said.read_text()
         finally:
             process.kill()

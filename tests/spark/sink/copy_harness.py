@@ -1,12 +1,12 @@
-"""A query under real Spark that is fed, watched and killed from outside.
+"""Runs a streaming query under real Spark in a separate process, and kills it.
 
     with Copy(tmp_path) as copy:
         copy.feed(400)
         copy.driver.kill()
         copy.finish()
 
-`Driver` is the process that runs `copy_program`, with its JVM, its executors and their Python;
-`Checkpoint` tells from its files how far the query is; `Copy` has both, and the broker.
+`Driver` is the process that runs `copy_program`, with its JVM, executors and Python workers.
+`Checkpoint` reads the progress of the query from its files. `Copy` has both, and the broker.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from spark.sink.copy_program import Plan
 from spark.sink.direct_query import committed
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-#: For one thing to happen, on a machine that has much else to do.
+#: The deadline of one step on a busy machine.
 SECONDS_MAX = 300.0
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class Checkpoint:
-    """How far a query is: Spark notes a batch's offsets when it begins, and a commit at its end."""
+    """The progress of a query. Spark writes offsets before a batch, and a commit after it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def begun(self) -> int:
-        """The last batch that was begun; -1 if there is none."""
+        """The last started batch, or -1."""
         return max(self._batches("offsets"), default=-1)
 
     @property
@@ -55,7 +55,7 @@ class Checkpoint:
         return max(self._batches("commits"), default=-1)
 
     def rows_done(self) -> int:
-        """How many of a topic are in the batches that are done."""
+        """Return the number of rows in the finished batches."""
         batch = self.done
         if batch < 0:
             return 0
@@ -63,7 +63,7 @@ class Checkpoint:
         return sum(number for topic in offsets.values() for number in topic.values())
 
     def seconds_of_a_batch(self) -> float:
-        """Usually, of those done lately."""
+        """Return the median duration of recent batches."""
         taken = [
             self._moment("commits", batch) - self._moment("offsets", batch)
             for batch in range(max(0, self.done - 8), self.done + 1)
@@ -80,7 +80,7 @@ class Checkpoint:
 
 
 class Driver:
-    """Started anew whenever it is dead and asked for."""
+    """The driver process. `start` restarts it if it is dead."""
 
     def __init__(self, folder: Path, plan: Plan, environment: Mapping[str, str]) -> None:
         self._command = [sys.executable, "-m", "spark.sink.copy_program", plan.encode()]
@@ -90,7 +90,7 @@ class Driver:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Nothing if it runs."""
+        """Start the driver unless it runs."""
         if self.is_alive():
             return
         with self.log_path.open("ab") as output:
@@ -108,14 +108,14 @@ class Driver:
         return self._process is not None and self._process.poll() is None
 
     def close(self) -> None:
-        """Also what the drivers before it have left."""
+        """Kill all processes of this driver and of its earlier starts."""
         for session in self._sessions:
             wait_until(lambda session=session: not _kill_session(session), "processes to end")
         if self._process is not None:
             self._process.wait()
 
     def pause(self) -> None:
-        """With all that it started."""
+        """Pause the driver and all its child processes."""
         for each in self._all():
             each.suspend()
 
@@ -124,26 +124,26 @@ class Driver:
             each.resume()
 
     def failures(self) -> int:
-        """How often its query ended."""
+        """Return how often the query failed."""
         return self.log_path.read_text(errors="replace").count("the query failed")
 
     def kill(self) -> None:
-        """With all that it started."""
+        """Kill the driver and all its child processes."""
         self._kill(self._all())
 
     def kill_alone(self) -> None:
-        """Executors and their Python go on until they notice."""
+        """Kill only the driver. Executors and their workers run until they notice."""
         self._kill(self.core())
 
     def core(self) -> list[psutil.Process]:
-        """The program, and the JVM that it has for Spark."""
+        """Return the driver program and its JVM."""
         return [self._root(), *self._root().children()]
 
     def executors(self) -> list[psutil.Process]:
         return [each for each in self._below() if _EXECUTOR in _command(each)]
 
     def workers(self) -> list[psutil.Process]:
-        """The Python that works for Spark: of tasks, commits and sources."""
+        """Return Spark's Python workers: of tasks, commits and sources."""
         return [
             each
             for each in self._below()
@@ -183,7 +183,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def _kill_session(session: int) -> bool:
-    """Whether there was anything left of it."""
+    """Kill the processes of a session. Return whether there were any."""
     found = False
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
@@ -194,7 +194,7 @@ def _kill_session(session: int) -> bool:
 
 
 class Copy:
-    """A broker, a topic `in` that is fed, and a query that copies it to `out`."""
+    """A broker with the topics `in` and `out`, and a query that copies `in` to `out`."""
 
     def __init__(
         self, folder: Path, environment: dict[str, str] | None = None, **plan: Any
@@ -231,10 +231,10 @@ class Copy:
         self.broker.__exit__(kind, error, traceback)
         if error is not None:
             log = self.driver.log_path.read_text(errors="replace")
-            error.add_note(f"the driver's last words:\n{log[-4000:]}")
+            error.add_note(f"the end of the driver's log:\n{log[-4000:]}")
 
     def replace_driver(self) -> Driver:
-        """Have another one with the same checkpoint from now on; the one before, which may run."""
+        """Use a new driver with the same checkpoint. Return the old one, which may still run."""
         self._replaced.append(self.driver)
         folder = self._folder / f"driver-{len(self._replaced)}"
         folder.mkdir()
@@ -242,14 +242,14 @@ class Copy:
         return self._replaced[-1]
 
     def feed(self, batches: int = 1) -> None:
-        """So many rows more, each with a value of its own."""
+        """Send the rows of some batches, each with a unique value."""
         for number in range(self.rows, self.rows + batches * self.plan.rows_per_batch):
             self._producer.produce("in", str(number), str(number), partition=number % 2)
         assert self._producer.flush(SECONDS_MAX) == 0
         self.rows += batches * self.plan.rows_per_batch
 
     def wait_for_batch(self) -> None:
-        """Until one is under way."""
+        """Wait until a batch is in progress."""
 
         def is_under_way() -> bool:
             self.driver.start()
@@ -265,7 +265,7 @@ class Copy:
         wait_until(is_done, f"{rows} rows to be copied", SECONDS_MAX)
 
     def finish(self) -> Counter[str]:
-        """Copy the rest; what is in the copy then."""
+        """Wait until all rows are copied. Return the values in the copy with their counts."""
         self.wait_for_rows(self.rows)
         self.driver.close()
         return committed(self.broker.bootstrap, "out")
@@ -275,7 +275,7 @@ class Copy:
 
 
 def shuffled(weights: dict[str, int], count: int, chooser: random.Random) -> list[str]:
-    """So many kinds in the given proportion, in some order."""
+    """Return `count` kinds in proportion to their weights, in random order."""
     total = sum(weights.values())
     kinds = [kind for kind, weight in weights.items() for _ in range(weight)]
     chosen = [kinds[place * total // count] for place in range(count)]

@@ -1,9 +1,8 @@
-"""A driver of its own: copies a topic to another one through Spark until it is killed.
+"""A driver program: copies a topic to another one with Spark until it is killed.
 
     python -m spark.sink.copy_program JSON
 
-The argument is a `Plan`. A query that fails is started again with its checkpoint, as a supervisor
-would do it.
+The argument is a `Plan`. The program restarts a failed query with its checkpoint.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millstream.spark.session import spark_session
 
 CONNECTOR = Path(__file__).parents[3] / ".cache" / "spark-connector"
-#: Executors are processes of their own, as on a cluster.
+#: Executors are separate processes, as on a cluster.
 EXECUTORS = "local-cluster[2,1,512]"
 _CONFIG = {
     "spark.ui.enabled": "false",
     "spark.executor.memory": "512m",
     "spark.cores.max": "2",
-    # However often they are killed.
+    # Executors may be killed any number of times.
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.sql.streaming.pollingDelay": "20ms",
     "spark.sql.shuffle.partitions": "4",
-    # Rows reach the sink a few at a time.
+    # Rows reach the sink in small batches.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
     "spark.buffer.size": "512",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
@@ -46,7 +45,7 @@ _CONFIG = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What to copy, and how."""
+    """The topics to copy, and the settings of the query."""
 
     servers: str
     checkpoint: str
@@ -58,9 +57,9 @@ class Plan:
     master: str = EXECUTORS
     #: Whether rows go through a shuffle before they are written.
     is_shuffled: bool = False
-    #: How long a task waits after each few rows, so that it can be killed in between.
+    #: The pause of a task after each Arrow batch, so that it can be killed in between.
     pause_seconds: float = 0.05
-    #: While this file exists, the first attempt at a batch's first task waits.
+    #: While this file exists, the first attempt of a batch's first task waits.
     brake: str | None = None
     options: dict[str, str] = field(default_factory=dict)
     config: dict[str, str] = field(default_factory=dict)
@@ -70,13 +69,13 @@ class Plan:
 
 
 def run(spark: SparkSession, plan: Plan) -> None:
-    """Until the query fails, or cannot be started as Spark's Python has just been killed."""
+    """Run the query until it fails. Exit if Spark can no longer find the source."""
     try:
         _start(spark, plan).awaitTermination()
     except (PySparkException, Py4JJavaError) as error:
         sys.stderr.write(f"the query failed: {error}"[:500] + "\n")
         if "DATA_SOURCE_NOT_FOUND" in str(error):
-            sys.exit("Spark looks for sources once, and the Python that looked was killed")
+            sys.exit("Spark searches for sources once, and the searching process was killed")
 
 
 def _start(spark: SparkSession, plan: Plan) -> StreamingQuery:
@@ -116,7 +115,7 @@ def _shaped(frame: DataFrame, plan: Plan) -> DataFrame:
 
 
 def wait_for(brake: Path) -> None:
-    """The first attempt at the first task waits; a later one leaves a file that says so."""
+    """Wait in the first attempt of the first task. A later attempt creates a file."""
     from harness.broker_process import wait_until
 
     context = TaskContext.get()
@@ -135,7 +134,7 @@ def main(plan: Plan) -> None:
     parent = os.getppid()
     while os.getppid() == parent:
         run(spark, plan)
-    sys.exit("nobody waits for the copy any more")
+    sys.exit("the parent process has ended")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""A query of the sink as processes, killed at random moments. Without Spark, so that it is quick.
+"""A query of the sink without Spark, as processes that are killed at random moments.
 
     python -m spark.sink.crash_program FOLDER KILLS SEED
 
-Drivers do what Spark's does: the tasks of a batch each in a process, tried again if it fails; then
-the commit in a process, followed by an abort if it fails; then a note that the batch is done. Each
-batch is begun again by the next driver until it is noted. Killed are tasks, commits and aborts,
-drivers with all that they started, drivers alone (their tasks go on), and the broker. Ends with a
-failure unless the output has every row once.
+A driver works like Spark's: it runs each task of a batch in a process and retries failed tasks. It
+runs the commit in a process, and an abort if the commit fails. Then it marks the batch as done. The
+next driver repeats a batch that is not marked. The program kills tasks, commits and aborts, drivers
+with their children, drivers alone, and the broker. It fails unless the output has every row once.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def values(batch: int, part: int) -> Iterator[str]:
 
 
 class Child:
-    """A process that does one thing; its result is None if it failed."""
+    """A process that runs one function. Its result is None if it failed."""
 
     def __init__(self, action: Callable[[], Any]) -> None:
         self._reader, writer = os.pipe()
@@ -62,19 +61,19 @@ class Child:
 
 
 class Query:
-    """What all drivers of a query have in common."""
+    """The query that all drivers share."""
 
     def __init__(self, folder: Path, servers: str) -> None:
         self._folder = folder
-        self._world = DirectQuery(servers, "out", "crash")
+        self._query = DirectQuery(servers, "out", "crash")
 
     @property
     def batches(self) -> int:
-        """How many are noted as done."""
+        """The number of batches that are marked as done."""
         return len(list(self._folder.glob("commit-*")))
 
     def drive(self) -> bool:
-        """Do batches until it is told to stop. False if one fails."""
+        """Run batches until the stop file exists. Return False if one fails."""
         os.setpgid(0, 0)
         while not (self._folder / _STOP).exists():
             if not self.do_batch(self.batches):
@@ -86,8 +85,8 @@ class Query:
         if messages is None:
             return False
         prepared = [each.prepared for each in messages if each.prepared is not None]
-        if not Child(lambda: self._world.commit(batch, *prepared) or True).result():
-            Child(lambda: self._world.abort(batch, *prepared) or True).result()
+        if not Child(lambda: self._query.commit(batch, *prepared) or True).result():
+            Child(lambda: self._query.abort(batch, *prepared) or True).result()
             return False
         (self._folder / f"commit-{batch}").touch()
         return True
@@ -96,7 +95,7 @@ class Query:
         messages: dict[int, Any] = {}
         for _ in range(ATTEMPTS):
             running = {
-                part: Child(lambda part=part: self._world.task(values(batch, part), part, batch))
+                part: Child(lambda part=part: self._query.task(values(batch, part), part, batch))
                 for part in range(TASKS)
                 if part not in messages
             }
@@ -113,20 +112,20 @@ class Query:
             for part in range(TASKS)
             for value in values(batch, part)
         )
-        output = self._world.output()
+        output = self._query.output()
         assert output == expected, {"missing": expected - output, "too many": output - expected}
-        assert self._world.open_ids() == []
+        assert self._query.open_ids() == []
 
 
 def attack(driver: int, broker: BrokerProcess, chooser: random.Random) -> str:
-    """Kill something, at some moment."""
+    """Kill a random target after a random pause. Return its kind."""
     time.sleep(chooser.uniform(0, 0.3))
     what = chooser.choices(["process", "driver", "driver alone", "broker"], [6, 2, 1, 1])[0]
     if what == "broker":
         broker.kill()
         broker.start()
         return what
-    # Whatever it is, it may have ended by itself.
+    # The target may have ended already.
     with contextlib.suppress(ProcessLookupError, psutil.Error):
         if what == "process":
             children = psutil.Process(driver).children()
@@ -148,7 +147,7 @@ def is_group_gone(group: int) -> bool:
 
 
 def supervise(folder: Path, kills: int, seed: int) -> Counter[str]:
-    """What was killed."""
+    """Run drivers and kill them. Return the number of kills of each kind."""
     chooser = random.Random(seed)
     done: Counter[str] = Counter()
     groups: list[int] = []
@@ -165,7 +164,7 @@ def supervise(folder: Path, kills: int, seed: int) -> Counter[str]:
         (folder / _STOP).touch()
         for group in groups:
             wait_until(lambda group=group: _reap() and is_group_gone(group), "processes to end")
-        # Until now somebody may have left something open after the last commit.
+        # A killed driver may have left open transactions; the last batch aborts them.
         while not query.do_batch(query.batches):
             pass
         query.check()
@@ -173,7 +172,7 @@ def supervise(folder: Path, kills: int, seed: int) -> Counter[str]:
 
 
 def _reap() -> bool:
-    """Bury what has ended."""
+    """Reap ended child processes."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""A query of the sink without Spark: its tasks and its driver, step by step, on a real broker."""
+"""Runs the tasks and the driver of a query without Spark, step by step, on a real broker."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ SCHEMA = StructType([StructField("key", StringType()), StructField("value", Bina
 
 
 class Killed(BaseException):
-    """In place of a process that died."""
+    """Simulates the death of a process."""
 
 
 class DirectQuery:
-    """One query; each call is another process as far as the sink can tell."""
+    """One query. Each call acts like a new process."""
 
     def __init__(self, servers: str, topic: str, query: str, **options: str) -> None:
         self.servers = servers
         self.topic = topic
-        self.query = query
+        self.name = query
         self.options = sink_options({"kafka.bootstrap.servers": servers, "topic": topic} | options)
 
     def task(
         self, values: Iterable[str], partition: int = 0, batch: int | None = None
     ) -> TaskMessage:
-        """Of a batch, or of one that does not look whether it was decided."""
-        task = WriteTask(self.options, plan_columns(SCHEMA, self.topic), self.query, batch)
+        """Run a task of a batch. Without a batch it does not check whether the batch is decided."""
+        task = WriteTask(self.options, plan_columns(SCHEMA, self.topic), self.name, batch)
         return task.write(partition, batches(values))
 
     def prepared(self, values: Iterable[str], partition: int = 0) -> PreparedTransaction:
@@ -45,20 +45,20 @@ class DirectQuery:
 
     def commit(self, batch: int, *prepared: PreparedTransaction) -> None:
         with ClusterClient(self.options.connection) as cluster:
-            BatchCommitter(cluster, self.options, self.query).commit(batch, prepared)
+            BatchCommitter(cluster, self.options, self.name).commit(batch, prepared)
 
     def replay(self, batch: int, *parts: Iterable[str]) -> None:
-        """A new driver does the batch, a part a task, as Spark has it done after a restart."""
+        """Run the batch with a new driver, one task per part, as Spark does after a restart."""
         messages = [self.task(each, place, batch) for place, each in enumerate(parts)]
         self.commit(batch, *(each.prepared for each in messages if each.prepared is not None))
 
     def abort(self, batch: int, *prepared: PreparedTransaction) -> None:
         with ClusterClient(self.options.connection) as cluster:
-            BatchCommitter(cluster, self.options, self.query).abort(batch, prepared)
+            BatchCommitter(cluster, self.options, self.name).abort(batch, prepared)
 
     def open_ids(self) -> list[str]:
         with ClusterClient(self.options.connection) as cluster:
-            found = open_transactions(cluster, self.query)
+            found = open_transactions(cluster, self.name)
         return sorted(each.transactional_id for each in found)
 
     def output(self) -> Counter[str]:
@@ -76,7 +76,7 @@ def batches(values: Iterable[str], size: int = 100) -> Iterator[pa.RecordBatch]:
 
 
 def committed(servers: str, topic: str) -> Counter[str]:
-    """What librdkafka reads as committed, with how often; no transaction may be in its way."""
+    """Count the committed values that librdkafka reads. No transaction may be open."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

@@ -1,4 +1,4 @@
-"""Rows of several topics become batches of their partitions, with sequence numbers that go on."""
+"""Rows of several topics become batches by partition, with consecutive sequence numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(*given: tuple[str, bytes | None, int | None]) -> InputRows:
 def contents(
     batches: Iterable[PartitionBatch],
 ) -> dict[tuple[str, int], tuple[int, list[bytes | None]]]:
-    """First sequence number and values by place."""
+    """Return the first sequence number and the values of each partition."""
     found = {}
     for place, batch in batches:
         header = read_header(batch)

@@ -1,5 +1,5 @@
-"""A query under real Spark whose driver or executors are killed at each step that has a name, and
-whose tasks run more than once. Its output is exact."""
+"""The output of a query under real Spark is exact if its driver or executors are killed at any
+step, and if its tasks run more than once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Faults:
         self.environment = environment(self._folder)
 
     def arm(self, step: str, pids: list[int]) -> None:
-        """Whoever comes to the step first is killed, after these processes."""
+        """Kill these processes, and then the process that reaches the step first."""
         made = self._folder / f"{step}.made"
         made.write_text(" ".join(map(str, pids)))
         made.rename(self._folder / step)
@@ -81,7 +81,7 @@ def test_output_is_exact_whatever_is_killed_at_a_step(tmp_path: Path, kind: str)
 def test_output_is_exact_when_a_driver_wakes_up_after_another_has_taken_over(
     tmp_path: Path,
 ) -> None:
-    """Both have one checkpoint; the first was stopped in the middle of a batch."""
+    """Both drivers share a checkpoint; the first is paused in the middle of a batch."""
     chooser = random.Random(choose_seed("SINK_SEED"))
     with Copy(tmp_path) as copy:
         for _ in range(3):
@@ -107,7 +107,7 @@ def test_output_is_exact_when_a_driver_wakes_up_after_another_has_taken_over(
 
 
 def test_output_is_exact_when_a_stage_is_tried_again(tmp_path: Path) -> None:
-    """An executor dies with the rows that it had for tasks after a shuffle."""
+    """An executor dies and loses its shuffle output."""
     faults = Faults(tmp_path)
     with Copy(
         tmp_path, faults.environment, is_shuffled=True, config={"spark.log.level": "WARN"}
@@ -124,7 +124,7 @@ def test_output_is_exact_when_a_stage_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_output_is_exact_when_a_slow_task_runs_twice_at_once(tmp_path: Path) -> None:
-    """Spark starts a second attempt at a task that takes long, and takes the one that is first."""
+    """Spark starts a second attempt of a slow task, and uses the attempt that ends first."""
     brake = tmp_path / "brake"
     config = {
         "spark.speculation": "true",

@@ -1,7 +1,7 @@
-"""The sink on Apache Kafka, as it is shipped and with everything of two-phase commit turned on.
+"""The sink on Apache Kafka, with default settings and with two-phase commit enabled.
 
-Kafka keeps no prepared transaction in either case, so transactions have their timeout: output is
-exact as long as a decided batch is finished within it, and the query stops with a reason if not.
+Kafka keeps prepared transactions in neither case, so transactions expire. The output is exact if a
+decided batch is completed before that; otherwise the query stops with an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TWO_PHASE = {
 
 @pytest.fixture(scope="module", params=[{}, TWO_PHASE], ids=["as-shipped", "two-phase"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Its address."""
+    """The address of the broker."""
     if str(REPOSITORY) not in sys.path:
         sys.path.append(str(REPOSITORY))
     from bench.brokers import JARS, Kafka
@@ -67,7 +67,7 @@ def values(name: str) -> list[str]:
 def test_spark_writes_to_kafka(
     spark: SparkSession, kafka: str, topic: str, delivery: str, tmp_path: Path
 ) -> None:
-    """A batch, and a stream that goes on after a restart."""
+    """Write a batch, and a stream that continues after a restart."""
     rows = spark.range(500).selectExpr("cast(id as string) as value")
     rows.write.mode("append").parquet(str(tmp_path / "rows"))
 
@@ -95,9 +95,9 @@ def test_spark_writes_to_kafka(
 
 
 def test_a_topic_is_made_by_being_written_to(kafka: str, topic_name: str) -> None:
-    world = DirectQuery(kafka, topic_name, topic_name)
-    world.commit(0, world.prepared(values("a")))
-    assert world.output() == Counter(values("a"))
+    query = DirectQuery(kafka, topic_name, topic_name)
+    query.commit(0, query.prepared(values("a")))
+    assert query.output() == Counter(values("a"))
 
 
 @pytest.mark.parametrize(
@@ -106,36 +106,36 @@ def test_a_topic_is_made_by_being_written_to(kafka: str, topic_name: str) -> Non
 def test_a_driver_that_died_is_replayed(
     kafka: str, topic: str, killer: set[str], step: str
 ) -> None:
-    world = DirectQuery(kafka, topic, topic)
-    world.commit(0, world.prepared(values("before")))
+    query = DirectQuery(kafka, topic, topic)
+    query.commit(0, query.prepared(values("before")))
     killer.add(step)
-    first = [world.prepared(values("a"), 0), world.prepared(values("b"), 1)]
+    first = [query.prepared(values("a"), 0), query.prepared(values("b"), 1)]
     with pytest.raises(Killed):
-        world.commit(1, *first)
-    world.replay(1, values("a"), values("b"))
-    assert world.output() == Counter(values("before") + values("a") + values("b"))
-    assert world.open_ids() == []
+        query.commit(1, *first)
+    query.replay(1, values("a"), values("b"))
+    assert query.output() == Counter(values("before") + values("a") + values("b"))
+    assert query.open_ids() == []
 
 
 def test_a_transaction_whose_time_is_up_before_the_decision_fails_its_batch(
     kafka: str, topic: str
 ) -> None:
-    world = DirectQuery(kafka, topic, topic, **{"kafka.transaction.timeout.ms": "1000"})
-    late = world.prepared(values("a"))
-    wait_until(lambda: not world.open_ids(), "the timeout")
+    query = DirectQuery(kafka, topic, topic, **{"kafka.transaction.timeout.ms": "1000"})
+    late = query.prepared(values("a"))
+    wait_until(lambda: not query.open_ids(), "the timeout")
     with pytest.raises(ProtocolError, match=r"kafka\.transaction\.timeout\.ms"):
-        world.commit(0, late)
-    world.replay(0, values("a"))
-    assert world.output() == Counter(values("a"))
+        query.commit(0, late)
+    query.replay(0, values("a"))
+    assert query.output() == Counter(values("a"))
 
 
 def test_a_transaction_whose_time_is_up_after_the_decision_stops_the_query(
     kafka: str, topic: str, killer: set[str]
 ) -> None:
-    world = DirectQuery(kafka, topic, topic, **{"kafka.transaction.timeout.ms": "1000"})
+    query = DirectQuery(kafka, topic, topic, **{"kafka.transaction.timeout.ms": "1000"})
     killer.add("decided")
     with pytest.raises(Killed):
-        world.commit(0, world.prepared(values("a")))
-    wait_until(lambda: not world.open_ids(), "the timeout")
+        query.commit(0, query.prepared(values("a")))
+    wait_until(lambda: not query.open_ids(), "the timeout")
     with pytest.raises(ProtocolError, match="their rows are not in the output"):
-        world.replay(0, values("a"))
+        query.replay(0, values("a"))

@@ -1,7 +1,6 @@
-"""A query killed at random moments: its workers, executors, driver, and the broker. Its output is
-exact.
+"""The output of a query is exact if workers, executors, driver and broker are killed at random.
 
-`SINK_KILLS` says how often (100), `SINK_SEED` repeats a run's choices.
+`SINK_KILLS` is the number of kills (100); `SINK_SEED` repeats the choices of a run.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from harness.seed import choose_seed, report
 from spark.sink.copy_harness import ENVIRONMENT, Copy, kill, shuffled
 
 KILLS = int(os.environ.get("SINK_KILLS", "100"))
-#: Spark's own sink repeats rows after few of them.
+#: Spark's own sink shows duplicates after a few kills.
 KILLS_TO_TELL = min(KILLS, 20)
-#: What is killed, out of a hundred. A driver alone leaves executors that don't know it yet.
+#: The share of each target in percent. Killing only the driver leaves its executors running.
 WEIGHTS = {"worker": 50, "executor": 18, "driver": 9, "driver alone": 7, "broker": 16}
-#: Of the whole run, a kill.
+#: The deadline of the whole run, per kill.
 SECONDS_MAX = 90
 
 
@@ -71,14 +70,14 @@ def test_the_same_with_sparks_own_sink_has_duplicates(tmp_path: Path) -> None:
 
 
 def _attack(copy: Copy, kills: int) -> Counter[str]:
-    """Kill so often, each time while a batch is under way; what was killed."""
+    """Kill `kills` times while a batch is in progress. Return the number of kills of each kind."""
     chooser = random.Random(choose_seed("SINK_SEED"))
     done: Counter[str] = Counter()
     start = time.monotonic()
     for what in shuffled(WEIGHTS, kills, chooser):
         copy.feed()
         if chooser.random() < 0.7:
-            # Else it comes while the query recovers.
+            # Otherwise the kill hits the recovery of the query.
             copy.wait_for_rows(copy.rows - copy.plan.rows_per_batch)
         copy.wait_for_batch()
         time.sleep(chooser.uniform(0, copy.checkpoint.seconds_of_a_batch()))
@@ -91,7 +90,7 @@ def _attack(copy: Copy, kills: int) -> Counter[str]:
 
 
 def kill_something(copy: Copy, what: str, chooser: random.Random) -> None:
-    """If it is there at this moment."""
+    """Kill a target if it exists."""
     if what == "broker":
         copy.broker.kill()
         time.sleep(chooser.uniform(0, 1))

@@ -1,4 +1,4 @@
-"""What the sink takes and refuses, before anything is written."""
+"""Options and columns that the sink accepts and rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows written through Spark, read back by librdkafka."""
+"""Rows that Spark writes are read by librdkafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 def messages(broker: LocalBroker, topic: str, count: int) -> list[Any]:
-    """The first so many, by partition and offset."""
+    """Return the first `count` messages by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -123,7 +123,7 @@ def test_a_write_with_a_name_and_version_is_done_once(
     assert committed(broker.bootstrap_servers, topic_name) == expected
 
 
-#: What may be killed in one run of the query: tasks of a batch, or its commit and the abort after.
+#: The steps at which processes are killed in one run of the query.
 STEPS = (
     ("task-begin", "task-writing"),
     ("task-written", "task-prepared"),
@@ -139,7 +139,7 @@ STEPS = (
 def test_a_stream_is_written_exactly_once_whatever_is_killed(
     spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path, faults: Path
 ) -> None:
-    """One query, started again with its checkpoint each time that a process of it was killed."""
+    """The query is restarted with its checkpoint after each kill."""
     source, total = f"{topic_name}-in", 60 * (len(STEPS) + 1)
     for name in (source, topic_name):
         broker.create_topic(name, 2)
@@ -175,7 +175,7 @@ def test_a_stream_is_written_exactly_once_whatever_is_killed(
     for steps in STEPS:
         for step in steps:
             (faults / step).touch()
-        # The first one that is killed may end the run before the other gets there.
+        # The first kill may end the run before the other step is reached.
         while left := [step for step in steps if (faults / step).exists()]:
             assert run() is not None, f"{left} were never reached"
     assert run() is None

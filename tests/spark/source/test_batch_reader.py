@@ -1,4 +1,4 @@
-"""The source through Spark itself: the planning process, tasks, checkpoints, the listener."""
+"""The source inside Spark: the planning process, tasks, checkpoints and the listener."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _row(row: SparkRow) -> Row:
 
 @pytest.fixture(scope="module")
 def orders(broker: LocalBroker) -> str:
-    """Two partitions of 50 records, with keys and headers."""
+    """A topic with two partitions of 50 records, with keys and headers."""
     broker.create_topic("orders", 2)
     for partition in range(2):
         values = [f"value-{partition}-{number}" for number in range(50)]

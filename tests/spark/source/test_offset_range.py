@@ -1,4 +1,4 @@
-"""Ranges, however they are split and limited, cover what they should: no gap, no overlap."""
+"""Split and limited ranges have no gaps and no overlaps."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_limit(
     taken = sum(limited[key] - start[key] for key in end)
     total = sum(end[key] - start[key] for key in end)
     assert taken <= min(limit + len(end), total)
-    # Every partition that has something moves, so that all of it is read some day.
+    # Every partition with records advances, so that no partition starves.
     assert all(limited[key] > start[key] for key in end if end[key] > start[key])
 
 

@@ -1,5 +1,4 @@
-"""The source with Apache Kafka's brokers: what one program wrote there and to Millstream is read
-the same from both, by Spark and by librdkafka."""
+"""The source and librdkafka read the same records from Apache Kafka and from Millstream."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _SPLITS: list[dict[str, object]] = [{}, {"minPartitions": 17}, {"kafka__fetch__m
 
 
 class Address(NamedTuple):
-    """What the harness needs to know of a broker."""
+    """The address of a broker, for the harness."""
 
     bootstrap_servers: str
 
@@ -38,8 +37,9 @@ def kafka() -> Iterator[Any]:
 
 
 def _fill(servers: str, topic: str) -> None:
-    """Two producers whose transactions overlap, each third of them aborted, beside plain batches of
-    every codec; the last transaction stays open."""
+    """Write overlapping transactions of two producers, and plain batches of every codec.
+
+    Every third transaction is aborted; the last one stays open."""
     admin = AdminClient({"bootstrap.servers": servers})
     config = {"retention.ms": "-1"}
     admin.create_topics([NewTopic(topic, _PARTITIONS, 1, config=config)])[topic].result(60)
@@ -98,7 +98,7 @@ def test_one_content_on_both_brokers(
             (row.partition, row.offset, row.value) for row in expected
         ]
         found.append(expected)
-    # Kafka writes markers after it has answered, so they are not always at the same offsets.
+    # Kafka writes markers after its response, so their offsets vary.
     contents = [[row._replace(offset=0) for row in rows] for rows in found]
     assert contents[0] == contents[1]
     values = {row.value for row in found[0]}

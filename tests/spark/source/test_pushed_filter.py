@@ -1,4 +1,4 @@
-"""Filters narrow ranges to exactly what they mean, or are left to Spark."""
+"""The source evaluates a filter exactly, or leaves it to Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The source reads each record once, and the same as librdkafka, however a topic is made or split.
+"""The source reads each record once, as librdkafka does, for all kinds of topics and splits.
 
-These run without Spark: the readers do here what Spark has them do in its processes.
+These tests call the readers as Spark does, without Spark.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_transactions(broker: LocalBroker, isolation: str, split: dict[str, obje
 
 
 def _transactional_topic(broker: LocalBroker) -> str:
-    """Transactions that were committed and aborted, beside plain records; one is still open."""
+    """Write committed and aborted transactions and plain records; one transaction stays open."""
     topic = "transactional"
     with raw_client(broker) as client:
         try:
@@ -117,7 +117,7 @@ def test_compacted(broker: LocalBroker, topic_name: str) -> None:
             ]
             assert client.produce(topic_name, build_batch(records)).error_code == 0
     wait_until(lambda: len(read_client(broker, topic_name, 1)) < 600, "compaction")
-    # Compaction goes on: what was read is compared with what was there before and after.
+    # Compaction runs meanwhile, so the result is compared with the content before and after.
     while True:
         before = read_client(broker, topic_name, 1)
         found = [read_source(options_for(broker, topic_name, **split)) for split in _SPLITS[:3]]
@@ -136,7 +136,7 @@ def test_empty_topic(broker: LocalBroker, topic_name: str) -> None:
 
 @pytest.fixture(scope="module")
 def timed_topic(broker: LocalBroker) -> str:
-    """Offset n of both partitions has timestamp 1000 + 10 * n; there are 50 in each."""
+    """Two partitions of 50 records; offset n has timestamp 1000 + 10 * n."""
     broker.create_topic("timed", 2)
     for partition in range(2):
         with raw_client(broker) as client:
@@ -235,7 +235,7 @@ def test_offsets_that_are_not_there(
 def test_log_start_moves_between_plan_and_read(
     broker: LocalBroker, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What retention does to a slow query."""
+    """Delete records before an offset, as retention does."""
     broker.create_topic(topic_name, 1)
     produce_values(broker, topic_name, [f"value-{n}" for n in range(100)])
     options = options_for(broker, topic_name)
@@ -276,7 +276,7 @@ def test_topic_created_again_between_plan_and_read(broker: LocalBroker, topic_na
         list(reader.read(plan))
 
 
-# Brokers that are not there
+# Unavailable brokers
 
 
 def test_no_broker() -> None:

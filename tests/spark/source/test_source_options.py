@@ -1,4 +1,4 @@
-"""Options: what is understood, and errors that name the option and what is allowed."""
+"""Parsing of options, and errors that name the option and the allowed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns: as Arrow has them they are what Spark expects, and a query may ask for some."""
+"""The Arrow columns match Spark's schema, and a query may select some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams planned and read in this process, by the calls that Spark makes, without a JVM."""
+"""The streaming reader, called in this process as Spark does, without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _stop_queries() -> Iterator[None]:
 
 
 class Query:
-    """What Spark does with a stream reader: one process plans, and copies of it read."""
+    """Calls a stream reader as Spark does: one object plans, and pickled copies read."""
 
     def __init__(self, options: Mapping[str, str], checkpoint: Any = None) -> None:
         self.reader = StreamReader(options, source_schema(options))
@@ -36,7 +36,7 @@ class Query:
         self.end = self.reader.initialOffset() if checkpoint is None else checkpoint
 
     def batch(self) -> list[tuple[int, int, bytes]]:
-        """Partition, offset and value of the next batch's records."""
+        """Return the partition, offset and value of the next batch's records."""
         start = self.end
         self.end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
         return self.read(start, self.end)
@@ -81,7 +81,7 @@ def test_batches_join(broker: LocalBroker, topic_name: str) -> None:
 def test_latest_is_kept_through_a_crash_in_the_first_batch(
     broker: LocalBroker, topic_name: str
 ) -> None:
-    """The first batch is empty; repeated later it still is, and nothing after it is missed."""
+    """The first batch is empty, also when it is repeated, and later batches miss no record."""
     broker.create_topic(topic_name, 1)
     produce_values(broker, topic_name, ["before"])
     options = options_for(broker, topic_name)

@@ -1,7 +1,7 @@
-"""Ten million records through Spark, in batches and in streams: the same as librdkafka reads.
+"""Spark reads ten million records, in batches and in streams, as librdkafka does.
 
-Each record is compared through a checksum of all that it has, offset and headers too; the sums of
-these tell missing, doubled, moved and changed records.
+A checksum covers each record with its offset and headers. The sums of checksums reveal missing,
+duplicate, moved and changed records.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _BATCH_ROWS = 1_000
 _TRANSACTIONS = 30
 _TRANSACTION_ROWS = 500
 
-#: By partition: how many records, and the sums of their offsets and of their checksums.
+#: By partition: the number of records, and the sums of offsets and checksums.
 Sums = dict[int, tuple[int, int, int]]
 
-#: As `_checksum` has it. Names of headers have no comma in them.
+#: The SQL for `_checksum`. Header names contain no comma.
 _CHECKSUM = """
 crc32(concat(
     binary(concat_ws(',', offset, unix_millis(timestamp), timestampType)),
@@ -55,7 +55,7 @@ def _checksum(message: Message) -> int:
 
 
 def _produce(broker: LocalBroker, topic: str) -> None:
-    """Plain records in every codec, and among them transactions: every other one is aborted."""
+    """Write plain records in every codec, and transactions of which every other one is aborted."""
     broker.create_topic(topic, _PARTITIONS)
     chooser = random.Random(10)
     batches = [

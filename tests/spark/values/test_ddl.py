@@ -1,4 +1,4 @@
-"""Names of fields in DDL."""
+"""Parsing of fields in DDL."""
 
 from __future__ import annotations
 

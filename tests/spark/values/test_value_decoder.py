@@ -1,4 +1,4 @@
-"""Avro and Protobuf values as rows: what Spark's workers do, without Spark."""
+"""Decoding of Avro and Protobuf values as in Spark's workers, without Spark."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ORDER = {
 
 
 def rows(decoder: Decoder, values: list[bytes | None]) -> list[dict[str, Any]]:
-    """As a worker would have them, through its pickled copy."""
+    """Decode with a pickled copy of the decoder, as a worker does."""
     copy = pickle.loads(pickle.dumps(decoder))
     kind = StructType([StructField("value", copy.type), StructField("error", StringType())])
     arrow_type = to_arrow_type(kind, timezone="UTC")

@@ -161,16 +161,16 @@ def _open_ids(cluster: ClusterClient, owner: str) -> list[str]:
     found: list[str] = []
 
     def ask(address: Address) -> ListTransactionsResponse:
-        answer = cluster.connection(address).call(request, ListTransactionsResponse)
-        if answer.error_code:
-            raise BrokerError(ErrorCode(answer.error_code), "listing transactions")
-        return answer
+        response = cluster.connection(address).call(request, ListTransactionsResponse)
+        if response.error_code:
+            raise BrokerError(ErrorCode(response.error_code), "listing transactions")
+        return response
 
     for address in _addresses(cluster):
-        answer = cluster.attempt("list transactions", partial(ask, address))
+        response = cluster.attempt("list transactions", partial(ask, address))
         found += [
             row.transactional_id
-            for row in answer.transaction_states
+            for row in response.transaction_states
             if pattern.fullmatch(row.transactional_id)
         ]
     return found
@@ -180,7 +180,7 @@ def _addresses(cluster: ClusterClient) -> list[Address]:
     """Return the addresses of all brokers."""
 
     def ask() -> list[Address]:
-        answer = cluster.any_connection().call(MetadataRequest(topics=[]), MetadataResponse)
-        return [Address(row.host, row.port) for row in answer.brokers]
+        response = cluster.any_connection().call(MetadataRequest(topics=[]), MetadataResponse)
+        return [Address(row.host, row.port) for row in response.brokers]
 
     return cluster.attempt("find the brokers", ask)

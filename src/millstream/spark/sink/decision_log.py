@@ -108,10 +108,10 @@ class DecisionLog:
         request = OffsetFetchRequest(group_id=self._name, topics=[wanted])
 
         def ask() -> int:
-            link = self._cluster.coordinator_connection(self._name, GROUP)
-            answer = link.call(request, OffsetFetchResponse, _OFFSET_FETCH_VERSION)
-            _check(answer.error_code, "asking for the last decision")
-            row = answer.topics[0].partitions[0]
+            connection = self._cluster.coordinator_connection(self._name, GROUP)
+            response = connection.call(request, OffsetFetchResponse, _OFFSET_FETCH_VERSION)
+            _check(response.error_code, "asking for the last decision")
+            row = response.topics[0].partitions[0]
             _check(row.error_code, "asking for the last decision")
             return int(row.committed_offset)
 
@@ -160,9 +160,9 @@ class DecisionLog:
         )
 
         def ask() -> FetchResponse.Topic.Partition:
-            link = self._cluster.leader_connection(*self._place)
-            answer = link.call(request, FetchResponse, _FETCH_VERSION)
-            row: FetchResponse.Topic.Partition = answer.responses[0].partitions[0]
+            connection = self._cluster.leader_connection(*self._place)
+            response = connection.call(request, FetchResponse, _FETCH_VERSION)
+            row: FetchResponse.Topic.Partition = response.responses[0].partitions[0]
             _check(row.error_code, f"reading {self._place}")
             return row
 
@@ -213,8 +213,11 @@ class DecisionLog:
         )
 
         def add_offsets() -> None:
-            link = self._cluster.coordinator_connection(transactional_id, TRANSACTION)
-            _check(link.call(group_request, AddOffsetsToTxnResponse).error_code, "adding the group")
+            connection = self._cluster.coordinator_connection(transactional_id, TRANSACTION)
+            _check(
+                connection.call(group_request, AddOffsetsToTxnResponse).error_code,
+                "adding the group",
+            )
 
         self._cluster.attempt("add a decision's offset", add_offsets)
         topic, number = self._place
@@ -230,9 +233,9 @@ class DecisionLog:
         )
 
         def commit() -> None:
-            link = self._cluster.coordinator_connection(self._name, GROUP)
-            answer = link.call(request, TxnOffsetCommitResponse, _TXN_OFFSET_COMMIT_VERSION)
-            _check(answer.topics[0].partitions[0].error_code, "committing a decision's offset")
+            connection = self._cluster.coordinator_connection(self._name, GROUP)
+            response = connection.call(request, TxnOffsetCommitResponse, _TXN_OFFSET_COMMIT_VERSION)
+            _check(response.topics[0].partitions[0].error_code, "committing a decision's offset")
 
         self._cluster.attempt("commit a decision's offset", commit)
 
@@ -253,8 +256,10 @@ class DecisionLog:
         )
 
         def make() -> None:
-            link = self._cluster.any_connection()
-            (row,) = link.call(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse).topics
+            connection = self._cluster.any_connection()
+            (row,) = connection.call(
+                CreateTopicsRequest(topics=[topic]), CreateTopicsResponse
+            ).topics
             if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 _check(row.error_code, f"creating the commit topic {topic.name}")
             self._cluster.forget_leaders()

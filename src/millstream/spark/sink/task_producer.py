@@ -42,7 +42,7 @@ RequestBatches: TypeAlias = dict[TopicPartition, Buffer]
 class _LeaderConnection:
     """A connection to a leader, and its unacknowledged requests in order."""
 
-    link: BrokerConnection
+    channel: BrokerConnection
     unacknowledged: deque[tuple[int, RequestBatches]] = field(default_factory=deque)
 
 
@@ -61,7 +61,7 @@ class TaskProducer:
 
     def close(self) -> None:
         for connection in self._connections.values():
-            connection.link.close()
+            connection.channel.close()
             connection.unacknowledged.clear()
         self._connections.clear()
 
@@ -112,19 +112,19 @@ class TaskProducer:
         try:
             connection = self._connections.get(leader)
             if connection is None:
-                link = BrokerConnection(leader, self._cluster.settings)
-                connection = self._connections[leader] = _LeaderConnection(link)
+                channel = BrokerConnection(leader, self._cluster.settings)
+                connection = self._connections[leader] = _LeaderConnection(channel)
             while len(connection.unacknowledged) >= _WINDOW:
                 self._receive(connection)
             connection.unacknowledged.append(entry)
-            connection.link.send(self._request(batches), _CLASSIC_VERSION)
+            connection.channel.send(self._request(batches), _CLASSIC_VERSION)
         except ConnectionLost:
             self._resend_unacknowledged(entry)
 
     def _receive(self, connection: _LeaderConnection) -> None:
         entry = connection.unacknowledged[0]
         try:
-            rejected = self._read(connection.link.receive(ProduceResponse))
+            rejected = self._read(connection.channel.receive(ProduceResponse))
         except ConnectionLost:
             self._resend_unacknowledged(entry)
             return
@@ -146,10 +146,10 @@ class TaskProducer:
             topic_data=list(topics.values()),
         )
 
-    def _read(self, answer: ProduceResponse) -> dict[TopicPartition, BrokerError]:
+    def _read(self, response: ProduceResponse) -> dict[TopicPartition, BrokerError]:
         """Process a response. Return the errors of the rejected batches."""
         rejected = {}
-        for topic in answer.responses:
+        for topic in response.responses:
             for row in topic.partition_responses:
                 code = ErrorCode(row.error_code)
                 partition = TopicPartition(topic.name, row.index)
@@ -182,13 +182,13 @@ class TaskProducer:
 
     def _resend_to_leader(self, batches: RequestBatches) -> None:
         """Send one leader its batches, and remove the acknowledged ones from `batches`."""
-        link = self._cluster.leader_connection(*next(iter(batches)))
+        leader = self._cluster.leader_connection(*next(iter(batches)))
         mine = {
             partition: batch
             for partition, batch in batches.items()
-            if self._cluster.leader_connection(*partition) is link
+            if self._cluster.leader_connection(*partition) is leader
         }
-        rejected = self._read(link.call(self._request(mine), ProduceResponse, _CLASSIC_VERSION))
+        rejected = self._read(leader.call(self._request(mine), ProduceResponse, _CLASSIC_VERSION))
         for partition in mine.keys() - rejected.keys():
             del batches[partition]
         if rejected:

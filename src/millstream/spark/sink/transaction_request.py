@@ -76,10 +76,10 @@ def init_producer(
     if expected is not None:
         _, request.producer_id, request.producer_epoch = expected
 
-    def ask(link: BrokerConnection) -> ProducerIdentity:
-        answer = link.call(request, InitProducerIdResponse)
-        _check(answer.error_code, transactional_id)
-        return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
+    def ask(connection: BrokerConnection) -> ProducerIdentity:
+        response = connection.call(request, InitProducerIdResponse)
+        _check(response.error_code, transactional_id)
+        return ProducerIdentity(transactional_id, response.producer_id, response.producer_epoch)
 
     return _ask(cluster, transactional_id, "start a transaction", ask)
 
@@ -89,9 +89,9 @@ def init_idempotent(cluster: ClusterClient) -> ProducerIdentity:
 
     def ask() -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
-        answer = cluster.any_connection().call(request, InitProducerIdResponse)
-        _check(answer.error_code, "")
-        return ProducerIdentity("", answer.producer_id, answer.producer_epoch)
+        response = cluster.any_connection().call(request, InitProducerIdResponse)
+        _check(response.error_code, "")
+        return ProducerIdentity("", response.producer_id, response.producer_epoch)
 
     return cluster.attempt("get a producer id", ask)
 
@@ -111,17 +111,17 @@ def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdent
         keep_prepared_txn=True,
     )
 
-    def ask(link: BrokerConnection) -> ProducerIdentity | None:
-        if link.version(InitProducerIdRequest) < _TWO_PHASE_VERSION:
+    def ask(connection: BrokerConnection) -> ProducerIdentity | None:
+        if connection.version(InitProducerIdRequest) < _TWO_PHASE_VERSION:
             return None
-        answer = link.call(request, InitProducerIdResponse)
-        if answer.error_code in _NOT_TWO_PHASE:
+        response = connection.call(request, InitProducerIdResponse)
+        if response.error_code in _NOT_TWO_PHASE:
             return None
-        _check(answer.error_code, transactional_id)
-        if answer.ongoing_txn_producer_id == NO_PRODUCER_ID:
+        _check(response.error_code, transactional_id)
+        if response.ongoing_txn_producer_id == NO_PRODUCER_ID:
             problem = f"{transactional_id} has no open transaction"
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, problem)
-        return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
+        return ProducerIdentity(transactional_id, response.producer_id, response.producer_epoch)
 
     return _ask(cluster, transactional_id, "prepare a transaction", ask)
 
@@ -129,9 +129,9 @@ def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdent
 def describe(cluster: ClusterClient, transactional_id: str) -> TransactionStatus | None:
     """Return the status of the id, or None if the id was never used."""
 
-    def ask(link: BrokerConnection) -> TransactionStatus | None:
+    def ask(connection: BrokerConnection) -> TransactionStatus | None:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        (row,) = link.call(request, DescribeTransactionsResponse).transaction_states
+        (row,) = connection.call(request, DescribeTransactionsResponse).transaction_states
         if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         _check(row.error_code, transactional_id)
@@ -160,9 +160,9 @@ def add_partitions(
         ],
     )
 
-    def ask(link: BrokerConnection) -> None:
-        answer = link.call(request, AddPartitionsToTxnResponse, _CLASSIC_ADD_VERSION)
-        for topic in answer.results_by_topic_v3_and_below:
+    def ask(connection: BrokerConnection) -> None:
+        response = connection.call(request, AddPartitionsToTxnResponse, _CLASSIC_ADD_VERSION)
+        for topic in response.results_by_topic_v3_and_below:
             for row in topic.results_by_partition:
                 _check(row.partition_error_code, f"{topic.name}-{row.partition_index}")
 
@@ -198,16 +198,16 @@ class TransactionEnder:
 
     def _round(self, transactions: list[ProducerIdentity]) -> list[ProducerIdentity]:
         """Send one EndTxn per transaction. Return the transactions to retry."""
-        by_link: dict[BrokerConnection, list[ProducerIdentity]] = {}
+        by_connection: dict[BrokerConnection, list[ProducerIdentity]] = {}
         for each in transactions:
-            link = self._cluster.coordinator_connection(each.transactional_id, TRANSACTION)
-            by_link.setdefault(link, []).append(each)
+            connection = self._cluster.coordinator_connection(each.transactional_id, TRANSACTION)
+            by_connection.setdefault(connection, []).append(each)
         retries: list[ProducerIdentity] = []
-        for link, share in by_link.items():
+        for connection, share in by_connection.items():
             for each in share:
-                link.send(self._request(each), _CLASSIC_END_VERSION)
+                connection.send(self._request(each), _CLASSIC_END_VERSION)
             for each in share:
-                code = ErrorCode(link.receive(EndTxnResponse).error_code)
+                code = ErrorCode(connection.receive(EndTxnResponse).error_code)
                 if code in RETRIABLE or code == ErrorCode.CONCURRENT_TRANSACTIONS:
                     retries.append(each)
                 elif code:

@@ -52,9 +52,9 @@ class GroupProgress:
                 )
             )
         request = OffsetCommitRequest(group_id=self._group_id, topics=list(rows.values()))
-        link = self._cluster.coordinator_connection(self._group_id, GROUP)
-        answer = link.call(request, OffsetCommitResponse, _BY_NAME_VERSION)
-        for topic_row in answer.topics:
+        connection = self._cluster.coordinator_connection(self._group_id, GROUP)
+        response = connection.call(request, OffsetCommitResponse, _BY_NAME_VERSION)
+        for topic_row in response.topics:
             for part in topic_row.partitions:
                 if part.error_code != ErrorCode.NONE:
                     raise BrokerError(

@@ -98,13 +98,13 @@ class RangeFetcher:
         try:
             if self._in_flight is None:
                 self._send()
-            link, self._in_flight = self._in_flight, None
-            assert link is not None
-            answer = link.receive(FetchResponse, is_kept=False)
-            _raise(answer.error_code)
-            if not answer.responses:
+            connection, self._in_flight = self._in_flight, None
+            assert connection is not None
+            response = connection.receive(FetchResponse, is_kept=False)
+            _raise(response.error_code)
+            if not response.responses:
                 _raise(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-            row = answer.responses[0].partitions[0]
+            row = response.responses[0].partitions[0]
             _raise(row.error_code)
         except ConnectionLost as lost:
             self._retry_later(lost)
@@ -126,12 +126,12 @@ class RangeFetcher:
     def _send(self) -> None:
         wanted = self._plan.wanted
         if self._replica_id == NO_REPLICA:
-            link = self._cluster.leader_connection(wanted.topic, wanted.partition)
+            connection = self._cluster.leader_connection(wanted.topic, wanted.partition)
         else:
-            link = self._cluster.broker_connection(self._replica_id)
+            connection = self._cluster.broker_connection(self._replica_id)
         by_id = self._plan.topic_id != NO_TOPIC_ID
-        link.send(self._request(), None if by_id else _BY_NAME_VERSION)
-        self._in_flight = link
+        connection.send(self._request(), None if by_id else _BY_NAME_VERSION)
+        self._in_flight = connection
 
     def _request(self) -> FetchRequest:
         wanted, settings = self._plan.wanted, self._plan.settings

@@ -1,4 +1,4 @@
-"""Topics archived by Spark, killed on the way, and read back: always what librdkafka reads."""
+"""Archives contain exactly the records that librdkafka reads, even if runs are killed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_go_on_until_stopped(
 
 
 class Killed(BaseException):
-    """Nothing catches it, as nothing catches a SIGKILL."""
+    """Ends a run like SIGKILL: no handler catches it."""
 
 
 @pytest.mark.parametrize("at", ["written", "committed", "compacted", "replaced"])
@@ -127,7 +127,7 @@ def test_a_run_that_dies_neither_loses_nor_doubles(
     assert not list((tmp_path / "_staging").glob("*"))
 
 
-#: Where runs die, one after the other; `moved` is between a batch's files and Delta's commit.
+#: The steps at which runs die. `moved` is between moving files and Delta's commit.
 _DEATHS = {
     "delta": ("written", "moved", "committed"),
     "iceberg": ("written", "committed", "compacted", "replaced"),

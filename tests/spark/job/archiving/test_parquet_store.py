@@ -40,7 +40,7 @@ def test_old_commits_go_and_nothing_with_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 def test_offsets_without_records_count_too(tmp_path: Path, kind: TableFormat) -> None:
-    """As those of transactions that were aborted, and of their markers."""
+    """Offsets of aborted transactions and markers have no records."""
     store = open_store(tmp_path, kind)
     coverage = OffsetCoverage()
     with store.lock():

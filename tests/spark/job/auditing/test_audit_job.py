@@ -1,4 +1,4 @@
-"""Audits of topics and tables in which it is known what is wrong."""
+"""Audits of topics and tables with known errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.spark.job.report import Report
 from millstream.testing.broker import LocalBroker
 
 START_MS = 1_700_000_000_000
-#: Key and value of a record, its partition, and its second.
+#: The key, value, partition and timestamp (in seconds) of a record.
 Sent: TypeAlias = tuple[str | None, str, int, int]
 Fill: TypeAlias = Callable[[str, Iterable[Sent]], str]
 Ask: TypeAlias = Callable[..., Report]
@@ -24,7 +24,7 @@ Ask: TypeAlias = Callable[..., Report]
 
 @pytest.fixture
 def fill(broker: LocalBroker, topic_name: str) -> Fill:
-    """Make a topic of two partitions with these records; returns its name."""
+    """Create a topic of two partitions with these records. Return its name."""
 
     def send(suffix: str, records: Iterable[Sent]) -> str:
         topic = f"{topic_name}-{suffix}"
@@ -60,7 +60,7 @@ def ask(spark: SparkSession, broker: LocalBroker) -> Ask:
 
 
 def _input(count: int = 20) -> list[Sent]:
-    """Record `n` has one of four keys, is in partition `n % 2` and of second `n`."""
+    """Record `n` has one of four keys, partition `n % 2`, and a timestamp of `n` seconds."""
     return [(f"k{n % 4}", f"{n}", n % 2, n) for n in range(count)]
 
 
@@ -84,7 +84,7 @@ def test_each_thing_wrong_is_counted_by_key_and_time(fill: Fill, ask: Ask) -> No
     del written[3]  # missing: key k3
     written += [sent[4], sent[4]]  # two duplicates of key k0
     written += [("k9", "nobody's", 0, 100)]  # unexpected
-    # Records 6 and 10 have the same key and partition: they change places.
+    # Records 6 and 10 have the same key and partition. They are swapped.
     at, later = written.index(sent[6]), written.index(sent[10])
     written[at], written[later] = written[later], written[at]
     report = ask(fill("in", sent), [fill("out", written)])

@@ -1,4 +1,4 @@
-"""The profile of a topic in which every figure is known, and what is advised for others."""
+"""The profile of a topic with known measures, and the advice for other topics."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def topic(broker: LocalBroker, topic_name: str) -> str:
-    """Four partitions: 60 records of one key in the first, 10 keys in the second, 20 records
-    without a key in the third, nothing in the fourth. Record `n` of each is of second `n`."""
+    """Four partitions: 60 records of one key, 10 keys, 20 records without a key, no records.
+
+    Record `n` of each partition has a timestamp of `n` seconds."""
     broker.create_topic(topic_name, 4, {"retention.ms": -1})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
@@ -109,7 +110,7 @@ def test_no_such_topic(broker: LocalBroker) -> None:
 
 
 def _profile(partitions: int = 4) -> TopicProfile:
-    """An even topic of 40,000 records and 40 MB in 10 seconds: nothing to advise."""
+    """An evenly spread topic of 40,000 records and 40 MB in 10 seconds, without advice."""
     amounts = tuple(
         LoadShare(n, 40_000 // partitions, 40_000_000 // partitions) for n in range(partitions)
     )

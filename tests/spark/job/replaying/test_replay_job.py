@@ -1,4 +1,4 @@
-"""Records sent again, killed on the way: each once, as librdkafka reads them."""
+"""A replay sends each record once, even if runs are killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Replay = Callable[..., Report]
 
 @pytest.fixture
 def topics(broker: LocalBroker, topic_name: str) -> tuple[str, str]:
-    """A topic with records, and one for them."""
+    """A topic with records, and an empty topic for the replay."""
     again = f"{topic_name}-again"
     broker.create_topic(topic_name, 3, KEEPING)
     broker.create_topic(again, 3, KEEPING)
@@ -58,7 +58,7 @@ def run(
 
 
 def _plain(message: Message) -> tuple[object, ...]:
-    """A record without where it is and what the replay added."""
+    """Return a record without its position and without the headers of the replay."""
     added = (SOURCE_HEADER, ID_HEADER)
     headers = tuple(each for each in message.headers if each[0] not in added)
     return (message.partition, message.key, message.value, message.timestamp, headers)
@@ -101,7 +101,7 @@ def test_a_replay_that_dies_goes_on(
 
 
 def _stop_under_a_rate(run: Replay, settings: ReplayOptions) -> None:
-    """A run that would take minutes is stopped while it waits."""
+    """A run with a low rate is stopped while it pauses."""
     stop = threading.Event()
 
     def follow(step: Step) -> None:
@@ -112,7 +112,7 @@ def _stop_under_a_rate(run: Replay, settings: ReplayOptions) -> None:
     assert (report.is_ok, "run again to continue" in report.notes[0]) == (False, True)
 
 
-def test_choices(
+def test_selections(
     run: Replay, spark: SparkSession, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers

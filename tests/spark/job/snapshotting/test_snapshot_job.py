@@ -1,4 +1,4 @@
-"""A table of the latest value of each key: against one kept by hand from what librdkafka reads."""
+"""The snapshot table equals a table that is computed from what librdkafka reads."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_incremental(
 
 
 class Killed(BaseException):
-    """Nothing catches it, as nothing catches a SIGKILL."""
+    """Ends a run like SIGKILL: no handler catches it."""
 
 
 def test_a_run_that_dies_leaves_a_table(

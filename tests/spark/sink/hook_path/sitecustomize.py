@@ -1,4 +1,4 @@
-"""Python imports this at its start where this folder is on PYTHONPATH: see `step_hook`."""
+"""Python imports this module at its start if its folder is on PYTHONPATH: see `step_hook`."""
 
 from __future__ import annotations
 

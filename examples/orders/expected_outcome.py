@@ -1,7 +1,7 @@
-"""What has to come out, worked out in plain Python from what was sent, one message at a time.
+"""Computes the expected outcome of the pipeline in plain Python, one message at a time.
 
-It shares nothing with the pipeline but the rules: a message is malformed, or late, or a duplicate
-of one that was accepted, or it is accepted. The four add up to all that was sent.
+It shares only the rules with the pipeline: a message is malformed, late, a duplicate of an accepted
+message, or accepted. The four counts add up to the number of sent messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WINDOW_MS = 10 * 60_000
 
 
 class Order(NamedTuple):
-    """An order as the pipeline's table has it."""
+    """An order as in the pipeline's table."""
 
     order_id: str
     customer: str
@@ -29,29 +29,33 @@ class Order(NamedTuple):
 
 
 class Window(NamedTuple):
+    """Ten minutes of one country."""
+
     start_ms: int
     country: str
 
 
 class Sum(NamedTuple):
+    """The orders and the revenue of a window."""
+
     orders: int
     revenue_cents: int
 
 
 @dataclass(slots=True)
-class Ledger:
-    """What is expected after the rounds so far."""
+class ExpectedOutcome:
+    """The expected outcome of the rounds so far."""
 
     sent: int = 0
     accepted: dict[str, Order] = field(default_factory=dict)
-    #: Of those that came too late; a duplicate of one of them is late as well.
+    #: The ids of late orders. A duplicate of a late order is late too.
     late: list[str] = field(default_factory=list)
     malformed: list[bytes] = field(default_factory=list)
     duplicates: int = 0
     _customers: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(self, customers: Iterable[Message], orders: Iterable[Message]) -> None:
-        """One round. Orders see the customers as they are when it begins."""
+        """Add one round. Its orders are joined with the customers at its start."""
         for each in customers:
             self._customers[each.key.decode()] = json.loads(each.value)
         for message in orders:
@@ -59,7 +63,7 @@ class Ledger:
             self._add(message)
 
     def windows(self) -> dict[Window, Sum]:
-        """Revenue by window and country, of the windows that the watermark has closed."""
+        """Return the revenue of the windows that the watermark has closed."""
         newest_ms = max((each.event_time_ms for each in self.accepted.values()), default=0)
         watermark_ms = newest_ms - LATENESS_MS_MAX
         orders: dict[Window, list[Order]] = defaultdict(list)
@@ -90,7 +94,7 @@ class Ledger:
 
 
 def _parsed(value: bytes) -> dict[str, Any] | None:
-    """None where it is not an order that a shop can fulfil."""
+    """Return the order, or None if the value is malformed."""
     try:
         order = json.loads(value.decode())
     except ValueError:
