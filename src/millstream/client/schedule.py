@@ -43,8 +43,7 @@ def parked_topic(topic: str) -> str:
 
 
 def parked_level(wait_s: float) -> int | None:
-    """Return the parked partition for a message that is due in `wait_s` seconds; None if that is
-    soon."""
+    """Return the parked partition for a message due in `wait_s` seconds; None if that is soon."""
     fitting = [number for number, parked_s in enumerate(PARKED_S) if parked_s <= wait_s]
     return fitting[-1] if fitting else None
 
@@ -62,8 +61,7 @@ def later(
 
 
 def due_ms(deliver_at: dt.datetime | int | None, delay: dt.timedelta | float | None) -> int:
-    """Return when a message is due, in milliseconds since 1970. Exactly one argument is not
-    None."""
+    """Return when a message is due, in ms since 1970. Exactly one argument is given."""
     if (deliver_at is None) == (delay is None):
         raise UsageError("Pass deliver_at or delay, not both.")
     if isinstance(deliver_at, dt.datetime):

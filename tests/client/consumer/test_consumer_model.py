@@ -45,7 +45,13 @@ from millstream.client import (
     TimedOut,
     TransactionAborted,
 )
-from millstream.client.consumer import async_consumer, committer, consumer_core, consumer_handle
+from millstream.client.consumer import (
+    async_consumer,
+    committer,
+    consumer_core,
+    consumer_handle,
+    fetcher,
+)
 from millstream.client.producer import transaction
 from millstream.client.producer.transaction import State, TransactionDriver
 
@@ -83,7 +89,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         )
         self.cluster.on_commit = self._on_commit
         self.patch = pytest.MonkeyPatch()
-        for module in (consumer_core, committer, consumer_handle, transaction):
+        for module in (consumer_core, committer, consumer_handle, fetcher, transaction):
             self.patch.setattr(module, "time", self.cluster.clock)
         self.patch.setattr(async_consumer, "clock", self.cluster.clock)
         self.patch.setattr(consumer_handle, "RdKafkaConsumer", lambda *_, **__: self.handle)

@@ -1,5 +1,4 @@
-"""An outbox in a database of its own: tests write events as an application would, relay them and
-query them."""
+"""An outbox in a database of its own, with the writes, relays and queries of the tests."""
 
 from __future__ import annotations
 

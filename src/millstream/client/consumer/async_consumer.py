@@ -107,8 +107,7 @@ class AsyncConsumer:
     async def commit(
         self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
     ) -> None:
-        """Commit the handed-out records up to the current one; or up to `records`; or next
-        offsets by partition."""
+        """As `Consumer.commit`."""
         await self._call(lambda: self._core.commit(records))
 
     async def seek(

@@ -67,8 +67,8 @@ class PolledBatch:
         return [each for each in returned if partition_of(each) not in self.excluded]
 
     def fail(self) -> None:
-        """Exclude the records that the application failed at: the last one of an iteration, or
-        the batch."""
+        """Exclude the last record of an iteration, or the whole batch: the application failed at
+        it."""
         returned = self.returned()
         self._end = max(0, len(returned) - 1) if self._iterator is not None else 0
 

@@ -75,8 +75,10 @@ class Committer:
             self._commit_quietly()
 
     def before_hand_out(self, count_max: int) -> None:
-        """Begin a transaction or commit, as the delivery mode requires. After a failure the
-        records stay pending."""
+        """Begin a transaction or commit, as the delivery mode requires.
+
+        If this fails, the records stay pending.
+        """
         if self._exact is not None:
             self._resolve(self._exact)
             self._exact.begin()
@@ -228,8 +230,10 @@ class Committer:
             self._commit_quietly()
 
     def _commit_back(self, partitions: Iterable[Partition]) -> None:
-        """Commit exactly the handed-out records. Committed and recalled ones go to other
-        members."""
+        """Commit exactly the handed-out records.
+
+        Records that were committed and recalled go to other members.
+        """
         chosen = set(partitions)
         self._positions.recall()
         offsets = {

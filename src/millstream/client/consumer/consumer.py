@@ -83,9 +83,9 @@ class Consumer:
     def commit(
         self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
     ) -> None:
-        """Commit the handed-out records up to the current one; or up to `records`; or next offsets
-        by partition.
+        """Commit the handed-out records up to the current one.
 
+        With `records`, commit up to these; with a mapping, commit these next offsets by partition.
         Raises CommitFailed if another member has the partitions meanwhile.
         """
         self._core.commit(records)

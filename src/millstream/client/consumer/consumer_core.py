@@ -3,9 +3,10 @@
     fetched (librdkafka) -> pending -> current batch -> processed -> committed
 
 The current batch counts as processed when the application polls again, or commits. `Positions` owns
-all positions, `Committer` the rules of the delivery modes, `Assignment` the partitions. This module
-connects them with librdkafka. Only one thread at a time may use librdkafka's consumer: `_lock` is
-held for whole calls, never per record, and the event loop never waits for it.
+all positions, `Committer` the rules of the delivery modes, `Assignment` the partitions, `Fetcher`
+the fetches and their errors. This module connects them. Only one thread at a time may use
+librdkafka's consumer: `_lock` is held for whole calls, never per record, and the event loop never
+waits for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.committer import Committer
@@ -26,13 +27,12 @@ from millstream.client.consumer.consumer_handle import (
     offsets_at,
     open_handle,
     partitions_of,
-    seek,
-    split_errors,
 )
+from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
 from millstream.client.consumer.positions import Positions
 from millstream.client.consumer.progress import only_of
-from millstream.client.error import BrokerError, ClosedError, TimedOut, UsageError, from_kafka
+from millstream.client.error import ClosedError, UsageError
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.setting import ConsumerSettings
 
@@ -40,8 +40,6 @@ _logger = logging.getLogger(__name__)
 
 SeekOffset = int | Literal["earliest", "latest"]
 _ENDS: Final = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
-_SEEK_S_MAX: Final = 30.0
-_SEEK_SLICE_S: Final = 0.01
 
 
 class ConsumerCore:
@@ -66,7 +64,6 @@ class ConsumerCore:
         #: cannot wait for `_lock`.
         self._closing_lock = threading.Lock()
         self.is_closing = self.is_closed = False
-        self._pending_error: BaseException | None = None
         self._polled_at = time.monotonic()
         self._make = record_type(
             None if settings.key_serializer is None else settings.key_serializer.decode,
@@ -75,6 +72,12 @@ class ConsumerCore:
         self._positions = Positions(settings.delivery, only_of(topics))
         self._handle = open_handle(settings.properties(servers, group))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
+        self._fetcher = Fetcher(
+            self._handle,
+            self._positions,
+            is_closing=lambda: self.is_closing,
+            is_rebalancing=lambda: self.assignment.is_rebalancing,
+        )
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
         )
@@ -92,7 +95,7 @@ class ConsumerCore:
                 self.assignment.subscribe(self._topics)
                 self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
 
-    # Positions
+    # Reading records
 
     def poll(self, count_max: int, timeout_s: float) -> Records:
         """Wait for the next records. Those handed out before count as processed."""
@@ -115,11 +118,11 @@ class ConsumerCore:
         with self._lock:
             self._prepare()
             if not self._positions.has_pending:
-                self._fetch(count_max + ahead, timeout_s, is_over)
+                self._fetcher.fetch(count_max + ahead, timeout_s, is_over)
             if self._positions.has_pending:
                 self._committer.before_hand_out(count_max)
                 # An abort may have rewound the positions.
-                self._run_pending_seeks()
+                self._fetcher.run_pending_seeks()
             self._polled_at = time.monotonic()
             return self._positions.has_pending
 
@@ -149,8 +152,7 @@ class ConsumerCore:
             yield from self.iterate_batch(batch)
 
     def iterate_batch(self, records: Records) -> Iterator[Record]:
-        """Return an iterator over the batch just polled: records not reached yet are not handed
-        out."""
+        """Iterate over the batch just polled: records not reached yet are not handed out."""
         return map(self._make, self._positions.iterate(records))
 
     def _hand_out(self, count_max: int) -> Records:
@@ -160,7 +162,7 @@ class ConsumerCore:
     def _is_something_due(self) -> bool:
         """Whether anything but records has to be handled before the next hand-out."""
         return (
-            self._pending_error is not None
+            self._fetcher.pending_error is not None
             or self.assignment.is_suspended
             or self._committer.is_due
             or not self._committer.may_hand_out
@@ -169,63 +171,10 @@ class ConsumerCore:
 
     def _prepare(self) -> None:
         self.check_open()
-        self._raise_pending_error()
+        self._fetcher.raise_pending_error()
         self._committer.prepare()
         self.assignment.unsuspend()
-        self._run_pending_seeks()
-
-    def _fetch(self, count_max: int, timeout_s: float, is_over: Callable[[], bool]) -> None:
-        """Fetch the records that are available, or wait for the first ones."""
-        self._receive(self._handle.consume(count_max, 0))
-        deadline = time.monotonic() + timeout_s
-        while not self._positions.has_pending and not self.is_closing and not is_over():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return
-            first = self._handle.poll(min(left, SLICE_S))
-            if first is None:
-                self._after_poll()
-                continue
-            self._receive([first])
-            if count_max > 1:
-                self._receive(self._handle.consume(count_max - 1, 0))
-
-    def _receive(self, messages: list[Message]) -> None:
-        """Accept the messages of a call of librdkafka, then raise the error it found."""
-        self._accept(messages)
-        self._after_poll()
-
-    def _accept(self, messages: list[Message]) -> None:
-        if any(map(Message.error, messages)):
-            messages, error = split_errors(messages)
-            if error is not None:
-                self.failed(from_kafka(error, "Reading", BrokerError))
-        self._positions.accept(messages)
-
-    def _after_poll(self) -> None:
-        self._raise_pending_error()
-        self._run_pending_seeks()
-
-    def _run_pending_seeks(self) -> None:
-        """Move librdkafka to where partitions continue."""
-        deadline = time.monotonic() + _SEEK_S_MAX
-        while (move := self._positions.next_seek()) is not None and not self.is_closing:
-            if self.assignment.is_rebalancing:
-                # librdkafka cannot be polled inside a callback: the next call does it.
-                return
-            if seek(self._handle, *move):
-                self._positions.seek_done(*move)
-                continue
-            if time.monotonic() > deadline:
-                raise TimedOut(f"Seeking in {move[0].topic}: the partition was not ready in time.")
-            stray = self._handle.poll(_SEEK_SLICE_S)
-            self._accept([] if stray is None else [stray])
-            self._raise_pending_error()
-
-    def _raise_pending_error(self) -> None:
-        if self._pending_error is not None and not self.assignment.is_rebalancing:
-            error, self._pending_error = self._pending_error, None
-            raise error
+        self._fetcher.run_pending_seeks()
 
     # Committing
 
@@ -238,8 +187,7 @@ class ConsumerCore:
             self._committer.commit(records)
 
     def offsets(self) -> dict[Partition, int]:
-        """Return the next offsets after the handed-out records that are not committed. Never
-        waits."""
+        """Return the next offsets after handed-out records that are not committed. Never waits."""
         return self._positions.offsets()
 
     def group_metadata(self) -> Any:
@@ -272,7 +220,7 @@ class ConsumerCore:
             for partition, target in targets.items():
                 if not self.assignment.start_at(partition, target):
                     self._positions.seek(partition, target)
-            self._run_pending_seeks()
+            self._fetcher.run_pending_seeks()
 
     def pause(self, topic: str, number: int | None) -> None:
         """Hand out no records of a topic or partition."""
@@ -330,11 +278,8 @@ class ConsumerCore:
             self._positions.revoke(partitions)
 
     def failed(self, error: BaseException) -> None:
-        """Keep an error for the application's next call that can raise it."""
-        if self._pending_error is None:
-            self._pending_error = error
-        else:
-            _logger.warning("Another error before the application has seen the first: %s", error)
+        """Keep an error of a callback for the application's next call."""
+        self._fetcher.keep_error(error)
 
     def _poll_while_idle(self) -> None:
         """Stay in the group while the application is busy; see `idle_poller.py`."""
@@ -345,17 +290,19 @@ class ConsumerCore:
                 return
             self.assignment.suspend()
             message = self._handle.poll(0)
-            self._accept([] if message is None else [message])
+            self._fetcher.accept([] if message is None else [message])
         except Exception as error:  # noqa: BLE001 -- raised by the application's next poll
-            self.failed(error)
+            self._fetcher.keep_error(error)
         finally:
             self._lock.release()
 
     # Closing
 
     def close(self, *, is_failing: bool) -> None:
-        """Commit processed records, and leave the group. With `is_failing` the current batch
-        does not count."""
+        """Commit processed records, and leave the group.
+
+        With `is_failing` the current batch does not count as processed.
+        """
         if self.begin_closing():
             self.finish_closing(is_failing=is_failing)
 
@@ -370,16 +317,18 @@ class ConsumerCore:
         if self._idle_poller is not None:
             self._idle_poller.stop()
         with self._lock:
-            if self._pending_error is not None:
-                _logger.warning("Closing a consumer after an error: %s", self._pending_error)
-                self._pending_error = None
+            if self._fetcher.pending_error is not None:
+                _logger.warning(
+                    "Closing a consumer after an error: %s", self._fetcher.pending_error
+                )
+                self._fetcher.pending_error = None
             try:
                 self._committer.finish(is_failing=is_failing)
             finally:
                 self._handle.close()
                 self.is_closed = True
             if not is_failing:
-                self._raise_pending_error()
+                self._fetcher.raise_pending_error()
 
     def _idle_s(self) -> float:
         return time.monotonic() - self._polled_at

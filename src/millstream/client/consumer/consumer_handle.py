@@ -41,8 +41,7 @@ def open_handle(properties: dict[str, Any]) -> RdKafkaConsumer:
 
 
 def split_errors(messages: Sequence[Message]) -> tuple[list[Message], KafkaError | None]:
-    """Return the records among the messages, and the first error that librdkafka does not
-    recover from."""
+    """Return the records among the messages, and the first error that is not recoverable."""
     good = [message for message in messages if message.error() is None]
     for message in messages:
         error = message.error()

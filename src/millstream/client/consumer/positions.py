@@ -32,7 +32,7 @@ from millstream.client.setting import DeliveryMode
 
 
 class Positions:
-    """The positions of all partitions. `topic` is the topic of all records, if there is only
+    """The positions of all partitions. `topic` is the only topic of all records, if there is
     one."""
 
     def __init__(self, delivery: DeliveryMode, topic: str | None = None) -> None:
@@ -112,8 +112,7 @@ class Positions:
             self._mark_processed()
 
     def fail(self) -> None:
-        """Count the last record, or the last batch, as not processed: the application failed at
-        it."""
+        """Count the last record, or the last batch, as not processed."""
         with self._lock:
             self._recall()
             self._buffer.current.fail()
@@ -131,8 +130,7 @@ class Positions:
             return self._progress.uncommitted()
 
     def handed_out(self) -> dict[Partition, int]:
-        """Return the next offsets after the handed-out records, where another offset is
-        committed."""
+        """Return the next offsets after handed-out records, where another offset is committed."""
         with self._lock:
             return self._progress.handed_out(self._buffer.current.committable())
 

@@ -94,8 +94,7 @@ def stated(records: Record | Iterable[Record] | Mapping[Partition, int]) -> dict
 
 
 def ends_of(messages: Sequence[Message], topic: str | None = None) -> dict[Partition, int]:
-    """Return the next offset after these records, by partition. `topic` is their only topic, if
-    known."""
+    """Return the next offset after these records, by partition. `topic` is their only topic."""
     return {
         partition: _offset(message) + 1 for partition, message in _last(messages, topic).items()
     }

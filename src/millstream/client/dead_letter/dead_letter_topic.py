@@ -116,8 +116,10 @@ class DeadLetterTopic:
 
 
 def _read_until(ends: Mapping[int, int], handle: RdKafkaConsumer, topic: str) -> Iterator[Record]:
-    """Yield records up to these offsets. Letters that arrive meanwhile, perhaps by a replay, are
-    ignored."""
+    """Yield records up to these offsets.
+
+    Letters that arrive meanwhile, perhaps by a replay, are ignored.
+    """
     pending = set(ends)
     while pending:
         first = handle.poll(_RESPONSE_S_MAX)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,14 +48,12 @@ class Replay:
         to: str | None = None,
         rate: float | None = None,
         again: bool = False,
-        on_progress: Callable[[Outcome], None] | None = None,
     ) -> None:
         self._dead_letters = dead_letters
         self._selection = selection
         self._to = to
         self._rate = rate
         self._again = again
-        self._on_progress = on_progress
         self._stopping = threading.Event()
         self.outcome = Outcome()
 
@@ -132,8 +130,6 @@ class Replay:
                     raise
         replayed.add(letter.id for letter, _ in batch)
         self.outcome.replayed += len(batch)
-        if self._on_progress is not None:
-            self._on_progress(self.outcome)
 
     def _transact(
         self,
@@ -157,8 +153,7 @@ class Replay:
 
 
 def _commit(driver: TransactionDriver) -> None:
-    """Commit until the outcome is known: only then can the batch be retried, or the next one be
-    sent."""
+    """Commit until the outcome is known. Only then can the batch be retried."""
     for tries_left in reversed(range(_TRIES)):
         try:
             driver.commit(TIMEOUT_S)

@@ -81,8 +81,7 @@ class StoredOffsets:
             connection.commit()
 
     def subscribe(self, consumer: RdKafkaConsumer, topics: Sequence[str]) -> None:
-        """Subscribe a consumer of confluent-kafka, so that partitions start at their stored
-        offsets."""
+        """Subscribe a confluent-kafka consumer whose partitions start at their stored offsets."""
         consumer.subscribe(list(topics), on_assign=self.on_assign)
 
     def on_assign(
@@ -103,8 +102,7 @@ class StoredOffsets:
             consumer.assign(found)
 
     def load(self, partitions: Iterable[Partition | TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions with their stored offsets; without an offset where none was
-        processed."""
+        """Return the partitions with their stored offsets, if they have any."""
         found = []
         with closing(self._connect()) as connection:
             for each in partitions:

@@ -72,8 +72,10 @@ class HeavyHitters(Generic[Item]):
         self._push(item)
 
     def bounds(self, item: Item) -> Hitter[Item]:
-        """Return the bounds of an item's weight. Without a counter it may weigh as much as the
-        smallest counter."""
+        """Return the bounds of an item's weight.
+
+        An item without a counter weighs at most as much as the smallest counter.
+        """
         count = self._counts.get(item)
         if count is None:
             return Hitter(item, 0, self.error_max())

@@ -125,8 +125,10 @@ class OrderedMerge(Generic[T]):
         return [record for series in self._series.values() for record in series.drain()]
 
     def waiting(self) -> list[T]:
-        """Return the waiting records. Offsets may be committed only up to the first one of a
-        partition."""
+        """Return the waiting records.
+
+        The offset to commit in a partition is at most that of its first waiting record.
+        """
         return [record for series in self._series.values() for record in series.held.values()]
 
     def _forget_idle(self) -> None:

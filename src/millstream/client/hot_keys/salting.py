@@ -136,8 +136,8 @@ class Salting:
         self._keyless = itertools.count()
 
     def place(self, key: bytes | None, partitions: int) -> SaltedPlacement:
-        """Return where a key's next record goes. Records without a key rotate through all
-        partitions."""
+        """Return where a key's next record goes. Records without a key use all partitions in
+        turn."""
         if partitions < 1:
             raise ValueError(f"partitions={partitions}: must be at least 1")
         if partitions != self._partitions:

@@ -58,8 +58,10 @@ _CAREFUL_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """The settings of a relay. `keep_s`: how long sent rows stay. `shards_max`: how many shards
-    it takes."""
+    """The settings of a relay.
+
+    `keep_s`: how long sent rows stay. `shards_max`: how many shards this relay takes.
+    """
 
     limit: BatchLimit = field(default_factory=lambda: BatchLimit(5_000, 16 << 20))
     keep_s: float = 0.0
@@ -71,8 +73,10 @@ class RelaySettings:
 
 
 class WakeSignal:
-    """Wakes waiting shards when there may be rows. A shard passes the count it saw, so none is
-    missed."""
+    """Wakes waiting shards when there may be rows.
+
+    A shard passes the count that it saw before it read, so it misses no wake.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -95,8 +99,10 @@ class WakeSignal:
 
 
 class Relay:
-    """Relays all shards of an outbox that this process can lock. `report` gets sentences for
-    people."""
+    """Relays all shards of an outbox that this process can lock.
+
+    `report` gets sentences for people.
+    """
 
     def __init__(
         self,
@@ -235,8 +241,7 @@ class Relay:
             sink.close()
 
     def _resolve_claim(self, takeover: ShardTakeover, source: ShardSource, sink: Sink) -> int:
-        """Learn whether the last batch was sent. Return the number of the last batch in the
-        topic."""
+        """Learn whether the last batch was sent. Return the number of the last batch sent."""
         match batch_outcome(takeover, sink.committed()):
             case BatchOutcome.BASELINE:
                 sink.send([], takeover.batch)

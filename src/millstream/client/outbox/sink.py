@@ -61,8 +61,7 @@ class RejectedError(Exception):
 
 
 class InterruptedSinkError(Exception):
-    """The relay stopped before Kafka responded. The next relay learns whether the batch was
-    sent."""
+    """The relay stopped before Kafka responded. The next relay learns the outcome."""
 
 
 def prepare(properties: Mapping[str, Any], shards: int) -> None:
@@ -137,8 +136,7 @@ class Sink:
             raise settings_error(error, "outbox relay") from error
 
     def open(self) -> None:
-        """Fence the previous relay of the shard. Its last transaction has ended when this
-        returns."""
+        """Fence the previous relay of the shard, and end its transaction."""
         self._retry("init_transactions", self._producer.init_transactions)
 
     def committed(self) -> int | None:

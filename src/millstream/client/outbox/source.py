@@ -102,12 +102,11 @@ class ShardSource(Protocol):
         """Mark the claimed batch as sent."""
 
     def release(self) -> None:
-        """Give up the claimed batch: it is not in the topic. Its rows and its number are free
+        """Give up the claimed batch, which is not in the topic. Its rows and number are free
         again."""
 
     def quarantine(self, rejected: Mapping[int, str]) -> None:
-        """As `release`, but move these events, by id, to the rejected ones, each with its
-        reason."""
+        """As `release`, but move these events, by id, to the rejected ones with their reasons."""
 
     def purge(self, before_ms: int, rows_max: int) -> int:
         """Delete rows that were sent before `before_ms`. Return their number."""

@@ -84,7 +84,7 @@ class ProducerHandle:
         """Return the number of records and reports in flight."""
         return len(self.rdkafka)
 
-    # ReportDispatcher
+    # Delivery reports
 
     def dispatch_reports(self, timeout_s: float = 0.0) -> bool:
         """Dispatch the reports in the queue, or wait for the first one.
