@@ -1,6 +1,6 @@
 """Requests about the cluster itself, on three brokers and an etcd: features, quorum, unregistering.
 
-The tests share the cluster and run in this order; each leaves a whole one behind.
+The tests share the cluster and run in this order; each leaves all brokers running.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def call(broker: BrokerProcess, request: Any) -> Any:
 
 
 def members(broker: BrokerProcess) -> tuple[list[int], int]:
-    """The brokers and the controller, as one of the brokers knows them."""
+    """Return the brokers and the controller in the metadata of one broker."""
     answer = call(broker, DescribeClusterRequest())
     return sorted(row.broker_id for row in answer.brokers), answer.controller_id
 
 
 def until_whole(cluster: ProcessCluster) -> None:
-    """Every broker is known to all, and in sync everywhere."""
+    """Wait until every broker knows all others, and all replicas are in sync."""
 
     def is_whole() -> bool:
         request = MetadataRequest(topics=[MetadataRequest.Topic(name="t")])
@@ -155,7 +155,7 @@ def test_a_live_broker_is_out_until_it_is_started_again(
         lambda: "was unregistered: it serves nobody" in cluster[removed].log_text(),
         "the broker to notice",
     )
-    # It is alive, knows of the others, and leads nothing.
+    # The broker is alive, knows the others, and leads no partition.
     wait_until(lambda: members(cluster[removed])[0] == others, "the broker to know of the others")
     wait_until(lambda: set(leaders(cluster[removed])) <= set(others), "the broker to lead nothing")
     again = call(asked, UnregisterBrokerRequest(broker_id=removed))

@@ -1,4 +1,4 @@
-"""Every kind of callback raises once: the failure is counted, and all others are called.
+"""Every kind of callback raises once: the failure is counted, and the other callbacks are called.
 
 Callbacks behind which a client's request waits are in `test_fault_injection.py`.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker.test_peer_link import ENDPOINT, FakePeer, Talk
+from broker.test_peer_link import ENDPOINT, FakeApi, FakePeer
 from groups.coordinator_home import Answers, commit_of
 from groups.coordinator_home import CoordinatorHome as GroupHome
 from harness.logged import tracebacks
@@ -38,7 +38,7 @@ TOPICS = (("a", b"a" * 16, 1), ("b", b"b" * 16, 1))
 
 
 class Once:
-    """Calls what it stands for, except that the first call raises."""
+    """Wraps a function; the first call raises."""
 
     def __init__(self, call: Callable[..., Any] = lambda *_: None) -> None:
         self.calls = 0
@@ -97,7 +97,7 @@ async def offset_waiter(path: Path, patch: Patch) -> CallbackFailures:
 
 
 async def fetch_wake_up(path: Path, patch: Patch) -> CallbackFailures:
-    """Not even an error response could be made."""
+    """The error response fails as well."""
     replicas = ReplicaHome(path, picture(*TOPICS)).open_replicas()
     call = Once()
     for name, _, _ in TOPICS:
@@ -113,7 +113,7 @@ async def follower_session(path: Path, patch: Patch) -> CallbackFailures:
     partition, call = replicas.find("a", 0), Once()
     partition.readers = (Reader(call), Reader(call))
     append(partition)
-    # Both were told of the records and of the new high watermark.
+    # Both were notified of the records and of the new high watermark.
     assert call.calls == 4
     assert partition.high_watermark == 1
     return replicas.failures
@@ -153,7 +153,7 @@ async def journal(path: Path, patch: Patch) -> CallbackFailures:
         home.coordinator.commit(commit_of(name, ("t", 0, 5)), answers.reply(name))
     await turns()
     assert answers.got == {groups[0]: ErrorCode.NOT_COORDINATOR, groups[1]: None}
-    # Its partition was loaded anew, and serves.
+    # The shard was loaded again, and serves.
     home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("once more"))
     await turns()
     assert answers.got["once more"] is None
@@ -191,7 +191,7 @@ async def shard(path: Path, patch: Patch) -> CallbackFailures:
 
 
 async def shard_opening(path: Path, patch: Patch) -> CallbackFailures:
-    """A partition that could not be opened is opened later; the others serve at once."""
+    """A shard that cannot be opened is opened later; the others serve at once."""
     patch.setattr(shards_module, "_LOAD_RETRY_S", 0.001)
     home = GroupHome(path)
     opened = Once(GroupShard.open)
@@ -221,18 +221,18 @@ async def transaction_end(path: Path, patch: Patch) -> CallbackFailures:
 
 
 async def link(path: Path, patch: Patch) -> CallbackFailures:
-    talk, peer, failures = Talk(), FakePeer(), CallbackFailures()
+    api, peer, failures = FakeApi(), FakePeer(), CallbackFailures()
     patch.setattr(link_module.Peer, "connect", peer.connect)
-    patch.setattr(talk, "complete", Once(talk.complete))
+    patch.setattr(api, "complete", Once(api.complete))
     network: Any = None
     connector = PeerConnector(network, "PLAINTEXT", "test", Supervisor(), failures)
-    one: PeerLink[str] = PeerLink(ENDPOINT, talk, connector)
+    one: PeerLink[str] = PeerLink(ENDPOINT, api, connector)
     for number, item in enumerate(("first", "second")):
         one.put(item)
         await turns()
         peer.sent[number][1].set_result("it")
         await turns()
-    assert talk.answers == {"first": ErrorCode.UNKNOWN_SERVER_ERROR, "second": "it"}
+    assert api.answers == {"first": ErrorCode.UNKNOWN_SERVER_ERROR, "second": "it"}
     one.close()
     return failures
 

@@ -1,5 +1,5 @@
-"""A group's coordinator moves from broker to broker while offsets are committed: what was
-acknowledged by one is known to the next."""
+"""A group's coordinator moves between brokers while offsets are committed: each coordinator knows
+the offsets that earlier ones acknowledged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def commit(client: RawClient, offset: int) -> int:
 
 
 def fetch(client: RawClient) -> tuple[int, int]:
-    """The error code and the offset."""
+    """Return the error code and the committed offset."""
     group = OffsetFetchRequest.Group(
         group_id=GROUP_ID,
         topics=[OffsetFetchRequest.Group.Topic(name=TOPIC, partition_indexes=[0])],
@@ -50,7 +50,7 @@ def fetch(client: RawClient) -> tuple[int, int]:
 
 
 def answered(client: RawClient) -> int:
-    """The offset, once the broker tells it."""
+    """Return the committed offset, once the broker responds without an error."""
     answers: list[tuple[int, int]] = []
 
     def is_answered() -> bool:
@@ -63,7 +63,7 @@ def answered(client: RawClient) -> int:
 
 
 class Committer:
-    """Commits ever larger offsets, to whichever broker coordinates."""
+    """Commits increasing offsets, to the broker that coordinates the group."""
 
     def __init__(self, brokers: ServerSet) -> None:
         self._clients = {node_id: brokers.client(node_id) for node_id in brokers.servers}

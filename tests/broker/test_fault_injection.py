@@ -1,10 +1,9 @@
 """Every kind of deferred response raises once, in a running broker.
 
-Each kind of reply has a scenario: requests that end with such a reply. The reply is made to raise
-when it is about to give its response. The request must get an error response, or succeed where the
-broker repeats a step of its own; the failure must be counted under its kind; and everything else
-goes on: the same connection, a fetch of another client that waits meanwhile, and the same scenario
-once more.
+Each kind of reply has a scenario: requests that end with such a reply. The reply raises when it
+makes its response. The request must get an error response, or succeed where the broker retries the
+step itself. The failure must be counted under its kind. Everything else must continue: the same
+connection, a waiting fetch of another client, and the same scenario once more.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _names = (f"n{number}" for number in count())
 
 
 class Scene:
-    """One client of the broker, and what its scenarios need."""
+    """A client of the broker, with the requests of the scenarios."""
 
     def __init__(self, brokers: ServerSet, client: RawClient) -> None:
         self.brokers = brokers
@@ -111,7 +110,7 @@ def fetch(scene: Scene) -> int:
 
 
 def replica_fetch(scene: Scene) -> int:
-    """Of a follower that knows of a topic which the leader has not heard of: it has to wait."""
+    """The follower fetches a topic that the leader does not know yet, so the fetch waits."""
     epoch = scene.brokers.ask(lambda: scene.services.catalog.image.brokers[NODE].epoch)
     request = fetch_request(
         [(b"not known yet".ljust(16), 0, 0)], min_bytes=1, max_wait_ms=20, session_epoch=0
@@ -161,7 +160,7 @@ def offset_commit(scene: Scene) -> int:
 
 
 def offset_fetch(scene: Scene) -> int:
-    """Right behind a commit, for which the response has to wait."""
+    """The fetch follows a commit, for which its response has to wait."""
     group_id, client = next(_names), scene.client
     topic = OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[0])
     client.send(scene.commit_request(group_id), 9)
@@ -247,7 +246,7 @@ def delayed(scene: Scene) -> int:
 
 
 def a_whole_transaction(scene: Scene) -> int:
-    """Steps that the broker repeats by itself until they succeed."""
+    """The broker retries these steps itself until they succeed."""
     producer, value = scene.producer(), next(_names).encode()
     assert producer.produce("whole", value) == 0
     code = producer.end(commit=True)
@@ -280,9 +279,9 @@ SCENARIOS: dict[ReplyKind, Scenario] = {
     ReplyKind.TRANSACTION_DECISION: a_whole_transaction,
     ReplyKind.TRANSACTION_MARKER: a_whole_transaction,
 }
-#: What the client is told where that is not UNKNOWN_SERVER_ERROR.
+#: Error codes of the responses other than UNKNOWN_SERVER_ERROR.
 CODES = {
-    # The producer is to retry.
+    # The producer retries.
     ReplyKind.ADMISSION: ErrorCode.NOT_ENOUGH_REPLICAS,
     ReplyKind.TRANSACTION_DECISION: ErrorCode.NONE,
     ReplyKind.TRANSACTION_MARKER: ErrorCode.NONE,
@@ -291,7 +290,7 @@ CODES = {
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerSet]:
-    """One broker, in which every acknowledgement waits for a flush."""
+    """Start one broker, on which every acknowledgement waits for a flush."""
     folder: Path = tmp_path_factory.mktemp("faults")
     with ServerSet(folder, 1, log_flush_before_ack="true") as running:
         with running.client(NODE) as client:
@@ -371,7 +370,7 @@ def test_a_request_that_runs_as_a_task_gets_an_error_response(
     with brokers.client(NODE) as client, monkeypatch.context() as patch:
         patch.setattr(type(topics), "create_missing", lambda _, names: fail(names))
         client.send(wanted, 12)
-        # Behind it on the same connection.
+        # A request behind it on the same connection.
         client.send(produce_request("t", values_batch(b"a")), 12)
         answer = client.receive()
         assert [row.error_code for row in answer.topics] == [ErrorCode.UNKNOWN_SERVER_ERROR]

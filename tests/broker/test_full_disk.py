@@ -1,4 +1,4 @@
-"""A broker process whose disk has no room: it says so, harms nothing, and goes on once there is."""
+"""A broker process with a full disk: it reports that, and continues once there is room again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DISK_BYTES = 4 * 1024 * 1024
 
 
 def _own_disk(path: Path, then: str) -> list[str]:
-    """A prefix that gives the broker a small disk at `path`, which goes with it."""
+    """Return a command prefix that mounts a small disk at `path` for the broker alone."""
     flags = [] if os.getuid() == 0 else ["--map-root-user"]
     script = f"mount -t tmpfs -o size={DISK_BYTES} none {path} && {then}"
     return ["unshare", *flags, "--mount", "sh", "-c", script, "broker"]
@@ -37,7 +37,7 @@ def _obstacle() -> str:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[[str], BrokerProcess]:
-    """A broker on a small disk, after `then` was done there by a shell."""
+    """Start a broker on a small disk, after a shell has run `then` there."""
     if reason := _obstacle():
         pytest.skip(reason)
     disk = tmp_path / "disk"
@@ -51,7 +51,7 @@ def start(tmp_path: Path) -> Callable[[str], BrokerProcess]:
 
 
 def fill(broker: BrokerProcess) -> Path:
-    """Take all room of a running broker's disk; the file that has it."""
+    """Fill the disk of a running broker; return the file that fills it."""
     # The disk is mounted for the broker alone.
     filler = Path(f"/proc/{broker.pid}/root{broker.data.parent}/filler")
     with filler.open("wb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""Clients that mean harm to groups, or know nothing: right codes, bounded memory, no records."""
+"""Malicious or broken clients of groups: correct error codes, bounded memory, no records."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from millstream.wire.messages.sync_group import SyncGroupRequest
 OFFSETS_PARTITIONS = 4
 GROUP_SIZE_MAX = 20
 ATTEMPTS = 10_000
-#: Requests sent before their answers are read.
+#: Requests sent before their responses are read.
 WINDOW = 200
-#: Nobody is fenced, which would be written down, while other tests see that nothing is.
+#: Long, because fencing a member writes a record, and other tests expect none.
 LONG_MS = 1_800_000
 MIB = 1 << 20
-#: What a flood may leave behind: ids given out, fragmentation, buffers.
+#: Memory that a flood may leave behind: assigned ids, fragmentation, buffers.
 GROWTH_BYTES_MAX = 48 * MIB
 
 UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
@@ -69,7 +69,7 @@ def client(broker: BrokerProcess) -> Iterator[RawClient]:
 
 @pytest.fixture
 def unwritten(broker: BrokerProcess) -> Iterator[None]:
-    """Nothing in the test may reach the offsets topic."""
+    """Check that the test writes nothing to the offsets topic."""
     before = end_offsets(broker)
     yield
     assert end_offsets(broker) == before
@@ -133,7 +133,7 @@ def codes_of(
     generation: int,
     instance_id: str | None = None,
 ) -> dict[str, int]:
-    """What somebody who says to be this member is told."""
+    """Return the error codes of all requests under this member id."""
     who: dict[str, Any] = {"member_id": member_id, "group_instance_id": instance_id}
     named: dict[str, Any] = {"group_id": group_id, "generation_id": generation, **who}
     return {
@@ -178,7 +178,7 @@ def test_unknown_members_and_stale_generations_of_a_live_group(
     for generation in (0, 2, 2**31 - 1):
         codes = codes_of(client, "live", member.member_id, generation)
         assert set(codes.values()) == {ILLEGAL}, generation
-    # Who is no member at all may not commit under a group that has members.
+    # A client that is no member may not commit for a group that has members.
     assert commit(client, "live") == UNKNOWN_MEMBER
     assert end_offsets(broker) == before
     beat = HeartbeatRequest(group_id="live", generation_id=1, member_id=member.member_id)
@@ -247,7 +247,7 @@ def test_administration_of_groups_that_are_not_there(client: RawClient) -> None:
 @pytest.mark.usefixtures("unwritten")
 def test_absurd_commit_metadata(client: RawClient) -> None:
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    # Lengths count as Java's strings do: what lies beyond the basic plane counts twice.
+    # Lengths count as in Java's strings: a character beyond the basic plane counts twice.
     for text in ("x" * 4097, "x" * 32_767, "\U0001f600" * 2049):
         assert commit(client, "chatty", text) == too_large
     assert "chatty" not in {each.group_id for each in client.call(ListGroupsRequest()).groups}
@@ -286,7 +286,7 @@ def test_absurd_timeouts(client: RawClient) -> None:
 
 
 def joins_answered(client: RawClient, requests: list[JoinGroupRequest], version: int) -> set[int]:
-    """Error codes of many attempts, sent in windows over one connection."""
+    """Return the error codes of many joins, sent in windows over one connection."""
     codes = set()
     for start in range(0, len(requests), WINDOW):
         window = requests[start : start + WINDOW]
@@ -325,13 +325,13 @@ def test_ten_thousand_groups_that_nobody_joins_are_forgotten(
 
 
 def test_members_that_never_come_back_fill_a_group_only(broker: BrokerProcess) -> None:
-    """Old versions let members in without an id: each attempt hangs up before it is answered."""
+    """Old versions admit members without an id: each client disconnects before its response."""
     for _ in range(10 * GROUP_SIZE_MAX):
         with RawClient(broker.host, broker.port) as client:
             client.send(join_request("old"), 3)
     with RawClient(broker.host, broker.port) as client:
         (described,) = client.call(DescribeGroupsRequest(groups=["old"]), 5).groups
-        # Those of the last generation, and those who come to the next.
+        # Members of the last generation, and members that join the next.
         assert GROUP_SIZE_MAX <= len(described.members) <= 2 * GROUP_SIZE_MAX
         refused = client.call(join_request("old"), 3)
         assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -346,7 +346,7 @@ def test_a_consumer_group_is_bounded_too(client: RawClient) -> None:
 
 
 def test_group_names_of_every_byte(broker: BrokerProcess) -> None:
-    """Text is UTF-8: what is not ends its own connection, and is never taken for another name."""
+    """Invalid UTF-8 closes the connection, and is never read as another name."""
     accepted = set()
     for byte in range(256):
         row = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=byte)
@@ -384,7 +384,7 @@ def test_commits_over_and_over_do_not_pile_up(broker: BrokerProcess, client: Raw
             client.send(request, 9)
         for _ in range(WINDOW // 2):
             assert client.receive().topics[0].partitions[0].error_code == 0
-    # Of a megabyte compaction leaves the last value, and the segment that is being written.
+    # Compaction reduces a megabyte to the last value and the active segment.
     wait_until(
         lambda: _of_offsets_topic(broker, "millstream_log_size_bytes") - before < 200_000,
         "compaction",

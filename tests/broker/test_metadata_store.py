@@ -1,5 +1,7 @@
-"""Which metadata store a broker uses, and what it says when that is the wrong one, somebody else's
-or not there. Real brokers on a real etcd."""
+"""Which metadata store a broker uses, and the error if it is the wrong one or cannot be reached.
+
+Real brokers on a real etcd.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from millstream.env.disk import SystemDisk
 from millstream.log.directory.data_directory import CLEAN_MARKER
 
 _prefixes = (f"brokers-{n}" for n in itertools.count())
-#: As short as etcd's leases can be, so that tests need not wait for long.
+#: As short as etcd's leases can be, so that tests are fast.
 SESSION_MS = 2000
 
 
@@ -47,7 +49,7 @@ def broker(
 
 
 def refused(process: BrokerProcess) -> str:
-    """Start a broker that does not come up; gives the sentence that it ends with."""
+    """Start a broker whose start fails; return its last sentence."""
     with pytest.raises(ServerFailed, match="ended"):
         process.start()
     assert process.exit_code == 1
@@ -81,7 +83,7 @@ def test_a_second_broker_with_the_same_id_is_refused(etcd: EtcdCluster, tmp_path
             " this one a node.id of its own"
         ) in refused(broker(tmp_path / "2", address))
         assert first.is_ready()
-        # As it was told to: the folder was not marked as the other broker's.
+        # The start succeeds: the folder was not marked as the other broker's.
         with broker(tmp_path / "2", address, node_id=2) as second:
             second.stop()
         first.stop()
@@ -91,7 +93,7 @@ def test_a_second_broker_with_the_same_id_is_refused(etcd: EtcdCluster, tmp_path
 def test_a_killed_broker_comes_back_when_its_lease_has_run_out(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
-    # Long enough that a slow start does not outlast it.
+    # Longer than a slow start.
     with broker(tmp_path / "1", etcd.address(next(_prefixes)), session_ms=8000) as process:
         process.kill()
         process.start()
@@ -111,7 +113,7 @@ def test_a_data_folder_of_another_cluster_is_refused_and_stays_clean(
         message = refused(broker(tmp_path / "wrong", there, data=own.data))
         assert "meta.properties says cluster.id=" in message
         assert own.data.joinpath(CLEAN_MARKER).exists()
-        # One without a cluster: the folder's is not begun anew there.
+        # A store without a cluster: the folder's cluster is not created there.
         message = refused(broker(tmp_path / "wrong", nowhere, data=own.data))
         assert "holds no cluster yet, but the data folder is of cluster" in message
         # Another broker of its own cluster.
@@ -157,7 +159,7 @@ def test_a_broker_of_a_cluster_waits_for_its_etcd_at_a_start(tmp_path: Path) -> 
         cluster.start(cluster.members[0])
         process.wait_until_ready()
         process.stop()
-        # Told to stop it does not go on trying.
+        # After a signal it does not retry.
         cluster.members[0].kill()
         before = process.log_text().count("cannot join the cluster yet")
         process.start(wait=False)
@@ -166,7 +168,7 @@ def test_a_broker_of_a_cluster_waits_for_its_etcd_at_a_start(tmp_path: Path) -> 
         )
         process.stop()
         assert "shut down before the broker joined the cluster" in process.log_text()
-        # Nor for longer than it may.
+        # It does not retry beyond its timeout.
         process.settings["initial.broker.registration.timeout.ms"] = 0
         assert "no etcd answers at 127.0.0.1:" in refused(process)
         assert process.data.joinpath(CLEAN_MARKER).exists()

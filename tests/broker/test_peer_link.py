@@ -1,4 +1,4 @@
-"""Joining what many ask of another broker, and what becomes of it when that does not answer."""
+"""Links to other brokers: items share requests, and fail if the other broker does not respond."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 ENDPOINT = Endpoint("PLAINTEXT", "nowhere", 9092)
 
 
-class Talk(PeerApi[str]):
+class FakeApi(PeerApi[str]):
     """A heartbeat's group id carries the items."""
 
     version = 4
@@ -42,12 +42,12 @@ class Talk(PeerApi[str]):
 
 
 class FakePeer:
-    """Stands for every connection that is made."""
+    """Stands in for every connection."""
 
     def __init__(self) -> None:
         self.closed = False
         self.sent: list[tuple[str, asyncio.Future[Any]]] = []
-        #: How often somebody connected.
+        #: Number of connections made.
         self.connects = 0
         self.is_reachable = True
         self.bug: Exception | None = None
@@ -58,7 +58,7 @@ class FakePeer:
         if self.bug is not None:
             raise self.bug
         if not self.is_reachable:
-            raise PeerError("nobody is there")
+            raise PeerError("connection refused")
         self.closed = False
         return self
 
@@ -76,13 +76,13 @@ class FakePeer:
 
 class World:
     def __init__(self) -> None:
-        self.talk = Talk()
+        self.api = FakeApi()
         self.peer = FakePeer()
         network: Any = None
         self.supervisor = Supervisor()
         connector = PeerConnector(network, "PLAINTEXT", "test", self.supervisor, CallbackFailures())
-        self.link: PeerLink[str] = PeerLink(ENDPOINT, self.talk, connector)
-        self.links: PeerLinks[str] = PeerLinks(self.talk, connector, image(1))
+        self.link: PeerLink[str] = PeerLink(ENDPOINT, self.api, connector)
+        self.links: PeerLinks[str] = PeerLinks(self.api, connector, image(1))
 
     @property
     def requests(self) -> list[str]:
@@ -126,13 +126,13 @@ def test_items_of_one_turn_share_a_request_and_a_connection(run: Any) -> None:
         for (_, future), answer in zip(world.peer.sent, ("first", "second"), strict=True):
             future.set_result(answer)
         await turns()
-        assert world.talk.answers == {"a": "first", "b": "first", "c": "first", "d": "second"}
+        assert world.api.answers == {"a": "first", "b": "first", "c": "first", "d": "second"}
         assert world.peer.connects == 1
 
     run(body)
 
 
-def test_items_gather_while_enough_requests_are_under_way(
+def test_items_wait_while_enough_requests_are_in_flight(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "_REQUESTS_MAX", 1)
@@ -153,25 +153,25 @@ def test_items_gather_while_enough_requests_are_under_way(
     run(body)
 
 
-def test_what_can_t_be_delivered_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_cannot_be_delivered_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "_PENDING_MAX", 2)
 
     async def body(world: World) -> None:
         world.peer.is_reachable = False
         for item in "abc":
             world.link.put(item)
-        # One too many.
-        assert world.talk.answers == {"c": ErrorCode.NETWORK_EXCEPTION}
+        # One item above the limit.
+        assert world.api.answers == {"c": ErrorCode.NETWORK_EXCEPTION}
         await turns()
-        assert world.talk.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
-        # The next one tries anew.
+        assert world.api.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
+        # The next item connects again.
         world.peer.is_reachable = True
         world.link.put("d")
         await turns()
         assert world.requests == ["d"]
         world.peer.close()
         await turns()
-        assert world.talk.answers["d"] == ErrorCode.NETWORK_EXCEPTION
+        assert world.api.answers["d"] == ErrorCode.NETWORK_EXCEPTION
         world.link.put("e")
         await turns()
         assert (world.requests, world.peer.connects) == (["d", "e"], 3)
@@ -179,7 +179,7 @@ def test_what_can_t_be_delivered_fails(run: Any, monkeypatch: pytest.MonkeyPatch
     run(body)
 
 
-def test_an_answer_that_does_not_come_ends_the_connection(
+def test_a_missing_response_closes_the_connection(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "_RESPONSE_S_MAX", 0.001)
@@ -187,16 +187,16 @@ def test_an_answer_that_does_not_come_ends_the_connection(
     async def body(world: World) -> None:
         world.link.put("a")
         deadline = asyncio.get_running_loop().time() + 60
-        while "a" not in world.talk.answers:
+        while "a" not in world.api.answers:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.001)
-        assert world.talk.answers["a"] == ErrorCode.NETWORK_EXCEPTION
+        assert world.api.answers["a"] == ErrorCode.NETWORK_EXCEPTION
         assert world.peer.closed
 
     run(body)
 
 
-def test_a_link_ends_when_it_is_closed(run: Any) -> None:
+def test_a_closed_link_fails_its_items(run: Any) -> None:
     async def body(world: World) -> None:
         world.link.put("a")
         await turns()
@@ -204,24 +204,24 @@ def test_a_link_ends_when_it_is_closed(run: Any) -> None:
         world.link.close()
         await turns()
         world.link.put("c")
-        assert world.talk.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
+        assert world.api.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
         assert world.requests == ["a"]
 
     run(body)
 
 
-def test_links_follow_the_metadata(run: Any) -> None:
+def test_a_broker_that_leaves_or_restarts_loses_its_link(run: Any) -> None:
     async def body(world: World) -> None:
         world.links.put(1, "a")
         world.links.put(2, "b")
-        assert world.talk.answers == {"b": ErrorCode.NETWORK_EXCEPTION}
+        assert world.api.answers == {"b": ErrorCode.NETWORK_EXCEPTION}
         await turns()
         assert world.requests == ["a"]
-        # It was restarted: what it was asked before is not answered.
+        # The broker restarted: earlier items get no response.
         after = image(1, 2)
         world.links.apply_delta(after, ImageDelta(brokers=dict(after.brokers)))
         await turns()
-        assert world.talk.answers["a"] == ErrorCode.NETWORK_EXCEPTION
+        assert world.api.answers["a"] == ErrorCode.NETWORK_EXCEPTION
         world.links.put(2, "c")
         await turns()
         assert world.requests == ["a", "c"]
@@ -229,17 +229,17 @@ def test_links_follow_the_metadata(run: Any) -> None:
     run(body)
 
 
-def test_codes_of_newer_brokers() -> None:
+def test_an_error_code_of_a_newer_broker_is_unknown() -> None:
     assert known_code(3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert known_code(9999) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_bug_while_connecting_fails_what_waits(run: Any) -> None:
+def test_a_bug_while_connecting_fails_pending_items(run: Any) -> None:
     async def body(world: World) -> None:
         world.peer.bug = RuntimeError("a bug")
         world.link.put("a")
         await turns()
-        assert world.talk.answers == {"a": ErrorCode.NETWORK_EXCEPTION}
+        assert world.api.answers == {"a": ErrorCode.NETWORK_EXCEPTION}
         assert world.supervisor.failures["broker-link"] == 1
         world.peer.bug = None
         world.link.put("b")

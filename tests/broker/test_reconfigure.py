@@ -1,4 +1,4 @@
-"""Settings of the broker that are changed at run time, in the parts that run with them."""
+"""Settings that are changed at run time reach the parts of the broker that use them."""
 
 from __future__ import annotations
 

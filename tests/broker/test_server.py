@@ -1,4 +1,4 @@
-"""The broker's life from outside: starting, stopping, being killed, being reconfigured."""
+"""The broker as a process: start, shutdown, kill, settings changed at run time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every background task of a broker raises once, on live brokers: the task runs again, and nothing
-else is touched by it."""
+"""Every background task raises once, on live brokers: the task is restarted, and nothing else is
+affected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 
 SOURCE: Final = Path(millstream.__file__).parent
-#: Where a broker's code is.
+#: The packages of a broker's code.
 PACKAGES: Final = (
     "broker",
     "controller",
@@ -37,7 +37,7 @@ PACKAGES: Final = (
 PARTITIONS: Final = 3
 CLUSTER: Final = 3
 
-#: Tasks that all brokers have, all the time.
+#: Tasks that always run on every broker.
 EVERYWHERE: Final = {
     "broker-registration",
     "controller",
@@ -56,12 +56,12 @@ EVERYWHERE: Final = {
     "transaction-loader",
     "transactional-id-expiry",
 }
-#: Where metrics are served, and where they are not.
+#: Tasks of brokers that serve metrics, and of brokers that do not.
 WITH_HTTP: Final = {"client-metrics-expiry", "group-lag"}
 WITHOUT_HTTP: Final = {"partition-growth"}
-#: With other brokers.
+#: Tasks of brokers in a cluster.
 IN_A_CLUSTER: Final = {"broker-probe", "replica-fetcher"}
-#: Those that end by themselves, and where it is tested that one which raises harms nobody.
+#: Tasks that end by themselves, and the file with the test of their failure.
 FINITE: Final = {
     "broker-expulsion": "test_tasks.py",
     "broker-link": "test_peer_link.py",
@@ -76,7 +76,7 @@ class InjectedError(Exception):
 
 
 class Brokers:
-    """Some brokers with a topic on all of them, a client of each, and offsets of a group."""
+    """Brokers with a topic on all of them, a client of each, and committed offsets of a group."""
 
     def __init__(self, brokers: ServerSet, count: int) -> None:
         self._brokers = brokers
@@ -133,7 +133,7 @@ class Brokers:
         return self._brokers.ask(lambda: self._brokers.supervisors[number].tasks)
 
     def failures(self) -> dict[tuple[int, str], int]:
-        """The failures of each task on each broker, but for those of none."""
+        """Return the number of failures of each task on each broker, without zeros."""
 
         def look() -> dict[tuple[int, str], int]:
             return {
@@ -146,7 +146,7 @@ class Brokers:
         return self._brokers.ask(look)
 
     def interrupt(self, number: int, task: SupervisedTask) -> None:
-        """Have a task raise, and return when it has."""
+        """Make a task raise, and return when it has."""
         supervisor = self._brokers.supervisors[number]
         before = self.failures().get((number, task.name), 0)
         error = InjectedError(f"in {task}")
@@ -156,7 +156,7 @@ class Brokers:
         )
 
     def find_dead(self, number: int, broker: BrokerRecord) -> None:
-        """Have one broker believe that the process of another is dead."""
+        """Report to one broker that the process of another is dead."""
         joined = self._brokers.servers[number]._membership
         assert joined is not None
         self._brokers.ask(lambda: joined._on_dead(broker))
@@ -220,18 +220,18 @@ def names(brokers: Brokers) -> set[str]:
     return {task.name for number in brokers.numbers for task in brokers.tasks(number)} - set(FINITE)
 
 
-def test_each_task_of_a_broker_alone_begins_again(one: Brokers) -> None:
+def test_each_task_of_a_single_broker_is_restarted(one: Brokers) -> None:
     assert names(one) == EVERYWHERE | WITH_HTTP
     check_each_task(one)
 
 
-def test_each_task_of_a_cluster_begins_again(cluster: Brokers) -> None:
+def test_each_task_of_a_cluster_is_restarted(cluster: Brokers) -> None:
     assert names(cluster) == EVERYWHERE | WITHOUT_HTTP | IN_A_CLUSTER
     check_each_task(cluster)
 
 
 @pytest.mark.parametrize("name", ["metadata-follower", "broker-registration"])
-def test_a_task_that_can_t_begin_again_stops_its_broker_in_order(tmp_path: Path, name: str) -> None:
+def test_a_task_that_cannot_be_restarted_shuts_its_broker_down(tmp_path: Path, name: str) -> None:
     with ServerSet(tmp_path, CLUSTER) as servers:
         brokers = Brokers(servers, CLUSTER)
         (task,) = [each for each in brokers.tasks(3) if each.name == name]
@@ -270,11 +270,11 @@ def test_an_expulsion_that_raises_leaves_the_broker_to_its_lease(
     assert all(map(cluster.is_well, cluster.numbers))
 
 
-# What holds of the source
+# Rules of the source code
 
-#: Calls that make a task.
+#: Functions that make a task.
 MAKERS: Final = {"create_task", "ensure_future", "TaskGroup", "run_coroutine_threadsafe"}
-#: Tasks that a request or a caller owns: it is told of each failure.
+#: Modules whose tasks belong to a request or a caller, which gets their failures.
 OWNED: Final = {
     "broker/metrics/http.py": "a scrape waits for it",
     "broker/process.py": "the process waits for it",
@@ -304,8 +304,7 @@ def test_only_the_supervisor_makes_tasks() -> None:
 
 
 def test_every_task_is_made_to_raise_by_a_test() -> None:
-    """A name of a task that is new must be met on the brokers above, or be finite and have a test
-    of its own."""
+    """A new task must run on the brokers above, or be finite and have a test of its own."""
     started = {
         argument.value
         for _, path in sources()

@@ -1,4 +1,4 @@
-"""Topics that nobody gave a number of replicas, on brokers that share a process."""
+"""Topics created without a replication factor, on brokers that share a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millstream.wire.messages.metadata import MetadataRequest
 
 DEFAULT = -1
 GROUP, TRANSACTION = 0, 1
-#: Nobody waits that long: only what the test does ends the wait.
+#: Longer than the test: only the test ends the wait.
 FOREVER_MS = "86400000"
 
 
@@ -57,7 +57,7 @@ def find(client: RawClient, key_type: int) -> None:
 
 
 def config(client: RawClient, kind: int, name: str, setting: str) -> tuple[str, int]:
-    """A setting's value and source."""
+    """Return the value and source of a setting."""
     wanted = DescribeConfigsRequest.Resource(
         resource_type=kind, resource_name=name, configuration_keys=[setting]
     )
@@ -68,7 +68,7 @@ def config(client: RawClient, kind: int, name: str, setting: str) -> tuple[str, 
 
 
 def create_all(client: RawClient) -> list[str]:
-    """Topics made in every way there is."""
+    """Create topics in every possible way."""
     (row,) = client.call(creation("made")).topics
     assert row.error_code == ErrorCode.NONE, row
     auto_create(client, "auto")
@@ -138,7 +138,7 @@ def test_the_response_to_a_creation_tells_the_minimum_of_each_topic(tmp_path: Pa
 
 
 class Asked:
-    """A request that is on its way in a thread of its own."""
+    """A pending request in a thread of its own."""
 
     def __init__(self, brokers: ServerSet, request: Callable[[RawClient], Any]) -> None:
         self.result: Any = None
@@ -158,7 +158,7 @@ class Asked:
 
 
 def ask_for_everything(brokers: ServerSet) -> list[Asked]:
-    """Return when broker 1 is at work on a request for each kind of topic."""
+    """Return when broker 1 handles a request for each kind of topic."""
     asked = [
         Asked(brokers, lambda client: client.call(creation("made"))),
         Asked(brokers, lambda client: auto_create(client, "auto")),
@@ -171,12 +171,12 @@ def ask_for_everything(brokers: ServerSet) -> list[Asked]:
 
 
 def test_a_topic_is_not_made_before_the_other_brokers_have_started(tmp_path: Path) -> None:
-    """With one replica because the others started a second later, it would have one for good."""
+    """A topic created before the others have started would have one replica for ever."""
     settle = {"cluster.settle.ms": FOREVER_MS}
     with ServerSet(tmp_path, 1, **settle) as brokers:
         asked = ask_for_everything(brokers)
         with brokers.client(1) as client:
-            # Who says how many does not wait.
+            # A request with a replication factor does not wait.
             (row,) = client.call(creation("one", 1)).topics
             assert row.error_code == ErrorCode.NONE, row
         brokers.start(2)
@@ -220,7 +220,7 @@ def test_a_broker_that_is_down_counts_and_gets_replicas(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
         factor = config(client, resource.BROKER, "1", "default.replication.factor")
         assert factor == ("3", ConfigSource.DEFAULT)
-        # Replicas may be assigned to it by hand, but not to one that never was.
+        # Replicas may be assigned to the broker by hand, but not to an unknown broker.
         (row,) = client.call(assigned("by-hand", [1, 3])).topics
         assert row.error_code == ErrorCode.NONE, row
         (row,) = client.call(assigned("nowhere", [1, 99])).topics

@@ -1,4 +1,4 @@
-"""Disks and callbacks that fail while requests wait: each failure is its own request's alone."""
+"""Disks and callbacks that fail while requests wait: each failure affects only its own request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerSet]:
 
 @pytest.fixture
 def topic(brokers: ServerSet) -> str:
-    """Three partitions that broker 1 leads."""
+    """Create a topic with three partitions that broker 1 leads."""
     name = next(_names)
     with brokers.client(1) as client:
         client.create_topic(name, 3, replication_factor=2)
@@ -66,7 +66,7 @@ def wait_for_more(brokers: ServerSet, client: RawClient, topic: str, number: int
 
 
 def produce_to_all(client: RawClient, topic: str) -> None:
-    """One record for each partition, in one request: all are woken in one turn."""
+    """Produce one record to each partition in one request, so that all wake up in one turn."""
     request = produce_request(topic, values_batch(b"x"))
     request.topic_data[0].partition_data = [
         ProduceRequest.Topic.Partition(index=number, records=values_batch(b"x"))
@@ -83,7 +83,7 @@ def row_of(client: RawClient) -> Any:
 
 
 def failing(method: Any, broken: Partition, error: Exception) -> Any:
-    """The method of logs, failing in one partition."""
+    """Return a method of logs that fails for one partition."""
 
     def call(log: PartitionLog, *arguments: Any, **others: Any) -> Any:
         if log is broken.log:
@@ -110,14 +110,14 @@ def test_a_disk_that_fails_under_a_waiting_fetch_is_its_own_partitions(
         assert row_of(one).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert [record.value for record in records_of(row_of(two).records)] == [b"x"]
         monkeypatch.undo()
-        # The same connection goes on.
+        # The same connection still works.
         assert one.fetch(topic, 0).error_code == 0
 
 
 def test_a_wake_up_that_raises_is_its_own_requests(
     brokers: ServerSet, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of fetches of one partition, and of partitions that are woken in the same turn."""
+    """Other fetches of the partition, and of partitions that wake up in the same turn, succeed."""
     clients = [brokers.client(1) for _ in range(4)]
     for number, client in enumerate(clients[:3]):
         wait_for_more(brokers, client, topic, number)
@@ -161,7 +161,7 @@ def test_a_change_of_leadership_survives_a_waiting_fetch_that_raises(
         codes = sorted(row_of(client).error_code for client in (one, two))
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
         assert not brokers.servers[1].failed.done()
-        # Broker 1 has followed, and follows on.
+        # Broker 1 has followed, and continues to follow.
         assert new.produce(topic, values_batch(b"x"), 0).error_code == 0
         wait_until(
             lambda: brokers.ask(lambda: partition(brokers, topic, 0).log.log_end_offset) == 1,
@@ -184,7 +184,7 @@ def test_a_partition_that_can_not_follow_at_first_follows_later(
     owner: type,
     name: str,
 ) -> None:
-    """The failure is this partition's alone: the broker follows the others at once."""
+    """The failure affects only this partition: the broker follows the others at once."""
     found = partition(brokers, topic, 0)
     real, raised = getattr(owner, name), list[int]()
 

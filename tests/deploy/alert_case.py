@@ -1,7 +1,7 @@
-"""What each alert of `deploy/prometheus/alerts.yml` fires for: changes to healthy metrics.
+"""The cases of each alert in `deploy/prometheus/alerts.yml`: changes to healthy metrics.
 
-Values are written as Prometheus' own tests do, for one sample a minute: `5` stays, `0+2` grows by
-two a minute, `0|1` jumps from one to the other five minutes before the end.
+Values have the notation of Prometheus' tests, one sample per minute: `5` is constant, `0+2` grows
+by two per minute, `0|1` changes from 0 to 1 five minutes before the end.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _JUMP_MINUTES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Other values for a metric: of one of its rows, or of all. `labels` choose among the rows.
+    """Replaces the values of a metric, in all rows or in those with `labels`.
 
-    A row that brokers show only once there is something to tell is `new`."""
+    `new` is a row that a broker shows only after its first event."""
 
     metric: str
     values: str
@@ -28,7 +28,7 @@ class Change:
 
 
 def series(values: str) -> str:
-    """The values of three hours, as promtool reads them."""
+    """Return the values of three hours in promtool's notation."""
     if "|" in values:
         before, after = values.split("|")
         return f"{before}x{MINUTES - _JUMP_MINUTES} {after}x{_JUMP_MINUTES}"
@@ -47,13 +47,13 @@ def _new(name: str, values: str, **labels: str) -> Change:
     return Change(f"millstream_{name}", values, labels, is_new=True)
 
 
-#: What goes on in healthy brokers, and a single look at their metrics does not show.
+#: Changes in healthy brokers that a single scrape does not show.
 HEALTHY: Final = (_all("lag_rounds_total", "0+4"),)
 
 _SLOW: Final = "+Inf"
 _GROUP: Final = "consumer_group"
 
-#: By alert, the situations in each of which it fires.
+#: The cases in which each alert fires.
 CASES: Final[Mapping[str, tuple[tuple[Change, ...], ...]]] = {
     "MillstreamGroupFarBehind": ((_one(f"{_GROUP}_lag_seconds_max", "600"),),),
     "MillstreamGroupLagGrows": (

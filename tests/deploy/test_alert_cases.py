@@ -1,4 +1,4 @@
-"""Every alert, as Prometheus evaluates it over the metrics that live brokers show."""
+"""Every alert, evaluated by Prometheus on the metrics of live brokers."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Row(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Of all brokers."""
+    """The metrics of all brokers."""
 
     rows: list[Row]
-    #: Also of those without rows.
+    #: Includes metrics without rows.
     names: set[str]
 
 
@@ -84,7 +84,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 
 @pytest.fixture(scope="module")
 def metrics(cluster: ProcessCluster) -> Metrics:
-    """Of brokers that are well, with a group that has read everything, and dead letters."""
+    """Return the metrics of healthy brokers, with dead letters and a group without lag."""
     readers = Readers(cluster.bootstrap)
     for topic, count in {"t": 3, LETTERS: 1}.items():
         for number in range(count):
@@ -114,8 +114,8 @@ def metrics_of(rule: dict[str, Any]) -> set[str]:
 
 
 def changed(rows: Sequence[Row], changes: Sequence[Change]) -> dict[str, str]:
-    """The series of these rows, which stay as they are except for the changes."""
-    # promtool can't read an infinite number.
+    """Return the series of these rows with the changes applied."""
+    # promtool cannot read an infinite number.
     found = {row.name: series(f"{min(row.value, LARGE):g}") for row in rows}
     for change in changes:
         matching = [
@@ -148,7 +148,7 @@ def promtool_test(folder: Path, rule: dict[str, Any], tests: list[dict[str, Any]
 def evaluated(
     values: Mapping[str, str], expression: str, samples: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """A test of what an expression gives at the end."""
+    """Return a promtool test of the value of an expression at the end."""
     return {
         "interval": "1m",
         "input_series": [{"series": name, "values": text} for name, text in values.items()],

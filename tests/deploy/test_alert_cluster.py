@@ -1,5 +1,5 @@
-"""The alerts on lag, as Prometheus evaluates them: for a group whose coordinator moves, and on live
-brokers for each partition of a cluster."""
+"""The alerts on lag, evaluated by Prometheus: for a group whose coordinator moves, and for each
+partition of a live cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.wire.messages.metadata import MetadataRequest
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 PREFIX = "millstream_consumer_group_"
-#: Samples of the synthetic series: four a minute.
+#: Samples of the synthetic series, four per minute.
 STAY, GAP = 16, 3
 
 
@@ -34,11 +34,11 @@ def test_prometheus_accepts_the_rules() -> None:
     promtool("check", "rules", str(RULES))
 
 
-# A coordinator that moves on every four minutes, and needs most of one to take over
+# A coordinator that moves every four minutes, and needs most of a minute to load
 
 
 def moving(name: str, value: float, **labels: str) -> list[dict[str, str]]:
-    """A gauge of the group `g`, shown by three brokers in turn."""
+    """Return a gauge of the group `g`, shown by three brokers in turn."""
     series = []
     for turn in range(3):
         names = {"group": "g", "instance": f"b{turn}", "job": "millstream", **labels}
@@ -116,7 +116,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 
 
 def impatient_rules(folder: Path) -> Path:
-    """The rules as they are shipped, except that they fire at once."""
+    """Return the shipped rules without their waiting times."""
     document = yaml.safe_load(RULES.read_text())
     for group in document["groups"]:
         for rule in group["rules"]:
@@ -127,7 +127,7 @@ def impatient_rules(folder: Path) -> Path:
 
 
 def test_alerts_fire_for_each_partition(cluster: ProcessCluster, tmp_path: Path) -> None:
-    """Each group is behind in one partition, another one each."""
+    """Each group lags in a different partition."""
     cluster.create_topic("first", 1)
     readers = Readers(cluster.bootstrap)
     behind: dict[str, tuple[str, int]] = {}

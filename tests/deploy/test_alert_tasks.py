@@ -1,4 +1,4 @@
-"""The alert on background tasks, as Prometheus evaluates it."""
+"""The alert on background tasks, evaluated by Prometheus."""
 
 from __future__ import annotations
 

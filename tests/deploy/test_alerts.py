@@ -1,4 +1,4 @@
-"""The alert rules that are shipped: well-formed, and about metrics that a live broker has."""
+"""The shipped alert rules: well-formed, and based on metrics that a live broker has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SELECTOR = re.compile(r"\b(\w+)\{([^}]*)\}")
 _LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+\Z")
 _TEMPLATE = re.compile(r"\{\{(.*?)\}\}")
-#: What Prometheus itself adds to every sample, or makes.
+#: Labels and metrics that Prometheus itself adds.
 _OWN_LABELS = {"job", "instance"}
 
 
@@ -38,7 +38,7 @@ each_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["aler
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, str]]]:
-    """Labels of all samples, by name, of a broker with a group that is behind."""
+    """Return the labels of all samples by name, of a broker with a group that lags."""
     settings = {"metrics.lag.interval.ms": 50, "max.connections": 1000}
     with BrokerProcess(tmp_path_factory.mktemp("alerts"), settings) as broker:
         with RawClient(broker.host, broker.port) as client:
@@ -58,7 +58,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
             text = answer.read().decode()
     found: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
     for family in text_string_to_metric_families(text):
-        # A counter that nothing was counted in yet has a name but no samples.
+        # A labelled counter has no samples before its first event.
         found[family.name + ("_total" if family.type == "counter" else "")] += []
         for sample in family.samples:
             found[sample.name].append(sample.labels)
@@ -114,8 +114,8 @@ def test_texts_speak_of_labels_that_are_there(
             label = re.match(r"\s*\$labels\.(\w+)\s*\Z", template)
             value = re.match(r"\s*\$value(?:\s*\|\s*humanize\w*)?\s*\Z", template)
             assert label or value, template
-            # Reasons of refused connections are there once some were refused.
-            # So it is with followers, and brokers that are decommissioned.
+            # The reasons of rejected connections appear with the first rejection.
+            # The same holds for followers and for brokers that are being decommissioned.
             assert label is None or label[1] in present | {"reason", "follower", "broker"}
 
 

@@ -1,7 +1,7 @@
 """Runs the nemesis, or a rolling restart, on a cluster of processes: `python -m nemesis --help`.
 
-Has to be started in a place of its own (see `enclosure`). Prints what happens while it does; the
-report goes to `report.json` in the folder. Exit code 1: something went wrong that must not.
+Must be started in namespaces of its own (see `enclosure`). Prints its progress; the report goes to
+`report.json` in the folder. Exit code 1 means a violation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The clients of a run: each a thread with an unmodified confluent-kafka client.
 
-They go on through whatever happens, as an application with retries would, and write down what they
-did and saw. `stop` tells a client to finish what it has begun.
+Clients continue through all faults, as an application with retries does, and record their
+operations. `stop` makes a client finish its pending work.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from confluent_kafka import (
 from harness.history import Assign, Outcome, Poll, Seen, Send
 from nemesis.evidence import CommitEvent, Evidence, now_ns
 
-#: Longer than any run's faults: nothing is given up, so that all that was sent must be there.
+#: Longer than the faults of any run, so that every record sent must be delivered.
 DELIVERY_MS_MAX = 900_000
 FLUSH_S_MAX = 120.0
 _COMMIT_EVERY_S = 0.3
 _OBSERVE_EVERY_S = 0.3
 _UNSENT_MAX = 2000
 _BATCH_MAX = 50
-#: A full disk is to be noticed soon.
+#: Short, so that clients notice a full disk soon.
 _PADDING = bytes(400)
 COMMON = {
     "log_level": 0,
@@ -43,7 +43,7 @@ def name_of(topic: str, partition: int) -> str:
 
 
 class Client(threading.Thread):
-    """What it does is `work`; an exception there is a violation, never the end of the run."""
+    """Runs `work` on a thread; an exception there is a violation and does not end the run."""
 
     def __init__(self, name: str, evidence: Evidence) -> None:
         super().__init__(name=name, daemon=True)
@@ -84,7 +84,7 @@ class Writer(Client):
         self._pause_s = pause_s
         self._unsent = 0
         self.acknowledged: list[Send] = []
-        #: By partition: the first offset that no record is known to have.
+        #: By partition: the offset after the last record that was read.
         self._ends = [0] * partitions
         self.gap_s_max = 0.0
         self._acknowledged_at = 0.0
@@ -140,8 +140,8 @@ class Writer(Client):
         )
 
     def _offset_of(self, message: Message) -> int | None:
-        """None where it is not known. Of a batch that a broker has, but knows no more where
-        (DUPLICATE_SEQUENCE_NUMBER), librdkafka counts the offsets from -1 on."""
+        """Return the offset of a record, or None if it is unknown. For a duplicate batch whose
+        offset the broker no longer knows (DUPLICATE_SEQUENCE_NUMBER), librdkafka counts from -1."""
         partition, offset = message.partition(), message.offset()
         if offset is None or offset < _BATCH_MAX <= self._ends[partition]:
             return None
@@ -160,7 +160,7 @@ class Writer(Client):
 
 
 class Member(Client):
-    """One of a group: reads, and commits what it read."""
+    """A group member that reads records and commits their offsets."""
 
     def __init__(
         self, name: str, evidence: Evidence, bootstrap: str, group: str, protocol: str, topic: str
@@ -182,7 +182,7 @@ class Member(Client):
                 "partition.assignment.strategy": "cooperative-sticky",
             }
         self._consumer = Consumer(settings)
-        #: Read and not committed yet: the next offset, by partition.
+        #: Offsets to commit, by partition.
         self._read: dict[int, int] = {}
 
     def work(self) -> None:
@@ -204,7 +204,7 @@ class Member(Client):
     def _take(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
         seen = {name_of(self._topic, partition): [Seen(offset, message.value().decode())]}
-        # It begins now: partitions may have been assigned while it was waited for.
+        # The read begins now: partitions may have been assigned during the wait.
         self.evidence.add(self.name, Outcome.OK, now_ns(), [Poll(seen, committed=False)])
         self._read[partition] = offset + 1
 
@@ -252,7 +252,7 @@ class Member(Client):
 
 
 class Observer(Client):
-    """Asks, again and again, what a group has committed."""
+    """Fetches the committed offsets of a group repeatedly."""
 
     def __init__(
         self, name: str, evidence: Evidence, bootstrap: str, group: str, topic: str, partitions: int
@@ -260,7 +260,7 @@ class Observer(Client):
         super().__init__(name, evidence)
         self.group = group
         self.topic = topic
-        #: What it found last, by partition.
+        #: The last committed offset found, by partition.
         self.latest: dict[str, int] = {}
         self._places = [TopicPartition(topic, number) for number in range(partitions)]
         self._consumer = Consumer({**COMMON, "bootstrap.servers": bootstrap, "group.id": group})
@@ -286,10 +286,10 @@ class Observer(Client):
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, seconds_max: float) -> Poll:
-    """Every partition from its start to its end, as a reader of committed records.
+    """Return all committed records of every partition.
 
-    The end is where it was at the beginning: nothing may be open before it for longer than
-    `seconds_max`."""
+    The end offsets are fixed at the beginning. No transaction below them may stay open for longer
+    than `seconds_max`."""
     consumer = Consumer(
         {
             **COMMON,

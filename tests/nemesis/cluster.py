@@ -24,7 +24,7 @@ _SETTINGS = {
 
 
 class Cluster:
-    """The cluster under attack. Its processes end with the process that started them."""
+    """The cluster under attack. Its processes end with this process."""
 
     def __init__(self, folder: Path, network: Network) -> None:
         self.network = network
@@ -67,7 +67,7 @@ class Cluster:
         metadata = self._metadata()
         return metadata is not None and len(metadata.brokers) == SIZE
 
-    # What can be seen of it
+    # State
 
     def _metadata(self) -> ClusterMetadata | None:
         try:
@@ -76,7 +76,7 @@ class Cluster:
             return None
 
     def trouble(self) -> str:
-        """What keeps the cluster from being whole; empty if nothing does."""
+        """Return why the cluster is not healthy; empty if it is."""
         ended = [node.name for node in self.nodes if node.has_exited()]
         if ended:
             return f"{', '.join(ended)} ended by itself"
@@ -97,7 +97,7 @@ class Cluster:
         return f"{len(lacking)} partitions not whole: {', '.join(lacking[:4])}" if lacking else ""
 
     def await_whole(self, seconds_max: float) -> float:
-        """How long it took; AssertionError with what was wrong at last."""
+        """Wait until the cluster is healthy; return the seconds, or raise AssertionError."""
         begin = time.monotonic()
         while trouble := self.trouble():
             waited = time.monotonic() - begin
@@ -106,7 +106,7 @@ class Cluster:
         return time.monotonic() - begin
 
     def leaders(self, topic: str) -> set[int]:
-        """Of a topic's partitions, as anybody says who answers."""
+        """Return the leaders of a topic's partitions, from any broker that responds."""
         metadata = self._metadata()
         if metadata is None or topic not in metadata.topics:
             return set()
@@ -118,7 +118,7 @@ class Cluster:
 
 
 def is_etcd_leader(member: EtcdNode) -> bool:
-    """Whether a member leads; False if it does not respond."""
+    """Return whether a member leads; False if it does not respond."""
     try:
         return member.is_leader(timeout_s=2)
     except OSError:

@@ -1,8 +1,8 @@
-"""A place for a run of its own: network, mounts and processes that end with it.
+"""Namespaces for a run: network, mounts and processes that end with it.
 
-Whatever a run makes (namespaces, cables, small disks, brokers) is inside of namespaces that
-`unshare` makes for it, as root or, where the system lets them, as anybody. When the run ends, or is
-killed, the kernel removes all of it.
+Everything that a run creates (namespaces, virtual cables, small disks, brokers) is inside
+namespaces that `unshare` creates, as root or, if the system allows it, as any user. When the run
+ends or is killed, the kernel removes all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Sequence
 
 _TOOLS = ("unshare", "ip", "mount")
-#: Creates all that a run needs, so that what is not allowed here is known before.
+#: Creates everything that a run needs, to detect missing permissions early.
 _TRIAL = (
     "mount -t tmpfs none /run && ip netns add a"
     " && ip link add v-a type veth peer name eth0 netns a"
@@ -24,7 +24,7 @@ _TRIAL = (
 
 
 def enclosed(command: Sequence[str]) -> list[str]:
-    """The command, in a place of its own."""
+    """Return the command wrapped in namespaces of its own."""
     flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.getuid() != 0:
         flags.append("--map-root-user")
@@ -33,7 +33,7 @@ def enclosed(command: Sequence[str]) -> list[str]:
 
 @functools.cache
 def obstacle() -> str:
-    """Why there can be no such place on this machine; empty where there can."""
+    """Return why this machine cannot create the namespaces; empty if it can."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         return f"no {' and '.join(missing)} here"

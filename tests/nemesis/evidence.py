@@ -1,8 +1,8 @@
-"""What the clients of a run did and saw, and what of it must never be.
+"""The operations that clients of a run recorded, and the violations in them.
 
-Owns two kinds of histories. What was written and read is one of `harness.checker`'s. Committed
-offsets are checked here: whoever asks, or commits, after somebody got an answer, must not find or
-make less than that answer said. Pure: told of events, it says what is wrong with them.
+Owns two histories. Writes and reads are checked by `harness.checker`. Committed offsets are checked
+here: a fetch or commit that begins after a response must not return or store a lower offset than
+that response. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def now_ns() -> int:
 
 
 class CommitEvent(NamedTuple):
-    """A commit that was acknowledged, or an answer to who asked for what is committed."""
+    """A commit that was acknowledged, or a response with the committed offset."""
 
     group: str
     partition: str
@@ -32,25 +32,25 @@ class CommitEvent(NamedTuple):
 
 
 class Evidence:
-    """Many threads add to it; each line of a list is added at once."""
+    """Many threads add to it; each addition is atomic."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.commits: list[CommitEvent] = []
-        #: What an application would have seen as an error, with who saw it.
+        #: Errors that an application would see, with the client.
         self.errors: list[str] = []
-        #: What must not happen in any run, noticed on the spot.
+        #: Violations that clients found themselves.
         self.violations: list[str] = []
         self._numbers: dict[str, int] = defaultdict(int)
 
     def add(self, process: str, outcome: Outcome, begin_ns: int, steps: list[Step]) -> None:
-        """An operation that ends now. Every process is one thread's own."""
+        """Add an operation that ends now. Each process name belongs to one thread."""
         number = self._numbers[process]
         self._numbers[process] = number + 1
         self.operations.append(Operation(process, number, outcome, begin_ns, now_ns(), steps))
 
     def judge(self) -> list[str]:
-        """All that is wrong."""
+        """Return all violations."""
         found = list(self.violations)
         found += map(str, check(self.operations))
         found += disordered(self.operations)
@@ -59,7 +59,7 @@ class Evidence:
 
 
 def disordered(operations: Iterable[Operation]) -> Iterator[str]:
-    """A producer's records of one partition lie in the order in which they were sent."""
+    """Return records of a producer that are not in the order in which they were sent."""
     last: dict[tuple[str, str], tuple[int, str]] = {}
     for operation in sorted(operations, key=lambda each: each.begin_ns):
         for send in operation.sends():
@@ -75,7 +75,8 @@ def disordered(operations: Iterable[Operation]) -> Iterator[str]:
 
 
 def moved_back(events: Iterable[CommitEvent]) -> Iterator[str]:
-    """Each event against all of its group and partition that had ended before it began."""
+    """Return events whose offset is lower than that of an event which had ended before they
+    began."""
     by_place: dict[tuple[str, str], list[CommitEvent]] = defaultdict(list)
     for event in events:
         by_place[event.group, event.partition].append(event)
@@ -104,7 +105,7 @@ def values(found: Poll) -> Iterator[str]:
 def skipped(
     operations: Iterable[Operation], members: Iterable[str], written: Poll
 ) -> Iterator[str]:
-    """What nobody of a group got, of all that there is."""
+    """Return the records that no member of a group received."""
     names = set(members)
     got = {
         value
@@ -119,7 +120,7 @@ def skipped(
 
 
 def not_once(inputs: Poll, outputs: Poll) -> Iterator[str]:
-    """Inputs of which there is not exactly one output."""
+    """Return the inputs that do not have exactly one output."""
     count = Counter(value.partition("@")[0] for value in values(outputs))
     for value in values(inputs):
         if count[value] != 1:

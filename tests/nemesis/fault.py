@@ -1,8 +1,8 @@
-"""What the nemesis can do, and to whom: each fault is injected, held for a while, and undone.
+"""The faults of the nemesis: each is injected, held for a while, and undone.
 
-`deck` is the list of all kinds; without libfaketime clocks are left alone. A kind picks its victims
-when it strikes (whoever leads, or is the controller, then) and gives a `Fault`, which can be undone
-once.
+`deck` is the list of all kinds; without libfaketime, clocks are not changed. A kind chooses its
+victims when it is injected (the leader or controller at that time), and returns a `Fault`, which
+can be undone once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nemesis.cluster import Cluster, is_etcd_leader
 from nemesis.node import BrokerNode, EtcdNode, Node, faketime_library
 
-#: Less than what a topic lets a record's time be ahead of the broker's.
+#: Less than the time by which a record's timestamp may be ahead of the broker's clock.
 _SKEW_S_MAX = 3000
 
 
@@ -45,7 +45,7 @@ def pause(nodes: list[Node]) -> Fault:
 
 
 def cut(cluster: Cluster, pairs: Iterable[tuple[Node, Node]], what: str) -> Fault:
-    """All that the first of each pair sends to the second is lost."""
+    """Drop all packets from the first of each pair to the second."""
     pairs = list(pairs)
     for source, target in pairs:
         cluster.network.cut(source.name, target.name)
@@ -65,7 +65,7 @@ def isolate(cluster: Cluster, nodes: list[Node]) -> Fault:
 
 
 def restart_alone(cluster: Cluster, broker: BrokerNode) -> Fault:
-    """Kill it, and start it where it reaches nobody."""
+    """Kill a broker, and start it while it is cut off from all others."""
     broker.kill()
     isolation = isolate(cluster, [broker])
     broker.start(wait=False)
@@ -129,7 +129,7 @@ def two(nodes: list[Node], chooser: random.Random) -> list[Node]:
 
 
 def deck() -> list[Kind]:
-    """Every kind once."""
+    """Return every kind of fault once."""
     kinds = [
         Kind("kill-leader", lambda c, r: kill([a_leader(c, r)])),
         Kind("kill-controller", lambda c, r: kill([the_controller(c, r)])),

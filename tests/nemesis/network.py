@@ -1,9 +1,9 @@
-"""A network that can be cut: every node in a network namespace of its own, one cable to a router.
+"""A network that can be cut: every node has a network namespace and a virtual cable to a router.
 
-Owns the namespaces and the routes between them. The router is the namespace of this process, which
-has to be its own (see `enclosure`): all that is made here goes when the process does. A cut drops
-packets in one direction between two nodes, silently, in the router: nobody gets an error for it.
-Processes in the router's own namespace (the clients) reach every node, whatever is cut.
+Owns the namespaces and the routes between them. The router is the namespace of this process (see
+`enclosure`), so everything ends with the process. A cut makes the router drop packets in one
+direction between two nodes silently: no process gets an error. Processes in the router's namespace
+(the clients) reach every node, whatever is cut.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Network:
     def __init__(self) -> None:
         self.addresses: dict[str, str] = {}
         self._cuts: set[tuple[str, str]] = set()
-        # The namespaces' names are files there; nobody else is to see them.
+        # The names of namespaces are files there, which other processes must not see.
         subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
         (_IPV4 / "ip_forward").write_text("1")
-        # Of a cut in one direction the other one must not know.
+        # A cut in one direction must not affect the other.
         for scope in ("all", "default"):
             (_IPV4 / "conf" / scope / "rp_filter").write_text("0")
         _ip("link", "set", "lo", "up")
 
     def add(self, name: str) -> str:
-        """Make a node; its address."""
+        """Make a node, and return its address."""
         address = f"10.77.0.{len(self.addresses) + 2}"
         cable = f"v-{name}"
         _ip("netns", "add", name)
@@ -52,11 +52,11 @@ class Network:
         return address
 
     def inside(self, name: str, command: Sequence[str]) -> list[str]:
-        """The command as it runs on a node."""
+        """Return the command as it runs on a node."""
         return ["ip", "netns", "exec", name, *command]
 
     def cut(self, source: str, target: str) -> None:
-        """Lose all that `source` sends to `target`."""
+        """Drop all packets from `source` to `target`."""
         if (source, target) not in self._cuts:
             self._rule("add", source, target)
             self._cuts.add((source, target))

@@ -1,9 +1,9 @@
 """A client that reads from one topic and writes to another, exactly once: read-process-write.
 
-Every record of the input becomes one of the output, in a transaction that also commits the input's
-offsets for its group. A transaction that can't be committed is aborted and what it had read is read
-again; a producer that was fenced, or can't go on for another reason, is replaced by a new one.
-What is written names the input and the attempt: `writer-1:17@processor-0.4`.
+Every input record becomes one output record, in a transaction that also commits the input offsets
+of its group. A transaction that cannot be committed is aborted, and its input is read again. A
+producer that was fenced, or has another fatal error, is replaced by a new one. An output record
+names its input and the attempt: `writer-1:17@processor-0.4`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.history import Assign, Outcome, Poll, Seen, Send, Step
 from nemesis.client import COMMON, Client, name_of
 from nemesis.evidence import Evidence, now_ns
 
-#: A transaction without an end is aborted by its coordinator after this time.
+#: The coordinator aborts an open transaction after this time.
 TRANSACTION_MS_MAX = 20_000
 _READ_S = 0.3
 _READ_MAX = 50
@@ -26,8 +26,8 @@ _REST_S = 0.2
 _START_S_MAX = 120.0
 
 
-#: To send offsets, librdkafka (2.16 at least) waits without end for a coordinator that has left the
-#: metadata, unless one of its connections changes its state: so let them.
+#: When it sends offsets, librdkafka (2.16 at least) waits for ever for a coordinator that has left
+#: the metadata, unless one of its connections changes state. Idle connections are closed for that.
 _RESTLESS = {
     "connections.max.idle.ms": 2000,
     "topic.metadata.refresh.interval.ms": 1000,
@@ -36,11 +36,11 @@ _RESTLESS = {
 
 
 class _ReplaceError(Exception):
-    """This producer can't go on."""
+    """Raised when the producer must be replaced."""
 
 
 class Processor(Client):
-    """One of a group of them; `name` is also its transactional id."""
+    """A member of a group of processors; `name` is also its transactional id."""
 
     def __init__(
         self, name: str, evidence: Evidence, bootstrap: str, group: str, inputs: str, outputs: str
@@ -85,7 +85,7 @@ class Processor(Client):
                 "bootstrap.servers": self._address,
                 "transactional.id": self.name,
                 "transaction.timeout.ms": TRANSACTION_MS_MAX,
-                # Within the transaction's time, as the client demands.
+                # Below the transaction timeout, as the client requires.
                 "message.timeout.ms": TRANSACTION_MS_MAX,
                 "linger.ms": 5,
                 **_RESTLESS,
@@ -95,7 +95,7 @@ class Processor(Client):
         self._consumer.subscribe([self._input], on_assign=self._assigned)
 
     def _assigned(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        # All of them begin anew from what is committed, which this is not.
+        # All partitions restart from the committed offsets, which do not include this batch.
         self._found.clear()
         self._note_positions(partitions)
 
@@ -121,7 +121,7 @@ class Processor(Client):
         try:
             outcome = self._transact(read)
         finally:
-            # Steps of a transaction of which nobody knows stay in doubt.
+            # The outcome of the transaction stays unknown.
             self.evidence.add(self.name, outcome, begin_ns, steps)
         if outcome is not Outcome.OK:
             self._rewind()
@@ -172,7 +172,7 @@ class Processor(Client):
             raise _ReplaceError(f"abort: {problem.args[0]}") from problem
 
     def _retried(self, call: Callable[[], object], seconds_max: float = _START_S_MAX) -> None:
-        """Make a call until it succeeds, or fails in a way that another attempt does not mend."""
+        """Retry a call until it succeeds or fails with an error that is not retriable."""
         deadline = time.monotonic() + seconds_max
         while True:
             try:
@@ -186,7 +186,7 @@ class Processor(Client):
                 return
 
     def _rewind(self) -> None:
-        """Read again from what the group has committed."""
+        """Seek to the committed offsets of the group."""
         try:
             assigned = self._consumer.assignment()
             for place in self._consumer.committed(assigned, timeout=_CALL_S_MAX):

@@ -1,8 +1,8 @@
 """One run: a cluster, its clients, an attack, and the verdict.
 
-The clients work all the time. `attack` (the nemesis) or `roll` (restarts, one broker after the
-other) is what happens to the cluster. After the last fault the cluster has to become whole without
-help; then the clients finish, everything is read back, and the evidence is judged.
+The clients work all the time, while `attack` (the nemesis) or `roll` (a rolling restart) runs.
+After the last fault the cluster must become healthy by itself. Then the clients finish, everything
+is read back, and the evidence is judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nemesis.evidence import Evidence, not_once, now_ns, skipped
 from nemesis.network import Network
 from nemesis.processor import Processor
 
-#: Read by groups; read and processed in transactions; the results of those.
+#: Topics: read by groups; input of the processors; output of the processors.
 PLAIN, INPUT, OUTPUT = "plain", "input", "output"
 PARTITIONS = {PLAIN: 6, INPUT: 3, OUTPUT: 3}
 STOP_S_MAX = 60.0
@@ -38,21 +38,21 @@ _PAUSE_S = 0.012
 class Report:
     seed: int
     violations: list[str] = field(default_factory=list)
-    #: What applications saw as errors.
+    #: Errors that applications saw.
     errors: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     acknowledged: int = 0
-    #: Records that came out of transactions.
+    #: Output records of transactions.
     processed: int = 0
-    #: Longest time that a producer was without an acknowledgement.
+    #: Longest time without an acknowledgement of a producer.
     gap_s_max: float = 0.0
-    #: From the last fault's end until the cluster was whole.
+    #: Time from the end of the last fault until the cluster was healthy.
     whole_s: float = 0.0
     recoveries_s: list[float] = field(default_factory=list)
 
 
 class Run:
-    """`folder` is for data and logs; `say` for who watches."""
+    """Data and logs go to `folder`, progress messages to `say`."""
 
     def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
         self._say = say
@@ -104,11 +104,12 @@ class Run:
         return self._finish()
 
     def _strike(self, kinds: list[fault.Kind]) -> None:
-        """Injects one fault after the other, holds them, undoes them in any order."""
+        """Inject faults one after the other, hold them, and undo them in any order."""
         faults: list[fault.Fault] = []
         for kind in kinds:
             if faults and kind.name.startswith(("kill", "pause", "fill", "isolate-pair")):
-                # Of two faults at a time the second leaves processes alone: they could be gone.
+                # With a fault in progress, the second one targets no process, which could be
+                # stopped.
                 continue
             faults.append(kind.strike(self._cluster, self._random))
             self._tell(f"{kind.name}: {faults[-1].what}")
@@ -148,7 +149,7 @@ class Run:
         return self._finish()
 
     def _await_progress(self) -> None:
-        """Until every producer and every group has got further."""
+        """Wait until every producer and every group has made progress."""
         counts = [len(writer.acknowledged) for writer in self._writers]
         wanted = {member.group for member in self._members}
         begin_ns = now_ns()
@@ -178,7 +179,7 @@ class Run:
             client.start()
 
     def _finish(self) -> Report:
-        """Let everybody come to an end, read back what there is, and judge."""
+        """Stop the clients, read all records back, and judge the evidence."""
         self._stop(self._writers)
         self._tell("producers have finished")
         written = {topic: self._read_back(topic) for topic in (PLAIN, INPUT)}
@@ -216,7 +217,7 @@ class Run:
         return found
 
     def _await_groups(self, written: dict[str, Poll]) -> None:
-        """Until all that was written is committed."""
+        """Wait until the groups have committed all records."""
 
         def behind() -> list[str]:
             return [

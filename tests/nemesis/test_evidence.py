@@ -1,4 +1,4 @@
-"""The verdict itself: it must see what must not be, and nothing else."""
+"""The checks of the evidence: they find every violation, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ def commit(offset: int, begin_ns: int, end_ns: int, who: str = "a") -> CommitEve
     return CommitEvent("g", "t-0", offset, begin_ns, end_ns, who)
 
 
-def test_what_was_seen_at_the_same_time_may_be_older() -> None:
+def test_a_concurrent_response_may_have_a_lower_offset() -> None:
     assert not list(moved_back([commit(5, 0, 10), commit(3, 9, 20), commit(5, 21, 22)]))
 
 
-def test_what_began_after_a_later_offset_was_told_may_not() -> None:
+def test_a_later_response_may_not_have_a_lower_offset() -> None:
     (found,) = moved_back([commit(3, 11, 20, "late"), commit(5, 0, 10), commit(4, 0, 1)])
     assert "late had t-0 of g at 3" in found
 
 
-def test_other_partitions_and_groups_are_others() -> None:
+def test_partitions_and_groups_are_checked_separately() -> None:
     other = CommitEvent("h", "t-0", 1, 20, 30, "a"), CommitEvent("g", "t-1", 1, 20, 30, "a")
     assert not list(moved_back([commit(5, 0, 10), *other]))
 
@@ -41,7 +41,7 @@ def poll(*values: str) -> Poll:
     return Poll({"t-0": [Seen(offset, value) for offset, value in enumerate(values)]})
 
 
-def test_what_no_member_got_is_skipped() -> None:
+def test_a_record_that_no_member_received_is_skipped() -> None:
     history = [
         Operation("a", 0, Outcome.OK, 0, 1, [poll("x")]),
         Operation("b", 0, Outcome.OK, 0, 1, [poll("y")]),

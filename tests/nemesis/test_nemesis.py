@@ -1,8 +1,8 @@
 """Three brokers and three etcd members under attack, and restarted one by one, under load.
 
-What happens in a run, and what it is judged by, is told in `run`. A failure leaves the run's folder
-with every process's log, and names the seed. The same order of faults comes again with that seed,
-but on real processes nothing else does.
+`run` describes a run and its checks. A failure leaves the run's folder with the logs of all
+processes, and names the seed. The seed repeats the order of the faults; on real processes it
+repeats nothing else.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from nemesis.enclosure import enclosed, obstacle
 pytestmark = pytest.mark.xdist_group("nemesis")
 
 _TESTS = Path(__file__).parent.parent
-#: Beside the run itself: starting, reading everything back, and a machine that is busy.
+#: Time besides the run itself: start, reading everything back, and a busy machine.
 _SPARE_S = 600
-#: What the cluster is given to become whole where others use the machine as well.
+#: Time for the cluster to become healthy on a busy machine.
 _WHOLE_S_MAX = 120
 
 
 def run(tmp_path: Path, *arguments: str, minutes: float) -> dict[str, Any]:
-    """The report of a run without violations."""
+    """Return the report of a run without violations."""
     require_etcd()
     if reason := obstacle():
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""The network of the nemesis: what is cut is cut, in the direction that was asked for."""
+"""The network of the nemesis: a cut drops packets in one direction only."""
 
 from __future__ import annotations
 

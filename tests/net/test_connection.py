@@ -1,4 +1,4 @@
-"""The connection against a transport that records what is done to it."""
+"""The connection on a transport that records calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FakeTransport:
 
 
 class Recorder:
-    """A handler that keeps frames, and can be told to hold or to send."""
+    """A handler that records frames, and can hold the connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -104,7 +104,7 @@ class World:
 
 
 def feed(connection: Connection, transport: FakeTransport, data: bytes) -> bytes:
-    """Deliver bytes as a transport would; returns what could not be delivered (paused, closed)."""
+    """Deliver bytes as a transport does; return the rest once the transport is paused or closed."""
     while data and transport.reading and not transport.is_closing():
         buffer = connection.get_buffer(-1)
         count = min(len(buffer), len(data))
@@ -191,7 +191,7 @@ def test_hold_and_release_within_a_pass_leave_reading_on() -> None:
     assert transport.reading
 
 
-def test_without_memory_a_connection_waits_and_goes_on() -> None:
+def test_a_connection_waits_for_request_memory() -> None:
     world = World(ConnectionLimits(request_bytes_max=100))
     first, first_transport, first_handler = world.connect()
     second, second_transport, second_handler = world.connect()
@@ -207,7 +207,7 @@ def test_without_memory_a_connection_waits_and_goes_on() -> None:
     assert world.gate.reserved_bytes == 0
 
 
-def test_a_waiting_connection_that_leaves_frees_its_place() -> None:
+def test_a_waiting_connection_that_closes_leaves_the_queue() -> None:
     world = World(ConnectionLimits(request_bytes_max=100))
     first, first_transport, _ = world.connect()
     second, second_transport, second_handler = world.connect()
@@ -226,7 +226,7 @@ def test_a_waiting_connection_that_leaves_frees_its_place() -> None:
     assert world.gate.connections == 1
 
 
-def test_a_slow_sender_is_cut_off() -> None:
+def test_a_slow_sender_is_disconnected() -> None:
     world = World(ConnectionLimits(frame_ms_max=1000))
     connection, transport, _ = world.connect()
     feed(connection, transport, frame(b"x" * 100)[:50])
@@ -239,7 +239,7 @@ def test_a_slow_sender_is_cut_off() -> None:
     assert transport.aborted
 
 
-def test_a_reader_that_never_reads_is_cut_off_and_one_that_reads_slowly_is_not() -> None:
+def test_a_client_that_reads_nothing_is_disconnected_and_a_slow_one_is_not() -> None:
     world = World(ConnectionLimits(unread_ms_max=1000))
     connection, transport, _ = world.connect()
     transport.unsent = 5000
@@ -287,14 +287,14 @@ def test_a_connection_that_closes_reads_no_more_when_its_handler_releases_it() -
     feed(connection, transport, frame(b"a") + frame(b"b"))
     transport.unsent = 1
     connection.close("idle")
-    # The transport still sends: to the handler this is an open connection.
+    # The transport still sends, so the connection is open for the handler.
     transport.closed = False
     connection.release()
     assert not transport.reading
     assert handler.frames == [b"a"]
 
 
-def test_closing_while_waiting_for_memory_gives_nothing_away() -> None:
+def test_closing_while_waiting_for_memory_reserves_nothing() -> None:
     world = World(ConnectionLimits(request_bytes_max=100))
     first, first_transport, _ = world.connect()
     second, second_transport, second_handler = world.connect()
@@ -307,7 +307,7 @@ def test_closing_while_waiting_for_memory_gives_nothing_away() -> None:
     assert second_handler.frames == []
 
 
-def test_a_refused_connection_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_connection_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = World(ConnectionLimits(connections_max=0))
     _, transport, _ = world.connect()
     assert transport.aborted
@@ -331,7 +331,7 @@ class Range:
         return -1
 
     def read(self) -> bytes:
-        raise OSError("a fault that the test asked for")
+        raise OSError("an injected fault")
 
     def failed(self, error: OSError) -> None: ...
 
@@ -339,10 +339,10 @@ class Range:
         self.released += 1
 
 
-def test_a_response_that_can_t_be_read_costs_its_connection_and_does_not_raise(
+def test_a_response_that_cannot_be_read_closes_the_connection_and_does_not_raise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever completes the response may have others to complete."""
+    """The caller may have other responses to complete."""
     world = World()
     connection, transport, _ = world.connect()
     monkeypatch.setattr(transport, "get_extra_info", lambda _: None)
@@ -358,7 +358,7 @@ def test_ranges_that_are_not_sent_are_released_once() -> None:
     connection, transport, handler = world.connect()
     transport.unsent = 1
     queued, late = Range(), Range()
-    # A sender takes over when the transport has nothing left to send, which never happens here.
+    # The sender starts when the transport's buffer is empty, which never happens here.
     connection.send([b"head", queued])
     assert queued.released == 0
     connection.connection_lost(None)

@@ -1,4 +1,4 @@
-"""Answers with file ranges over real sockets, under both event loops."""
+"""Responses with file ranges over real sockets, under both event loops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = 24 * 1024 * 1024
 
 
 class Range:
-    """A part of a file; counts how many are not released."""
+    """A part of a file; counts the ranges that are not released."""
 
     alive = 0
 
@@ -47,8 +47,8 @@ class Range:
         Range.alive -= 1
 
 
-class Answers:
-    """Answers each frame with what it is told to."""
+class Responder:
+    """Responds to each frame as the frame says."""
 
     def __init__(self, connection: Connection, answer: Callable[[bytes], list[Item]]) -> None:
         self.connection = connection
@@ -68,20 +68,20 @@ class Answers:
 
 
 class Home:
-    """A server of `Connection`s, and the file they answer from."""
+    """A server of `Connection`s, and the file that they send."""
 
     def __init__(self, path: Path) -> None:
         self.data = os.urandom(SIZE)
         path.write_bytes(self.data)
         self.descriptor = os.open(path, os.O_RDWR)
-        self.handlers: list[Answers] = []
+        self.handlers: list[Responder] = []
         self.clock = SystemClock()
         self.gate = Gate(ConnectionLimits())
         self.asked = asyncio.Event()
         self.lost = asyncio.Event()
 
     def answer(self, frame: bytes) -> list[Item]:
-        """`r` a range between two buffers, `b` only a buffer."""
+        """Return the response to a frame: `r` for a range between two buffers, `b` for a buffer."""
         self.asked.set()
         if frame == b"b":
             return [b"small;"]
@@ -91,8 +91,8 @@ class Home:
         large = b"head;" + self.data[100 : SIZE - 100] + b";tail"
         return b"".join(b"small;" if frame == ord("b") else large for frame in frames)
 
-    def _handler(self, connection: Connection) -> Answers:
-        self.handlers.append(Answers(connection, self.answer))
+    def _handler(self, connection: Connection) -> Responder:
+        self.handlers.append(Responder(connection, self.answer))
         return self.handlers[-1]
 
     async def connect(self) -> tuple[asyncio.Server, socket.socket]:
@@ -153,7 +153,7 @@ def test_buffers_and_ranges_leave_in_order(run: Run, home: Home, frames: bytes) 
         await loop.sock_sendall(client, b"".join(frame(bytes([each])) for each in frames))
         expected = home.expected(frames)
         assert await read_all(client, len(expected)) == expected
-        # And the way stays usable.
+        # The connection still works.
         await loop.sock_sendall(client, frame(b"b"))
         assert await read_all(client, 6) == b"small;"
         client.close()
@@ -163,8 +163,8 @@ def test_buffers_and_ranges_leave_in_order(run: Run, home: Home, frames: bytes) 
     run(main())
 
 
-def test_a_range_waits_for_what_the_transport_still_has(run: Run, home: Home) -> None:
-    """The answers before it are larger than what sockets take at once."""
+def test_a_range_waits_until_the_transport_is_empty(run: Run, home: Home) -> None:
+    """The responses before it are larger than a socket's buffer."""
     big = os.urandom(SIZE)
 
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_a_range_waits_for_what_the_transport_still_has(run: Run, home: Home) ->
     run(main())
 
 
-def test_requests_are_not_read_while_answers_pile_up(run: Run, home: Home) -> None:
+def test_requests_are_not_read_while_responses_are_pending(run: Run, home: Home) -> None:
     async def main() -> None:
         server, client = await home.connect()
         loop = asyncio.get_running_loop()
@@ -208,7 +208,7 @@ def test_requests_are_not_read_while_answers_pile_up(run: Run, home: Home) -> No
     run(main())
 
 
-def test_what_is_queued_is_sent_before_a_close(run: Run, home: Home) -> None:
+def test_queued_responses_are_sent_before_a_close(run: Run, home: Home) -> None:
     async def main() -> None:
         server, client = await home.connect()
         await asyncio.get_running_loop().sock_sendall(client, frame(b"r"))
@@ -223,7 +223,7 @@ def test_what_is_queued_is_sent_before_a_close(run: Run, home: Home) -> None:
     run(main())
 
 
-def test_a_client_that_goes_frees_the_range(run: Run, home: Home) -> None:
+def test_a_client_that_disconnects_releases_the_range(run: Run, home: Home) -> None:
     async def main() -> None:
         server, client = await home.connect()
         await asyncio.get_running_loop().sock_sendall(client, frame(b"r"))
@@ -237,7 +237,7 @@ def test_a_client_that_goes_frees_the_range(run: Run, home: Home) -> None:
     run(main())
 
 
-def test_a_file_that_became_too_short_ends_the_connection(run: Run, home: Home) -> None:
+def test_a_truncated_file_closes_the_connection(run: Run, home: Home) -> None:
     async def main() -> None:
         server, client = await home.connect()
         os.ftruncate(home.descriptor, 1000)

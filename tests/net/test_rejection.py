@@ -19,7 +19,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_the_log_says_who_what_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_client_api_and_reason(caplog: pytest.LogCaptureFixture) -> None:
     rejections = Rejections()
     error = RejectedRequestError(Rejection.VERSION, "version 99 is not supported", "me", "Fetch")
     rejections.note(error, "10.0.0.1", 0.0)
@@ -43,7 +43,9 @@ def test_the_log_is_limited_for_each_kind(caplog: pytest.LogCaptureFixture) -> N
     assert "again" in lines(caplog)[1]
 
 
-def test_long_texts_are_cut_and_control_characters_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_long_texts_are_shortened_and_control_characters_escaped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     error = RejectedRequestError(Rejection.API, "x" * 10_000, "a\nb" * 10_000, "")
     Rejections().note(error, "10.0.0.1", 0.0)
     (line,) = lines(caplog)

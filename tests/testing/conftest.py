@@ -1,4 +1,4 @@
-"""A broker shared by the tests of this folder, and clients that do what they are told."""
+"""A broker shared by the tests of this folder, and raw clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Connect = Callable[[], RawClient]
 
 @pytest.fixture
 def connect(millstream_broker: LocalBroker) -> Iterator[Connect]:
-    """Makes connections to the broker of the test; closed when it ends."""
+    """Return a function that connects to the test's broker; connections are closed at the end."""
     made: list[RawClient] = []
 
     def make() -> RawClient:

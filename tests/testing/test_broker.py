@@ -1,4 +1,4 @@
-"""The broker inside a test, with the client that most tests have."""
+"""The broker inside a test, with Millstream's own client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_restart_keeps_address_and_data(tmp_path: Path) -> None:
     assert (tmp_path / "kept-1").is_dir()
 
 
-def test_its_own_folder_goes_and_its_port_is_given_up() -> None:
+def test_close_deletes_its_own_folder_and_releases_the_port() -> None:
     with LocalBroker() as broker:
         folder = broker.folder
         assert (folder / "meta.properties").exists()
@@ -50,7 +50,7 @@ def test_its_own_folder_goes_and_its_port_is_given_up() -> None:
     broker.close()
 
 
-def test_misuse_is_told() -> None:
+def test_misuse_raises() -> None:
     broker = LocalBroker(settings={"log.segment.byte": 1})
     with pytest.raises(RuntimeError, match="no address"):
         _ = broker.bootstrap_servers
@@ -68,7 +68,7 @@ def test_misuse_is_told() -> None:
         assert failure.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_producer_gets_over_faults_that_pass(
+def test_a_producer_retries_after_transient_faults(
     millstream_broker: LocalBroker,
     millstream_producer: OwnProducer,
     millstream_consumer: OwnConsumer,
@@ -85,7 +85,7 @@ def test_a_producer_gets_over_faults_that_pass(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_an_expired_member_notices_and_comes_back(
+def test_an_expired_member_rejoins(
     millstream_broker: LocalBroker,
     millstream_confluent_producer: Producer,
     millstream_topic: str,
@@ -120,6 +120,6 @@ def test_an_expired_member_notices_and_comes_back(
     consumer.close()
 
 
-def test_a_group_that_is_not_there_has_no_members(millstream_broker: LocalBroker) -> None:
+def test_a_missing_group_has_no_members(millstream_broker: LocalBroker) -> None:
     with pytest.raises(LookupError, match="'ghosts'"):
         millstream_broker.expire_member("ghosts")

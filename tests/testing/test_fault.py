@@ -1,4 +1,4 @@
-"""Faults on demand as a client that does not retry sees them."""
+"""Faults on demand, with a client that does not retry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def values(connect: Connect, topic: str) -> list[bytes | None]:
     return [record.value for record in connect().read_all(topic)]
 
 
-def test_produces_fail_as_often_as_was_asked_for(
+def test_the_next_produces_fail(
     millstream_broker: LocalBroker, millstream_topic: str, connect: Connect
 ) -> None:
     client = connect()
@@ -54,7 +54,7 @@ def test_an_unacknowledged_produce_that_fails_costs_the_connection(
     assert values(connect, millstream_topic) == []
 
 
-def test_a_dropped_answer_leaves_the_record_in_the_log(
+def test_a_dropped_response_leaves_the_record_in_the_log(
     millstream_broker: LocalBroker, millstream_topic: str, connect: Connect
 ) -> None:
     millstream_broker.drop_produce_answers()
@@ -64,7 +64,7 @@ def test_a_dropped_answer_leaves_the_record_in_the_log(
     assert values(connect, millstream_topic) == [b"kept", b"next"]
 
 
-def test_dropped_connections_can_be_made_again(
+def test_a_client_may_reconnect_after_a_dropped_connection(
     millstream_broker: LocalBroker, millstream_topic: str, connect: Connect
 ) -> None:
     clients = [connect(), connect()]
@@ -75,7 +75,7 @@ def test_dropped_connections_can_be_made_again(
     assert connect().topic_id(millstream_topic)
 
 
-def test_an_answer_is_held_back_and_its_request_is_not(
+def test_a_response_is_delayed_and_its_request_is_not(
     millstream_broker: LocalBroker, millstream_topic: str, connect: Connect
 ) -> None:
     held, other = connect(), connect()
@@ -90,10 +90,10 @@ def test_an_answer_is_held_back_and_its_request_is_not(
     assert (row.error_code, row.base_offset) == (0, 0)
 
 
-def test_answers_of_all_kinds_arrive_late(
+def test_responses_of_all_kinds_are_delayed(
     millstream_broker: LocalBroker, millstream_topic: str, connect: Connect
 ) -> None:
-    """One that is there at once, one that waits for records, and one that a task computes."""
+    """An immediate response, one that waits for records, and one that a task computes."""
     client = connect()
     millstream_broker.delay_answers(0.01)
     assert client.topic_id(millstream_topic)
@@ -102,7 +102,7 @@ def test_answers_of_all_kinds_arrive_late(
     millstream_broker.delete_topic(f"{millstream_topic}-late")
 
 
-def test_a_client_that_leaves_does_not_wait_for_its_answers(
+def test_a_client_that_disconnects_cancels_its_delayed_responses(
     millstream_broker: LocalBroker, millstream_topic: str, connect: Connect
 ) -> None:
     client = connect()
@@ -116,7 +116,7 @@ def test_a_client_that_leaves_does_not_wait_for_its_answers(
     assert values(connect, millstream_topic) == [b"kept"]
 
 
-def test_unknown_errors_and_apis_are_refused(millstream_broker: LocalBroker) -> None:
+def test_unknown_errors_and_apis_are_rejected(millstream_broker: LocalBroker) -> None:
     with pytest.raises(ValueError, match="'NO_SUCH' is no error"):
         millstream_broker.fail_produces(1, "NO_SUCH")
     with pytest.raises(ValueError, match="-195 is no error"):

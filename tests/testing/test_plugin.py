@@ -1,4 +1,4 @@
-"""The plugin as a project that installs Millstream sees it: small test sessions inside a test."""
+"""The plugin in small test sessions inside a test, as in a project that installs Millstream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRICT = ("-W", "error", "--strict-markers", "--strict-config", "-p", "no:cachep
 
 
 def run(pytester: pytest.Pytester) -> pytest.RunResult:
-    """A session of its own, in which warnings are errors."""
+    """Run a test session in which warnings are errors."""
     return pytester.runpytest_inprocess(*STRICT)
 
 

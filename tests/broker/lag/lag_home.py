@@ -1,4 +1,4 @@
-"""Topics and their readers over a real data folder, with a clock that stands still."""
+"""Topics and groups on a real data folder, with a clock that does not advance by itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AnyWorld = TypeVar("AnyWorld", bound="World")
 
 
 class World(CoordinatorHome):
-    """Topics t (of three partitions) and u (of one), and who reads them."""
+    """Topics t (three partitions) and u (one partition), and the groups that read them."""
 
     def __init__(self, path: Path, **options: int) -> None:
         super().__init__(path)
@@ -57,7 +57,7 @@ class World(CoordinatorHome):
         return self.replicas.find(topic, number)
 
     def produce(self, topic: str, number: int = 0, count: int = 1, **fields: object) -> None:
-        """Batches of one record, a second apart, the last of them now."""
+        """Append batches of one record, one second apart, the last one now."""
         partition = self.partition_of(topic, number)
         for age in reversed(range(count)):
             given = {"timestamp": self.clock.now_ms - age * 1000, **fields}

@@ -1,5 +1,7 @@
-"""Lag in a cluster: every committed partition has one row in all scrapes together, whoever leads it
-and whoever coordinates its group."""
+"""Lag in a cluster: every committed partition has one row over the scrapes of all brokers.
+
+It does not matter which broker leads the partition, and which one coordinates its group.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ GROUPS = [f"group-{number}" for number in range(6)]
 PLACES: list[Place] = [
     (group, topic, number) for group in GROUPS for topic in TOPICS for number in range(PARTITIONS)
 ]
-#: Scrapes after which nobody is expected to show another row.
+#: Number of equal scrapes after which the rows count as stable.
 LOOKS = 10
 
 
 class Cluster(ProcessCluster):
-    """Three brokers; each group has read another part of all partitions."""
+    """Three brokers; each group has read a different part of all partitions."""
 
     def begin(self) -> None:
         readers = Readers(self.bootstrap)
@@ -60,7 +62,7 @@ class Cluster(ProcessCluster):
         )
 
     def describe(self, group: str) -> dict[str, Any]:
-        """What `millstream group describe` shows, which has a row for each partition."""
+        """Return the rows of `millstream group describe`, one for each partition."""
         command = [str(Path(sys.executable).with_name("millstream")), "group", "describe", group]
         command += ["--json", "--bootstrap-server", self.bootstrap]
         result = subprocess.run(command, capture_output=True, text=True)
@@ -77,7 +79,7 @@ class Cluster(ProcessCluster):
 
 
 def committed(group: str, partition: int) -> int:
-    """Between none and all of the records."""
+    """Return a committed offset between the start and the end."""
     return (GROUPS.index(group) + 2 * partition) % (RECORDS + 1)
 
 
@@ -94,7 +96,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def is_right(scrape: Scrape, place: Place) -> bool:
-    """Whether a row says what is true while its partition has a leader."""
+    """Return whether a row is correct for a partition that has a leader."""
     group, _, partition = place
     records = RECORDS - committed(group, partition)
     if scrape.value("lag_records", place) != records:
@@ -131,7 +133,7 @@ def test_every_committed_partition_has_one_row(cluster: Cluster) -> None:
 
 
 def test_brokers_die_and_come_back(cluster: Cluster) -> None:
-    """Leaders and coordinators go elsewhere, and partitions with one replica have no leader."""
+    """Leaders and coordinators move, and partitions with one replica have no leader."""
     wait_until(lambda: is_whole(cluster), "all rows")
     before = cluster.leaders("single")
     coordinators = {group: cluster.coordinator(group, GROUP) for group in GROUPS}
@@ -157,7 +159,7 @@ def test_brokers_die_and_come_back(cluster: Cluster) -> None:
         assert all(is_right(scrape, place) for place in kept), "the last values are kept"
         for place in orphans:
             records = scrape.value("lag_records", place)
-            # The new coordinator may know the partition's end from another group.
+            # The new coordinator may know the end offset from another group.
             assert math.isnan(records) or records == RECORDS - committed(place[0], place[2])
     described = cluster.describe(GROUPS[0])
     assert described["unknown_partitions"] == len(orphans) / len(GROUPS)
@@ -184,8 +186,9 @@ def test_brokers_are_restarted_one_by_one(cluster: Cluster) -> None:
 
 
 def test_a_coordinator_and_leader_that_hangs(cluster: Cluster) -> None:
-    """Requests to it wait until their time is up; others take over what has replicas. Once it goes
-    on, it shows nothing of the groups that it has lost."""
+    """Requests to the broker time out, and other brokers take over its replicated partitions.
+
+    Once the broker continues, it shows none of the groups that it has lost."""
     wait_until(lambda: is_whole(cluster), "all rows")
     hanging = cluster.coordinator(GROUPS[0], GROUP)
     led = [leader for leader in cluster.leaders("single").values() if leader == hanging]

@@ -1,4 +1,4 @@
-"""Lag over a real data folder and coordinator, with a clock that stands still."""
+"""Lag on a real data folder and coordinator, with a clock that does not advance by itself."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_at_the_end_all_is_well(world: World) -> None:
         world.clock.now_ms += HOUR_MS
         row = await world.row("g")
         assert (row.records, row.seconds, row.headroom_seconds) == (0, 0.0, UNLIMITED)
-        # A client may commit what is not there yet.
+        # A client may commit an offset beyond the end of the log.
         await world.commit("g", ("t", 0, 99))
         assert (await world.row("g")).records == 0
 
@@ -58,7 +58,7 @@ def test_at_the_end_of_a_compacted_topic(world: World) -> None:
         world.produce("t", count=5)
         await world.commit("g", ("t", 0, 3))
         assert (await world.row("g")).records == 2
-        # Compaction took the rest, and left a batch that holds nothing but the offsets.
+        # Compaction removed the records, and left an empty batch that keeps the offsets.
         empty = build_batch([], base_offset=5, last_offset_delta=4)
         partition.log.truncate_to(3)
         partition.log.append_as_follower(memoryview(empty))

@@ -1,5 +1,5 @@
-"""Leaders and coordinators move among three brokers that all live: each committed partition keeps
-its one row. One of the brokers may be of an earlier version."""
+"""Leaders and coordinators move between three live brokers: each committed partition keeps its one
+row. One of the brokers may have an earlier version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOKS = 5
 
 
 class Brokers(ServerSet):
-    """With metrics, topic `t`, and groups that have each read another part of it."""
+    """Brokers with metrics, topic `t`, and groups that have read different parts of it."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         given = {"http_listen": f"{HOST}:0", "metrics_lag_interval_ms": "20", **settings}
@@ -87,7 +87,7 @@ def test_a_new_coordinator_does_not_wait_for_its_next_round(tmp_path: Path) -> N
 
 
 def test_a_leader_of_an_earlier_version(tmp_path: Path) -> None:
-    """It closes the connection on a request that it does not know."""
+    """Such a broker closes the connection on a request that it does not support."""
     with Brokers(tmp_path) as brokers:
         brokers.begin()
         for number in range(PARTITIONS):
@@ -97,7 +97,7 @@ def test_a_leader_of_an_earlier_version(tmp_path: Path) -> None:
         brokers.check_stays_whole()
         earlier = brokers.services(2).apis
         known = brokers.ask(lambda: earlier._apis.pop(ApiKey.DESCRIBE_BACKLOG))
-        # A coordinator that has never had a response from it.
+        # This coordinator has never received a response from that leader.
         for index in range(3):
             brokers.lead(OFFSETS_TOPIC, index, 3)
 

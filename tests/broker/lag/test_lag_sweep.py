@@ -1,4 +1,4 @@
-"""Lag in partitions that other brokers lead, as their leaders tell it or no longer do."""
+"""Lag in partitions that other brokers lead, while their leaders respond and after they stop."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Leaders(RemoteBacklogs):
 
     @property
     def positions(self) -> list[list[tuple[int, int, int]]]:
-        """Leader, partition and offset of all queries, by request."""
+        """Return leader, partition and offset of all queries, by request."""
         return [[(each.leader, *each.position[1:]) for each in sent] for sent in self.sent]
 
 
 class RemoteWorld(World):
-    """Besides t and u there is `remote`, which others lead: partition N broker `leaders[N]`."""
+    """Adds the topic `remote`, whose partition N is led by broker `leaders[N]`."""
 
     def __init__(self, path: Path, *leaders: int, **options: int) -> None:
         super().__init__(path, **options)
@@ -206,7 +206,7 @@ def test_a_commit_while_the_leader_is_silent(world: RemoteWorld) -> None:
 
 @pytest.mark.parametrize("leader", [NO_LEADER, 1])
 def test_a_partition_that_nobody_leads_has_a_row(tmp_path: Path, leader: int) -> None:
-    """1 is this broker, which does not lead it (yet)."""
+    """Broker 1 is this broker, which does not lead the partition yet."""
 
     async def body(world: RemoteWorld) -> None:
         await world.commit("g", ("remote", 0, 5))
@@ -251,7 +251,7 @@ def test_partitions_that_do_not_exist_have_no_row(world: RemoteWorld) -> None:
         await world.commit("g", ("remote", 3, 5), ("nowhere", 0, 5))
         offsets = world.shards.of("g").offsets["g"]
         ((_, _, committed),) = [each for each in offsets if each[0] == "remote"]
-        # Of a topic that had the same name before.
+        # The committed offset belongs to a deleted topic of the same name.
         offsets._put("remote", 0, committed._replace(topic_id=b"earlier".ljust(16)))
         (found,) = (await world.lag.collect()).groups
         assert found.partitions == []

@@ -1,5 +1,4 @@
-"""Questions to leaders on other brokers: what goes over the wire, and what becomes of questions
-without a response."""
+"""Queries to leaders on other brokers: their wire format, and queries without a response."""
 
 from __future__ import annotations
 
@@ -43,9 +42,9 @@ OTHER_ID = bytes(range(1, 17))
 _Topic = DescribeBacklogResponse.Topic
 
 
-def ask(*questions: BacklogQuery, links: Any, timeout_s: float = 60.0) -> None:
+def ask(*queries: BacklogQuery, links: Any, timeout_s: float = 60.0) -> None:
     async def main() -> None:
-        await RemoteBacklogs(links).query(questions, timeout_s)
+        await RemoteBacklogs(links).query(queries, timeout_s)
 
     asyncio.run(main())
 
@@ -92,12 +91,12 @@ def test_an_endless_headroom_stays_within_the_protocol() -> None:
 
 
 def test_positions_of_a_topic_share_its_row() -> None:
-    questions = [
+    queries = [
         BacklogQuery(2, (ID, 0, 5), None),
         BacklogQuery(2, (OTHER_ID, 0, 5), KnownRecord(7, 1234)),
         BacklogQuery(2, (ID, 0, 6), None),
     ]
-    request = BacklogApi().request(questions)
+    request = BacklogApi().request(queries)
     assert [(topic.topic_id, len(topic.positions)) for topic in request.topics] == [
         (ID, 2),
         (OTHER_ID, 1),
@@ -106,8 +105,8 @@ def test_positions_of_a_topic_share_its_row() -> None:
     assert (known.known_offset, known.known_timestamp) == (7, 1234)
 
 
-def test_each_question_gets_its_own_response() -> None:
-    questions = [BacklogQuery(2, (ID, number, 5), None) for number in range(4)]
+def test_each_query_gets_its_own_response() -> None:
+    queries = [BacklogQuery(2, (ID, number, 5), None) for number in range(4)]
 
     def respond(links: Mailbox) -> None:
         rows = [
@@ -122,9 +121,9 @@ def test_each_question_gets_its_own_response() -> None:
         response = DescribeBacklogResponse(topics=[_Topic(topic_id=ID, positions=rows)])
         BacklogApi().complete(links.items[2], response)
 
-    ask(*questions, links=Mailbox(respond))
-    assert questions[0].backlog == Backlog(5, 5)
-    assert [each.error for each in questions] == [
+    ask(*queries, links=Mailbox(respond))
+    assert queries[0].backlog == Backlog(5, 5)
+    assert [each.error for each in queries] == [
         None,
         ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -132,7 +131,7 @@ def test_each_question_gets_its_own_response() -> None:
     ]
 
 
-def test_a_question_has_a_deadline_and_a_late_response_changes_nothing() -> None:
+def test_a_query_has_a_deadline_and_a_late_response_changes_nothing() -> None:
     prompt, late = BacklogQuery(2, (ID, 0, 5), None), BacklogQuery(3, (ID, 1, 5), None)
     ask(
         prompt,
@@ -151,9 +150,9 @@ def test_a_broker_that_is_gone_fails_at_once() -> None:
         network: Any = None
         connector = PeerConnector(network, "PLAINTEXT", "test", Supervisor(), CallbackFailures())
         links = PeerLinks(BacklogApi(), connector, EMPTY_IMAGE)
-        question = BacklogQuery(2, (ID, 0, 5), None)
-        await RemoteBacklogs(links).query([question], 60)
-        assert question.error == ErrorCode.NETWORK_EXCEPTION
+        query = BacklogQuery(2, (ID, 0, 5), None)
+        await RemoteBacklogs(links).query([query], 60)
+        assert query.error == ErrorCode.NETWORK_EXCEPTION
 
     asyncio.run(main())
 
@@ -212,7 +211,7 @@ def test_too_many_positions_cost_the_connection(
 
 
 def test_rates_are_kept_for_others(tmp_path: Path) -> None:
-    """By a broker that shows no metrics itself."""
+    """A broker that serves no metrics samples the rates for other brokers."""
 
     async def body(world: World) -> None:
         backlogs = PartitionBacklogs(world.replicas, world.clock)

@@ -1,4 +1,4 @@
-"""Dead letters over a real data folder, with a clock that stands still."""
+"""Dead letters on a real data folder, with a clock that does not advance by itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from broker.lag.lag_home import World, run
 from millstream.broker.metrics.dead_letter_gauges import DeadLetters
 
 
-class Shelf(World):
-    """Topics t, and its dead letters in two partitions."""
+class DeadLetterWorld(World):
+    """The topic t, and its dead-letter topic with two partitions."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -20,8 +20,8 @@ class Shelf(World):
         self.letters = DeadLetters(self.replicas, self.clock)
         self.produce("t", count=3)
 
-    async def look(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Counts and ages, by topic."""
+    async def refresh(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Refresh, and return counts and ages by topic."""
         await self.letters.refresh()
         counts, ages = self.letters.counts(), self.letters.ages()
         return {topic: value for (topic,), value in counts}, {
@@ -30,15 +30,15 @@ class Shelf(World):
 
 
 def test_letters_are_counted_and_the_oldest_tells_the_age(tmp_path: Path) -> None:
-    async def body(shelf: Shelf) -> None:
-        assert await shelf.look() == ({"t.dlq": 0}, {"t.dlq": 0})
-        shelf.produce("t.dlq", 0, count=3)
-        shelf.produce("t.dlq", 1, count=5)
-        shelf.clock.now_ms += 10_000
-        assert await shelf.look() == ({"t.dlq": 8}, {"t.dlq": 14})
-        shelf.partition_of("t.dlq", 1).log.advance_start(5)
-        assert await shelf.look() == ({"t.dlq": 3}, {"t.dlq": 12})
-        shelf.partition_of("t.dlq", 0).log.advance_start(3)
-        assert await shelf.look() == ({"t.dlq": 0}, {"t.dlq": 0})
+    async def body(world: DeadLetterWorld) -> None:
+        assert await world.refresh() == ({"t.dlq": 0}, {"t.dlq": 0})
+        world.produce("t.dlq", 0, count=3)
+        world.produce("t.dlq", 1, count=5)
+        world.clock.now_ms += 10_000
+        assert await world.refresh() == ({"t.dlq": 8}, {"t.dlq": 14})
+        world.partition_of("t.dlq", 1).log.advance_start(5)
+        assert await world.refresh() == ({"t.dlq": 3}, {"t.dlq": 12})
+        world.partition_of("t.dlq", 0).log.advance_start(3)
+        assert await world.refresh() == ({"t.dlq": 0}, {"t.dlq": 0})
 
-    run(Shelf(tmp_path), body)
+    run(DeadLetterWorld(tmp_path), body)

@@ -68,7 +68,7 @@ def test_any_label_value_survives(value: str) -> None:
         Family("x_total", "counter", 'Help with \\ and "quotes"\n.', ("l",), [((value,), 7)])
     )
     (sample,) = rows["x"].samples
-    # The parser splits lines at what Python calls a line end, Prometheus only at \n.
+    # The parser splits lines at every line end that Python knows, Prometheus only at \n.
     if not any(c in value for c in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"):
         assert sample.labels == {"l": value}
     assert sample.value == 7

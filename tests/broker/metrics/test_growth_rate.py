@@ -16,7 +16,7 @@ def log(tmp_path: Path) -> PartitionLog:
 
 
 def add(log: PartitionLog, size: int) -> int:
-    """Append at least so many bytes, over as many segments as they need; how many it were."""
+    """Append at least so many bytes, in several segments if necessary; return their number."""
     added = 0
     while added < size:
         batch = make_batch(value=b"x" * 100)

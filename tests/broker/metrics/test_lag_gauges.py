@@ -1,4 +1,4 @@
-"""Lag as a scrape of a live broker shows it."""
+"""The lag of groups in scrapes of a live broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def commit(broker: BrokerProcess, group_id: str, *offsets: int) -> None:
-    """Offsets of partitions 0, 1, ..."""
+    """Commit offsets for the partitions 0, 1, ..."""
     kind = OffsetCommitRequest.Topic
     rows = [
         kind.Partition(partition_index=number, committed_offset=offset)

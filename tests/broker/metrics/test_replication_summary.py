@@ -1,4 +1,4 @@
-"""What the metrics say of replication, over brokers that replicate in this process."""
+"""The counts of replication on brokers that replicate in this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_a_leader_says_of_its_followers(tmp_path: Path) -> None:
             await brokers.change("t", isr=(1,))
             await summary.refresh()
             assert summary.led.under_min_isr == 1
-            # Others lead nothing of it.
+            # The other brokers lead no partition.
             other = summary_of(brokers, 3)
             await other.refresh()
             assert other.led.partitions == 0

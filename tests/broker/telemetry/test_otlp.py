@@ -1,5 +1,5 @@
-"""Reading OpenTelemetry's metrics: what Google's protobuf library writes is read, and nothing that
-a client may send costs more than an error."""
+"""Reading OpenTelemetry's metrics: output of Google's protobuf library is read, and a malformed
+payload raises an error and nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def as_label(value: object) -> str:
 
 @st.composite
 def metrics(draw: st.DrawFn) -> tuple[Any, list[Metric]]:
-    """A message, and what is to be read from it."""
+    """Generate a message and the metrics that it holds."""
     shared = draw(ATTRIBUTES)
     written, expected = [], []
     for name, is_sum, is_monotonic, temporality in draw(
@@ -143,7 +143,7 @@ def test_every_truncation_is_rejected_or_leaves_whole_metrics() -> None:
         (b"\x0f", "wire type 7"),
         (b"\x02\x00", "the number 0"),
         (b"\x09\x00\x00", "exceeds its message"),
-        # The inner length fits the payload but not the message around it.
+        # The inner length fits the payload but not the enclosing message.
         (b"\x0a\x02\x12\x04" + b"\x00" * 8, "exceeds its message"),
     ],
 )

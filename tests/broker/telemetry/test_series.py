@@ -1,4 +1,4 @@
-"""Metrics of clients as series: names, labels, the budget, deltas, and when they go away."""
+"""Metrics of clients as series: names, labels, the budget, deltas, and expiry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def push(series: ClientSeries, client: str, *metrics: Metric, expires_at: float 
 
 
 def rows(series: ClientSeries) -> Rows:
-    """What Prometheus reads."""
+    """Return the rows that Prometheus reads."""
     text = asyncio.run(render(series.families())).decode()
     return {
         (sample.name, tuple(sorted((k, v) for k, v in sample.labels.items() if v))): sample.value

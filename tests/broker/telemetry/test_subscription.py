@@ -1,4 +1,4 @@
-"""Subscriptions: what may be set, and what a client is to push because of them."""
+"""Subscriptions: valid settings, and the push plans of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole of client metrics on one broker, without sockets: requests in, series out."""
+"""Client metrics on one broker, without sockets: requests in, series out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that come while the transaction before is still being ended."""
+"""Admission of batches while the previous transaction is still ending."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ A = TopicPartition("a", 0)
 
 
 def partition_with(*, marker_offset: int = -1, leader_epoch: int = 0) -> Any:
-    """Of ten records, with nothing open, and with a marker of the producer or none."""
+    """Return a partition with ten records, without an open transaction, perhaps with a marker."""
     log = SimpleNamespace(
         log_end_offset=10,
-        has_open_transaction=lambda *_: False,
-        has_marker_since=lambda _, offset: marker_offset >= offset,
+        producer_state=SimpleNamespace(
+            has_open_transaction=lambda *_: False,
+            has_marker_since=lambda _, offset: marker_offset >= offset,
+        ),
     )
     return SimpleNamespace(topic_partition=A, leader_epoch=leader_epoch, log=log)
 
@@ -37,7 +39,7 @@ PARTITION = partition_with()
 
 
 def run(path: Path, body: Callable[[CoordinatorHome, ProducerIdAndEpoch], Awaitable[None]]) -> None:
-    """With a transaction that was decided and whose marker is on its way."""
+    """Run `body` with a transaction that was decided and whose marker is pending."""
 
     async def main() -> None:
         home = CoordinatorHome(path)
@@ -80,7 +82,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(BrokerError) as caught:
             admission.check(PARTITION, producer)
         assert caught.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
-        # Nothing is asked once more when they do arrive.
+        # The markers that arrive later cause no further request.
         home.markers.sent[0][3].deliver(None)
         assert A not in home.coordinator.describe("x").partitions
 
@@ -91,7 +93,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("adds", "then", "code"),
     [
         (True, partition_with(marker_offset=9), None),
-        # Of the transaction before: one of this transaction would have a later epoch.
+        # A marker of the previous transaction: one of this transaction would have a later epoch.
         (True, partition_with(marker_offset=10), None),
         (True, partition_with(leader_epoch=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (False, partition_with(marker_offset=9), None),

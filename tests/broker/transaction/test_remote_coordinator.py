@@ -1,4 +1,4 @@
-"""What is said to other brokers about transactions, and what their answers mean."""
+"""Admission and markers on other brokers: requests, responses, and the choice of the broker."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def result(topic: str, **codes: int) -> TxnTopicResult:
     return TxnTopicResult(name=topic, results_by_partition=rows)
 
 
-def test_questions_about_many_transactions_are_one_request() -> None:
+def test_queries_of_many_transactions_share_a_request() -> None:
     answers = Answers()
     items = [question("adds", answers, A0, A1, B0), question("asks", answers, A0)]
     request = AdmissionApi().request(items)
@@ -106,7 +106,7 @@ def test_questions_about_many_transactions_are_one_request() -> None:
     }
 
 
-def test_answers_that_do_not_fit_are_no_answers() -> None:
+def test_a_response_for_other_partitions_is_an_error() -> None:
     answers = Answers()
     items = [question("x", answers, A0), question("y", answers, B0)]
     row = AddPartitionsToTxnResponse.Transaction(
@@ -116,7 +116,7 @@ def test_answers_that_do_not_fit_are_no_answers() -> None:
     assert answers.got == dict.fromkeys("xy", ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def test_an_error_of_the_whole_is_everybodys() -> None:
+def test_an_error_of_the_response_fails_every_query() -> None:
     answers = Answers()
     items = [question("x", answers, A0)]
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -145,7 +145,7 @@ def test_a_remote_coordinator_replies_as_the_local_one(
     assert answers.got["x"] == (codes if expected is None else expected)
 
 
-def test_who_coordinates() -> None:
+def test_the_coordinator_is_the_leader_of_the_partition_of_the_id() -> None:
     links: Any = FakeLinks()
     own: Any = object()
     assert coordinators_of(catalog(TRANSACTIONS_TOPIC, OWN), links, own=own).find("x") is own
@@ -180,13 +180,13 @@ def test_markers_for_a_broker_are_one_request() -> None:
     MarkerApi().complete(items, WriteTxnMarkersResponse(markers=[row]))
     assert answers.got == {
         "7 a-0": None,
-        # The other broker may not have heard of the topic yet: nothing is settled by it.
+        # The other broker may not know the topic yet: its response decides nothing.
         "7 a-1": ErrorCode.NOT_LEADER_OR_FOLLOWER,
         "8 a-0": ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 
 
-def test_where_markers_go() -> None:
+def test_markers_go_to_the_leader_of_their_partition() -> None:
     links: Any = FakeLinks()
     sent: list[TopicPartition] = []
     local: Any = SimpleNamespace(send=lambda _marker, _epoch, partition, _: sent.append(partition))
@@ -204,7 +204,7 @@ def test_where_markers_go() -> None:
     }
 
 
-def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
+def test_queries_that_may_wait_have_links_of_their_own() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
     answers = Answers()
@@ -220,7 +220,7 @@ def test_questions_that_may_wait_go_by_links_of_their_own() -> None:
     assert answers.got == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
-def test_who_had_to_wait_is_expected_to_wait_again() -> None:
+def test_an_id_that_had_to_wait_sends_its_next_query_by_the_waiting_links() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
     coordinators = coordinators_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting)

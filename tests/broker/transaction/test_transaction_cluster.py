@@ -36,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("transaction_cluster")
 
 
 class Routes:
-    """A client of all brokers that sends each request of a transaction where it belongs."""
+    """A client of all brokers that sends each request of a transaction to the right broker."""
 
     def __init__(self, brokers: ServerSet) -> None:
         self.clients = {node_id: brokers.client(node_id) for node_id in brokers.servers}
@@ -86,7 +86,7 @@ class Scene:
 
 
 def retried(step: Callable[[], int]) -> None:
-    """As clients do, until it succeeds."""
+    """Repeat a request as clients do, until it succeeds."""
     codes: list[int] = []
 
     def succeeds() -> bool:
@@ -138,7 +138,7 @@ def test_batches_and_offsets_of_one_transaction(
     wait_until(lambda: scene.values()[before:] == expected, "the markers")
 
 
-def test_what_was_not_added_is_refused(scene: Scene) -> None:
+def test_a_partition_that_was_not_added_is_rejected(scene: Scene) -> None:
     producer = scene.producer("not-added")
     assert producer.add(TOPIC, 1) == [0]
     code = producer.produce(TOPIC, b"x", version=CLASSIC_PRODUCE)
@@ -148,7 +148,7 @@ def test_what_was_not_added_is_refused(scene: Scene) -> None:
     assert code == ErrorCode.TRANSACTION_ABORTABLE
 
 
-def test_a_fenced_producer_is_refused(scene: Scene) -> None:
+def test_a_fenced_producer_is_rejected(scene: Scene) -> None:
     old, new = scene.producer("fenced"), scene.producer("fenced")
     assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 1)
     assert old.produce(TOPIC, b"x") == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -157,7 +157,7 @@ def test_a_fenced_producer_is_refused(scene: Scene) -> None:
 
 
 def test_many_transactions_follow_each_other_at_once(scene: Scene) -> None:
-    """The next one begins while markers of the one before are under way."""
+    """Each transaction begins while markers of the previous one are pending."""
     before = len(scene.values())
     producer = scene.producer("many")
     for number in range(20):
@@ -169,7 +169,7 @@ def test_many_transactions_follow_each_other_at_once(scene: Scene) -> None:
 
 
 def test_a_coordinator_moves_with_its_transactions(scene: Scene) -> None:
-    """Everywhere in the life of a transaction."""
+    """The coordinator moves in every state of a transaction."""
     brokers, routes = scene.brokers, scene.routes
     before = len(scene.values())
     producer = scene.producer("moving")
@@ -213,12 +213,12 @@ def test_producer_ids_of_all_brokers_differ(scene: Scene) -> None:
         for _ in range(5)
     ]
     assert len(set(given)) == len(given)
-    # From blocks of their own.
+    # Each broker assigns ids from blocks of its own.
     assert len({producer_id // 1000 for producer_id in given}) == 3
 
 
 def test_internal_topics_wait_for_the_brokers_that_are_set(tmp_path: Path) -> None:
-    """Made with fewer replicas, they would have them for good."""
+    """Topics that were created with fewer replicas would never get more."""
     request = FindCoordinatorRequest(coordinator_keys=["x"], key_type=TRANSACTION)
     factor = {"transaction.state.log.replication.factor": "3"}
     with ServerSet(tmp_path, 2, **factor) as brokers, brokers.client(1) as client:

@@ -106,7 +106,7 @@ def test_a_request_whose_client_left_gives_its_room_back() -> None:
     assert gone.decide is None
 
 
-def test_what_waits_is_bounded() -> None:
+def test_waiting_requests_are_bounded() -> None:
     queues, done = TransactionQueues(15), []
     assert queues.has_room(100)
     queues.may_append(KEY, Request("large", done, size=100))
@@ -114,18 +114,18 @@ def test_what_waits_is_bounded() -> None:
 
 
 class HeldCoordinator:
-    """A coordinator's coordinator that keeps questions until the test lets them through."""
+    """A coordinator that delays requests until the test releases them."""
 
     def __init__(self, coordinator: AdmittingCoordinator) -> None:
         self._coordinator = coordinator
         self._is_open = False
-        #: Those that were not answered, oldest first.
+        #: Requests without a reply, oldest first.
         self.questions: list[Callable[[ErrorCode], None]] = []
-        #: AdmissionApi that wait for the end of the transaction before.
+        #: Requests that wait for the end of the previous transaction.
         self.after_end: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        """Let all through from now on; of those that wait the newest first."""
+        """Release all requests from now on; the waiting ones newest first."""
         self._is_open = True
         while self.questions:
             self.questions.pop()(ErrorCode.NONE)
@@ -209,7 +209,7 @@ class Stage:
         self.client.close()
 
     def request(self, *partitions: int) -> ProduceRequest:
-        """The next batch of the producer for each of the partitions."""
+        """Return a request with the producer's next batch for each partition."""
         rows = []
         for partition in partitions:
             place = (TOPIC, partition)
@@ -226,7 +226,7 @@ class Stage:
         self.client.send_together(requests, self.version)
 
     def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
-        """Of the questions the one that has waited longest."""
+        """Reply to the request that has waited longest."""
         brokers, questions = self.scene.brokers, self.coordinator.questions
         wait_until(lambda: brokers.ask(lambda: bool(questions)), "a question")
         brokers.ask(lambda: questions.pop(0)(code))
@@ -235,7 +235,7 @@ class Stage:
         self.scene.brokers.ask(self.coordinator.open)
 
     def receive(self, count: int) -> list[list[int]]:
-        """The error codes of so many responses."""
+        """Return the error codes of so many responses."""
         responses = [self.client.receive() for _ in range(count)]
         return [
             [row.error_code for topic in response.responses for row in topic.partition_responses]
@@ -243,7 +243,7 @@ class Stage:
         ]
 
     def committed(self) -> list[bytes]:
-        """What the transaction wrote to partition 0, once it has been committed."""
+        """Commit, and return the records that the transaction wrote to partition 0."""
         self.open()
         expected = self.producer.sequences[(TOPIC, 0)]
         retried(
@@ -270,8 +270,8 @@ def stage(scene: Scene, request: pytest.FixtureRequest) -> Iterator[Stage]:
     stage.close()
 
 
-def test_a_request_does_not_overtake_one_that_has_to_ask_again(stage: Stage) -> None:
-    """The transaction before has not ended everywhere; what comes second is not admitted first."""
+def test_a_request_does_not_overtake_one_whose_admission_is_retried(stage: Stage) -> None:
+    """The previous transaction is still ending; the second request is not admitted first."""
     stage.send(stage.request(0), stage.request(0))
     if not stage.is_classic:
         stage.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -294,8 +294,8 @@ def test_a_request_of_open_partitions_does_not_overtake_one_with_a_new_one(stage
     assert stage.committed() == [b"0", b"1", b"2"]
 
 
-def test_a_request_that_need_not_ask_does_not_overtake_those_that_did(stage: Stage) -> None:
-    """The first one's batch opens the transaction while the second one still waits."""
+def test_a_request_without_admission_does_not_overtake_requests_with_one(stage: Stage) -> None:
+    """The batch of the first request opens the transaction while the second request waits."""
     stage.send(stage.request(0), stage.request(0))
     stage.answer()
     stage.send(stage.request(0))
@@ -306,7 +306,7 @@ def test_a_request_that_need_not_ask_does_not_overtake_those_that_did(stage: Sta
 
 
 def test_nothing_is_appended_behind_a_batch_that_was_rejected(stage: Stage) -> None:
-    """Else the retry of the first batch would pass for a duplicate, and be lost."""
+    """Otherwise the retry of the first batch would count as a duplicate, and be lost."""
     first, second = stage.request(0), stage.request(0)
     stage.send(first, second)
     stage.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -317,8 +317,8 @@ def test_nothing_is_appended_behind_a_batch_that_was_rejected(stage: Stage) -> N
     assert stage.committed() == [b"0", b"1"]
 
 
-def test_an_old_batch_that_comes_again_holds_up_nobody(scene: Scene) -> None:
-    """As from a connection that was given up: its transaction is over, so it is not admitted."""
+def test_an_old_batch_that_is_repeated_delays_no_request(scene: Scene) -> None:
+    """The batch comes from an abandoned connection; its transaction has ended."""
     stage = Stage(scene, "old-batch", CLASSIC_PRODUCE)
     try:
         old = stage.request(0)
@@ -345,7 +345,7 @@ def test_a_request_whose_client_has_gone_is_not_appended(stage: Stage) -> None:
     wait_until(lambda: brokers.ask(lambda: bool(stage.coordinator.questions)), "a question")
     stage.client.close()
     stage.client = brokers.client(LEADER)
-    # Only the request that the coordinator was asked about is left.
+    # Only the head is left.
     wait_until(
         lambda: brokers.ask(lambda: queues.waiting_bytes) < _batch_bytes(first, second),
         "the connection to be found closed",
@@ -376,7 +376,7 @@ def test_requests_that_find_no_room_are_retried(
     stage.send(first, second)
     stage.open()
     assert stage.receive(2) == [[0], [ErrorCode.NOT_ENOUGH_REPLICAS]]
-    # The second has to come first.
+    # The second request must be appended first.
     stage.send(third)
     assert stage.receive(1) == [[ErrorCode.NOT_ENOUGH_REPLICAS]]
     stage.send(second, third)
