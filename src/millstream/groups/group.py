@@ -170,5 +170,5 @@ class Group(Protocol):
         ...
 
     def fail_waiting(self, code: ErrorCode) -> Effects:
-        """Answer every request that waits with `code`, because the group moves away."""
+        """Fail every request that waits with `code`, because the group moves to another broker."""
         ...

@@ -205,7 +205,7 @@ class GroupCoordinator:
         shard.carry_out(group_id, Effects(replies=[(reply, result)]))
 
     def delete_offsets(
-        self, group_id: str, places: Sequence[tuple[str, int]], reply: Reply[list[ErrorCode]]
+        self, group_id: str, partitions: Sequence[tuple[str, int]], reply: Reply[list[ErrorCode]]
     ) -> None:
         """Delete offsets of unsubscribed topics; the reply gets an error code per partition."""
         try:
@@ -222,7 +222,7 @@ class GroupCoordinator:
         effects = Effects()
         codes: list[ErrorCode] = []
         offsets = shard.offsets.get(group_id)
-        for topic, number in places:
+        for topic, number in partitions:
             if group.is_subscribed(topic):
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
                 continue

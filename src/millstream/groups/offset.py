@@ -110,8 +110,8 @@ class GroupOffsets:
 
     def is_unstable(self, topic: str, partition: int) -> bool:
         """Whether a transaction that is still open may change the offset."""
-        place = (topic, partition)
-        return any(place in pending for pending in self._pending.values())
+        key = (topic, partition)
+        return any(key in pending for pending in self._pending.values())
 
     def _pend(
         self, producer_id: int, topic: str, partition: int, committed: CommittedOffset
@@ -122,12 +122,12 @@ class GroupOffsets:
 
     def _drop_pending(self, topic: str, partition: int, serial: int | None = None) -> bool:
         """Drop pending offsets, or only those before `serial`; return whether there were any."""
-        place = (topic, partition)
+        key = (topic, partition)
         has_dropped = False
         for producer_id, pending in list(self._pending.items()):
-            if place in pending and (serial is None or pending[place][0] < serial):
+            if key in pending and (serial is None or pending[key][0] < serial):
                 has_dropped = True
-                del pending[place]
+                del pending[key]
                 if not pending:
                     del self._pending[producer_id]
         return has_dropped
@@ -148,15 +148,15 @@ class GroupOffsets:
         ]
 
     def delete_all(self) -> list[LogRecord]:
-        pending = {topic for places in self._pending.values() for topic, _ in places}
+        pending = {topic for keys in self._pending.values() for topic, _ in keys}
         topics = [*self._topics, *(pending - self._topics.keys())]
         return [tombstone for topic in topics for tombstone in self.delete_topic(topic)]
 
     def _known_partitions(self, topic: str) -> list[int]:
         """Return the partitions with committed or pending offsets."""
         found = set(self._topics.get(topic, ()))
-        for places in self._pending.values():
-            found.update(partition for name, partition in places if name == topic)
+        for keys in self._pending.values():
+            found.update(partition for name, partition in keys if name == topic)
         return sorted(found)
 
     def expire(self, now_ms: int, retention_ms: int, group: Group) -> list[LogRecord]:

@@ -259,14 +259,14 @@ class Transaction:
         if self.holder is None or expected != self.producer:
             if expected not in (None, self.current):
                 raise BrokerError(ErrorCode.PRODUCER_FENCED)
-            self._raise_holder(new_producer_id)
+            self._raise_holder_epoch(new_producer_id)
             self.timeout_ms = timeout_ms
             self._write(now_ms, effects)
             self._set_timer(effects)
         effects.deliver(reply, PreparedTransaction(self.current, self.producer))
         return effects
 
-    def _raise_holder(self, new_producer_id: int | None) -> None:
+    def _raise_holder_epoch(self, new_producer_id: int | None) -> None:
         if not self.is_exhausted:
             producer_id, epoch = self.current
             self.next_producer_id, self.next_producer_epoch = producer_id, epoch + 1
@@ -376,21 +376,21 @@ class Transaction:
         `new_producer_id` is used if the epochs are exhausted."""
         self._check_not_ending()
         if end.version >= BUMPING_VERSION:
-            return self._end_bumping(now_ms, end, new_producer_id, reply)
+            return self._end_and_raise_epoch(now_ms, end, new_producer_id, reply)
         self._check_producer(end.producer)
         effects = TransactionEffects()
-        goes_on = self.current
+        next_producer = self.current
         if self.state is TransactionState.ONGOING:
-            self._hand_over()
+            self._make_holder_producer()
             self._prepare(now_ms, end.is_commit, end.version, effects)
         elif self.state is not (
             TransactionState.COMPLETE_COMMIT if end.is_commit else TransactionState.COMPLETE_ABORT
         ):
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
-        effects.deliver(reply, goes_on)
+        effects.deliver(reply, next_producer)
         return effects
 
-    def _end_bumping(
+    def _end_and_raise_epoch(
         self,
         now_ms: int,
         end: EndRequest,
@@ -411,19 +411,19 @@ class Transaction:
         if self.state is not TransactionState.ONGOING:
             # The abort of a transaction without partitions only raises the epoch.
             self.start_ms = now_ms
-        self._hand_over()
+        self._make_holder_producer()
         self.last_epoch = self.producer_epoch
         self._raise_ending_epoch()
         if is_exhausted and new_producer_id is not None:
             self.next_producer_id, self.next_producer_epoch = new_producer_id, 0
         self._prepare(now_ms, end.is_commit, end.version, effects)
-        goes_on = self.producer
+        next_producer = self.producer
         if self.next_producer_id != NO_PRODUCER_ID:
-            goes_on = ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
-        effects.deliver(reply, goes_on)
+            next_producer = ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
+        effects.deliver(reply, next_producer)
         return effects
 
-    def _hand_over(self) -> None:
+    def _make_holder_producer(self) -> None:
         """Before the end: make the holder the producer of the transaction. A holder with another
         producer id becomes the producer once the transaction has ended."""
         holder = self.holder
@@ -468,7 +468,7 @@ class Transaction:
         return effects
 
     def _fence(self, now_ms: int, effects: TransactionEffects) -> None:
-        self._hand_over()
+        self._make_holder_producer()
         self._raise_ending_epoch()
         self.last_epoch = NO_EPOCH
         self._prepare(now_ms, is_commit=False, version=self.version, effects=effects)

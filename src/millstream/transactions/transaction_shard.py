@@ -91,7 +91,7 @@ class TransactionShard(CoordinatorShard):
         self._markings.clear()
         super().close(code)
         for transactional_id in list(self._waiting):
-            self._call_waiting(transactional_id)
+            self._notify_waiting(transactional_id)
 
     # Effects
 
@@ -104,18 +104,18 @@ class TransactionShard(CoordinatorShard):
     def _decision(self, transaction: Transaction) -> Reply[Marker]:
         """Return a reply that sends the marker once the decision is committed."""
 
-        def ask_again_later(_: ErrorCode) -> None:
+        def retry_later(_: ErrorCode) -> None:
             loop = asyncio.get_running_loop()
-            loop.call_later(_RETRY_S, self._ask_again, transaction)
+            loop.call_later(_RETRY_S, self._await_decision, transaction)
 
         return Reply(
             ReplyKind.TRANSACTION_DECISION,
             self._context.failures,
-            ask_again_later,
+            retry_later,
             lambda marker: self._send(transaction, marker),
         )
 
-    def _ask_again(self, transaction: Transaction) -> None:
+    def _await_decision(self, transaction: Transaction) -> None:
         """Wait for the commit again: the replicas were too slow, but the decision is final."""
         if self.state is ShardState.ACTIVE and transaction.marker is not None:
             effects = Effects(replies=[(self._decision(transaction), transaction.marker)])
@@ -142,7 +142,7 @@ class TransactionShard(CoordinatorShard):
             self._count(transaction)
             self._markings.pop(transaction.transactional_id, None)
             self.carry_out_transaction(transaction, effects)
-            self._call_waiting(transaction.transactional_id)
+            self._notify_waiting(transaction.transactional_id)
 
     def _count(self, transaction: Transaction) -> None:
         stats = self._context.stats
@@ -163,7 +163,7 @@ class TransactionShard(CoordinatorShard):
             if not waiting:
                 del self._waiting[transactional_id]
 
-    def _call_waiting(self, transactional_id: str) -> None:
+    def _notify_waiting(self, transactional_id: str) -> None:
         failures = self._context.failures
         for callback in self._waiting.pop(transactional_id, ()):
             failures.run(CallbackKind.TRANSACTION_END, transactional_id, callback)

@@ -175,7 +175,7 @@ class ClassicGroup:
             if is_leader:
                 self._check_assignments(assignments)
             # A retry on another connection replaces the earlier request.
-            member.answer_sync(sync_error(ErrorCode.REBALANCE_IN_PROGRESS), effects)
+            member.complete_sync(sync_error(ErrorCode.REBALANCE_IN_PROGRESS), effects)
             member.awaiting_sync = reply
             if is_leader:
                 self._assign(now_ms, assignments, effects)
@@ -195,12 +195,12 @@ class ClassicGroup:
         assignments: Sequence[SyncGroupRequest.Assignment],
         effects: Effects,
     ) -> None:
-        """Store the leader's assignment, and answer the members that wait for it."""
+        """Store the leader's assignment, and respond to the members that wait for it."""
         assigned = {each.member_id: each.assignment for each in assignments}
         self._generation.enter(_STABLE, now_ms)
         for member in self.roster:
             self.roster.assign(member, assigned.get(member.member_id, b""))
-            if member.answer_sync(self._generation.sync_response(member), effects):
+            if member.complete_sync(self._generation.sync_response(member), effects):
                 member.restart_session(now_ms, effects)
         self._generation.append_record(effects)
 
@@ -286,13 +286,13 @@ class ClassicGroup:
         self._remove(member_id, effects)
 
     def _remove(self, member_id: str, effects: Effects) -> None:
-        """Remove a member or a pending id; answer its waiting request with UNKNOWN_MEMBER_ID."""
+        """Remove a member or a pending id; its waiting request fails with UNKNOWN_MEMBER_ID."""
         member = self.roster.members.get(member_id)
         if member is not None:
             code = ErrorCode.UNKNOWN_MEMBER_ID
             if (reply := self.roster.pop_join(member)) is not None:
                 effects.deliver(reply, join_error(code, NO_MEMBER_ID))
-            member.answer_sync(sync_error(code), effects)
+            member.complete_sync(sync_error(code), effects)
         self._rebalance.drop_unsynced(member_id)
         self.roster.remove(member_id)
 
@@ -348,7 +348,7 @@ class ClassicGroup:
         for member in self.roster:
             if (reply := self.roster.pop_join(member)) is not None:
                 effects.deliver(reply, join_error(code, member.member_id))
-            member.answer_sync(sync_error(code), effects)
+            member.complete_sync(sync_error(code), effects)
         return effects
 
     def loaded(self, now_ms: int) -> Effects:

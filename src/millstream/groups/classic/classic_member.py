@@ -39,7 +39,7 @@ class ClassicMember:
     #: The JoinGroup or SyncGroup that waits for a response. A member never waits for both.
     awaiting_join: Reply[JoinGroupResponse] | None = None
     awaiting_sync: Reply[SyncGroupResponse] | None = None
-    #: True until the first JoinGroup is answered. Before that the client may not know its member
+    #: True until the first response to JoinGroup. Before that the client may not know its member
     #: id, so it cannot send heartbeats.
     is_new: bool = False
 
@@ -68,8 +68,8 @@ class ClassicMember:
         """Set the session timer to a full session timeout from now."""
         effects.set_timer(session_timer(self.member_id), now_ms + self.session_timeout_ms)
 
-    def answer_sync(self, response: SyncGroupResponse, effects: Effects) -> bool:
-        """Answer the SyncGroup that waits; return whether there was one."""
+    def complete_sync(self, response: SyncGroupResponse, effects: Effects) -> bool:
+        """Respond to the SyncGroup that waits; return whether there was one."""
         reply, self.awaiting_sync = self.awaiting_sync, None
         if reply is not None:
             effects.deliver(reply, response)

@@ -272,7 +272,7 @@ class ClassicJoin:
         code = ErrorCode.FENCED_INSTANCE_ID
         if (reply := roster.pop_join(member)) is not None:
             effects.deliver(reply, join_error(code, old_id))
-        member.answer_sync(sync_error(code), effects)
+        member.complete_sync(sync_error(code), effects)
         effects.cancel_timer(session_timer(old_id))
         self._rebalance.drop_unsynced(old_id)
         roster.rename(member, self._new_member_id(joining))

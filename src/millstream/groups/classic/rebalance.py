@@ -94,7 +94,7 @@ class ClassicRebalance:
         if generation.state is _COMPLETING:
             for member in roster:
                 roster.assign(member, b"")
-                if member.answer_sync(sync_error(ErrorCode.REBALANCE_IN_PROGRESS), effects):
+                if member.complete_sync(sync_error(ErrorCode.REBALANCE_IN_PROGRESS), effects):
                     member.restart_session(now_ms, effects)
         self._unsynced.clear()
         effects.cancel_timer(SYNC_TIMER)

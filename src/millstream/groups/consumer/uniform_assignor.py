@@ -32,7 +32,7 @@ _CHAIN_STEPS_MAX: Final = 1_000_000
 _NOBODY: Final = -1
 
 #: Partition first, so that sorting spreads each topic's partitions over its members.
-_Place = tuple[int, TopicId]
+_Partition = tuple[int, TopicId]
 
 
 def assign_uniformly(
@@ -46,7 +46,7 @@ def assign_uniformly(
         return _assign_equals(
             members, {each: partition_counts[each] for each in subscriptions.pop()}
         )
-    return _Balance(members, partition_counts).result()
+    return _Balancer(members, partition_counts).result()
 
 
 def _assign_equals(
@@ -55,64 +55,69 @@ def _assign_equals(
     """Assign partitions to members that all subscribe to the same topics."""
     order = sorted(members)
     quota, extras = divmod(sum(partition_counts.values()), len(order))
-    places = sorted(
+    partitions = sorted(
         (partition, topic_id)
         for topic_id, count in partition_counts.items()
         for partition in range(count)
     )
-    free = dict.fromkeys(places)
-    kept: dict[str, list[_Place]] = {}
+    free = dict.fromkeys(partitions)
+    assigned: dict[str, list[_Partition]] = {}
     for member_id in order:
         previous = members[member_id].previous
-        had = sorted(
+        owned = sorted(
             (partition, topic_id)
             for topic_id in previous.keys() & partition_counts.keys()
             for partition in previous[topic_id]
             if (partition, topic_id) in free
         )
         # A member that has one more than the quota may keep it: that saves a move.
-        is_extra = extras > 0 and len(had) > quota
+        is_extra = extras > 0 and len(owned) > quota
         extras -= is_extra
-        kept[member_id] = had[: quota + is_extra]
-        for place in kept[member_id]:
-            del free[place]
-    _hand_out(list(free), kept, quota, extras)
-    return {member_id: _grouped(kept[member_id]) for member_id in order}
+        assigned[member_id] = owned[: quota + is_extra]
+        for each in assigned[member_id]:
+            del free[each]
+    _distribute(list(free), assigned, quota, extras)
+    return {member_id: _grouped(assigned[member_id]) for member_id in order}
 
 
-def _hand_out(places: list[_Place], kept: dict[str, list[_Place]], quota: int, extras: int) -> None:
+def _distribute(
+    partitions: list[_Partition],
+    assigned: dict[str, list[_Partition]],
+    quota: int,
+    extras: int,
+) -> None:
     """Fill every member up to the quota, and `extras` members with one more, in turns."""
     missing: dict[str, int] = {}
-    for member_id, had in kept.items():
-        wanted = quota - len(had)
+    for member_id, owned in assigned.items():
+        wanted = quota - len(owned)
         if wanted >= 0 and extras > 0:
             wanted += 1
             extras -= 1
         if wanted > 0:
             missing[member_id] = wanted
     # Topic by topic, so that each topic is spread over many members.
-    places.sort(key=lambda place: (place[1], place[0]))
+    partitions.sort(key=lambda each: (each[1], each[0]))
     at = 0
     while missing:
         for member_id in list(missing):
-            kept[member_id].append(places[at])
+            assigned[member_id].append(partitions[at])
             at += 1
             missing[member_id] -= 1
             if not missing[member_id]:
                 del missing[member_id]
 
 
-def _grouped(places: Iterable[_Place]) -> Assignment:
+def _grouped(partitions: Iterable[_Partition]) -> Assignment:
     grouped: dict[TopicId, list[int]] = {}
-    for partition, topic_id in places:
+    for partition, topic_id in partitions:
         grouped.setdefault(topic_id, []).append(partition)
     return {topic_id: frozenset(each) for topic_id, each in sorted(grouped.items())}
 
 
-class _Balance:
+class _Balancer:
     """Balances members with different subscriptions. Members are identified by number."""
 
-    __slots__ = ("_held", "_homes", "_loads", "_order", "_owners", "_subscribers", "_topics")
+    __slots__ = ("_held", "_loads", "_order", "_owners", "_previous", "_subscribers", "_topics")
 
     def __init__(
         self, members: Mapping[str, SubscribedMember], partition_counts: Mapping[TopicId, int]
@@ -132,7 +137,7 @@ class _Balance:
         for number, member_id in enumerate(self._order):
             self._keep(number, members[member_id])
         #: The previous owner of each partition. Moving the partition back undoes a move.
-        self._homes = {topic_id: list(owners) for topic_id, owners in self._owners.items()}
+        self._previous = {topic_id: list(owners) for topic_id, owners in self._owners.items()}
 
     def result(self) -> dict[str, Assignment]:
         topics = sorted(self._subscribers, key=lambda each: (len(self._subscribers[each]), each))
@@ -142,7 +147,7 @@ class _Balance:
             if not sum(self._balance_topic(topic_id) for topic_id in topics):
                 break
         self._level()
-        while self._go_home() or self._exchange():
+        while self._return_moved() or self._exchange():
             pass
         if len(self._order) <= EXACT_MEMBERS_MAX:
             for _ in range(_IMPROVEMENTS_MAX):
@@ -162,9 +167,9 @@ class _Balance:
             owners = self._owners[topic_id]
             for partition in member.previous[topic_id]:
                 if partition < len(owners) and owners[partition] == _NOBODY:
-                    self._give(topic_id, partition, number)
+                    self._assign(topic_id, partition, number)
 
-    def _give(self, topic_id: TopicId, partition: int, number: int) -> None:
+    def _assign(self, topic_id: TopicId, partition: int, number: int) -> None:
         owners = self._owners[topic_id]
         before = owners[partition]
         if before != _NOBODY:
@@ -182,7 +187,7 @@ class _Balance:
             if owner == _NOBODY:
                 load, number = least[0]
                 heapreplace(least, (load + 1, number))
-                self._give(topic_id, partition, number)
+                self._assign(topic_id, partition, number)
 
     def _balance_topic(self, topic_id: TopicId) -> bool:
         """Balance the topic's subscribers with its partitions; return whether any moved."""
@@ -196,17 +201,17 @@ class _Balance:
             if giver == _NOBODY or loads[giver] - loads[taker] < 2:
                 return has_moved
             _, partition = self._cheapest(topic_id, giver, taker)
-            self._give(topic_id, partition, taker)
+            self._assign(topic_id, partition, taker)
             has_moved = True
 
     def _cheapest(self, topic_id: TopicId, giver: int, taker: int) -> tuple[int, int]:
         """Return the lowest cost, in moves, to move a partition of the topic from `giver` to
         `taker`, and the partition."""
-        homes = self._homes[topic_id]
+        previous_owners = self._previous[topic_id]
         best = (2, _NOBODY)
         for partition in self._held[giver][topic_id]:
-            home = homes[partition]
-            cost = -1 if home == taker else 1 if home == giver else 0
+            previous_owner = previous_owners[partition]
+            cost = -1 if previous_owner == taker else 1 if previous_owner == giver else 0
             best = min(best, (cost, partition))
             if cost < 0:
                 break
@@ -233,7 +238,7 @@ class _Balance:
             chain, steps = self._chain(giver, final)
             steps_left -= steps
             for topic_id, source, taker in chain:
-                self._give(topic_id, self._cheapest(topic_id, source, taker)[1], taker)
+                self._assign(topic_id, self._cheapest(topic_id, source, taker)[1], taker)
             if chain:
                 _, _, last = chain[0]
                 heappush(fullest, (-loads[giver], giver))
@@ -244,7 +249,7 @@ class _Balance:
         of members visited. The chain lists topic, giver and taker, last step first. If it is
         empty, the visited members are added to `final`."""
         wanted = self._loads[start] - 2
-        came: dict[int, tuple[TopicId, int]] = {}
+        reached_by: dict[int, tuple[TopicId, int]] = {}
         tried: set[TopicId] = set()
         waiting = [start]
         steps = 0
@@ -255,53 +260,59 @@ class _Balance:
                 tried.add(topic_id)
                 for taker in self._subscribers[topic_id]:
                     steps += 1
-                    if taker == start or taker in came or taker in final:
+                    if taker == start or taker in reached_by or taker in final:
                         continue
-                    came[taker] = (topic_id, giver)
+                    reached_by[taker] = (topic_id, giver)
                     if self._loads[taker] <= wanted:
-                        return _steps_back(came, taker), steps
+                        return _steps_back(reached_by, taker), steps
                     waiting.append(taker)
         final.update(waiting)
         return [], steps
 
-    def _go_home(self) -> bool:
+    def _return_moved(self) -> bool:
         """Move partitions back to their previous owners if the balance allows; return whether any
         moved."""
         has_moved = False
-        for topic_id, homes in self._homes.items():
+        for topic_id, previous_owners in self._previous.items():
             owners = self._owners[topic_id]
-            for partition, home in enumerate(homes):
-                if home != _NOBODY and self._loads[owners[partition]] > self._loads[home]:
-                    self._give(topic_id, partition, home)
+            for partition, previous_owner in enumerate(previous_owners):
+                if (
+                    previous_owner != _NOBODY
+                    and self._loads[owners[partition]] > self._loads[previous_owner]
+                ):
+                    self._assign(topic_id, partition, previous_owner)
                     has_moved = True
         return has_moved
 
     def _exchange(self) -> bool:
         """Move partitions back to their previous owners in exchange for partitions that those did
         not have; return whether any moved."""
-        foreign: list[set[tuple[TopicId, int]]] = [set() for _ in self._order]
-        astray: list[tuple[TopicId, int]] = []
-        for topic_id, homes in self._homes.items():
-            for partition, (home, owner) in enumerate(
-                zip(homes, self._owners[topic_id], strict=True)
+        gained: list[set[tuple[TopicId, int]]] = [set() for _ in self._order]
+        moved: list[tuple[TopicId, int]] = []
+        for topic_id, previous_owners in self._previous.items():
+            for partition, (previous_owner, owner) in enumerate(
+                zip(previous_owners, self._owners[topic_id], strict=True)
             ):
-                if home != owner:
-                    foreign[owner].add((topic_id, partition))
-                    if home != _NOBODY:
-                        astray.append((topic_id, partition))
+                if previous_owner != owner:
+                    gained[owner].add((topic_id, partition))
+                    if previous_owner != _NOBODY:
+                        moved.append((topic_id, partition))
         has_moved = False
-        for topic_id, partition in astray:
-            owner, home = self._owners[topic_id][partition], self._homes[topic_id][partition]
-            fitting = [each for each in foreign[home] if each[0] in self._topics[owner]]
-            if owner == home or not fitting:
+        for topic_id, partition in moved:
+            owner, previous_owner = (
+                self._owners[topic_id][partition],
+                self._previous[topic_id][partition],
+            )
+            fitting = [each for each in gained[previous_owner] if each[0] in self._topics[owner]]
+            if owner == previous_owner or not fitting:
                 continue
             other_topic_id, other = min(fitting)
-            self._give(topic_id, partition, home)
-            self._give(other_topic_id, other, owner)
-            foreign[owner].discard((topic_id, partition))
-            foreign[home].discard((other_topic_id, other))
-            if self._homes[other_topic_id][other] != owner:
-                foreign[owner].add((other_topic_id, other))
+            self._assign(topic_id, partition, previous_owner)
+            self._assign(other_topic_id, other, owner)
+            gained[owner].discard((topic_id, partition))
+            gained[previous_owner].discard((other_topic_id, other))
+            if self._previous[other_topic_id][other] != owner:
+                gained[owner].add((other_topic_id, other))
             has_moved = True
         return has_moved
 
@@ -316,7 +327,7 @@ class _Balance:
         cycle = _negative_cycle(len(self._order) + 1, edges)
         for giver, taker in cycle:
             if (step := edges[giver, taker][1]) is not None:
-                self._give(*step, taker)
+                self._assign(*step, taker)
         return bool(cycle)
 
     def _edges(self) -> dict[tuple[int, int], tuple[int, tuple[TopicId, int] | None]]:
@@ -342,12 +353,12 @@ class _Balance:
 
 
 def _steps_back(
-    came: Mapping[int, tuple[TopicId, int]], end: int
+    reached_by: Mapping[int, tuple[TopicId, int]], end: int
 ) -> list[tuple[TopicId, int, int]]:
     """Return the steps that lead to a member, last step first: topic, giver and taker."""
     steps: list[tuple[TopicId, int, int]] = []
-    while end in came:
-        topic_id, giver = came[end]
+    while end in reached_by:
+        topic_id, giver = reached_by[end]
         steps.append((topic_id, giver, end))
         end = giver
     return steps

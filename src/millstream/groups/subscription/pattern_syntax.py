@@ -133,7 +133,7 @@ class _Parser:
     def _peek(self) -> str:
         return self.pattern[self.position : self.position + 1]
 
-    def _take(self) -> str:
+    def _next(self) -> str:
         char = self._peek()
         self.position += 1
         return char
@@ -204,7 +204,7 @@ class _Parser:
         return low, high
 
     def _atom(self) -> Node:
-        char = self._take()
+        char = self._next()
         match char:
             case "(":
                 return self._group()
@@ -249,13 +249,13 @@ class _Parser:
     def _opening(self) -> bool:
         """Parse the text after `(?`. Return True if the group ends here: its flags apply to the
         rest of the enclosing group."""
-        if self._skip("P<") or (self._peek() == "<" and not self._is_looking_behind()):
+        if self._skip("P<") or (self._peek() == "<" and not self._is_lookbehind()):
             self._skip("<")
             if not self._until(">", "the name of a group").isidentifier():
                 raise PatternError("a group's name must be a word")
             return False
         value = True
-        while (char := self._take()) not in (":", ")"):
+        while (char := self._next()) not in (":", ")"):
             if char == "-" and value:
                 value = False
             elif char in _FLAGS and char:
@@ -264,11 +264,11 @@ class _Parser:
                 raise PatternError(f"(?{char} is not supported")
         return char == ")"
 
-    def _is_looking_behind(self) -> bool:
+    def _is_lookbehind(self) -> bool:
         return self.pattern.startswith(("<=", "<!"), self.position)
 
     def _escape(self) -> Node:
-        char = self._take()
+        char = self._next()
         classes = _perl_classes(self.alphabet)
         if char in classes and char:
             return Chars(classes[char])
@@ -284,7 +284,7 @@ class _Parser:
             raise PatternError("a \\ at the end")
         if char == "x":
             braced = self._skip("{")
-            digits = self._until("}", "\\x{") if braced else self._take() + self._take()
+            digits = self._until("}", "\\x{") if braced else self._next() + self._next()
             try:
                 return chr(int(digits, 16))
             except (ValueError, OverflowError):
@@ -321,9 +321,9 @@ class _Parser:
 
     def _range(self) -> frozenset[str]:
         """Parse one entry of a set: a class, a character, or a range."""
-        low = self._take()
+        low = self._next()
         if low == "\\":
-            low = self._take()
+            low = self._next()
             classes = _perl_classes(self.alphabet)
             if low in classes and low:
                 return classes[low]
@@ -332,9 +332,9 @@ class _Parser:
         if self._peek() != "-" or after in ("]", ""):
             return frozenset(low) & self.alphabet
         self.position += 1
-        high = self._take()
+        high = self._next()
         if high == "\\":
-            high = self._escaped(self._take())
+            high = self._escaped(self._next())
         if high < low:
             raise PatternError(f"{low}-{high} is not a range")
         return frozenset(each for each in self.alphabet if low <= each <= high)
