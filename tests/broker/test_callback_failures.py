@@ -183,7 +183,7 @@ async def shard(path: Path, patch: Patch) -> CallbackFailures:
     home.open()
     shards = list(home.shards._shards.values())
     patch.setattr(type(shards[0]), "close", call := Once())
-    home.follow(home.picture(leader=2, isr=(1, 2), epoch=1))
+    home.apply_image(home.picture(leader=2, isr=(1, 2), epoch=1))
     assert call.calls == len(shards) > 1
     assert home.shards._shards == {}
     await home.close()

@@ -12,7 +12,7 @@ from millstream.coordination.key_partition import partition_of
         ("a", 97),
         ("test", 3556498),
         ("console-consumer-1", None),
-        # Its hash code is the smallest 32-bit number, whose absolute value Kafka takes as 0.
+        # The hash code is the smallest 32-bit number; Kafka uses 0 as its absolute value.
         ("polygenelubricants", 0),
         ("\U0001f600", None),
         ("x" * 1000, None),
@@ -26,7 +26,7 @@ def test_partitions_are_those_of_java_hash_codes(group_id: str, code: int | None
 
 
 def java_hash(text: str) -> int:
-    """Written another way: with signed numbers, unit by unit of big-endian UTF-16."""
+    """A second implementation: signed arithmetic on the units of big-endian UTF-16."""
     raw = text.encode("utf-16-be")
     code = 0
     for high, low in zip(raw[::2], raw[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""When a coordinator serves: what it has loaded, and whether it may; that of transactions here."""
+"""Loading, closing and reloading of shards, tested with the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def code_of(home: CoordinatorHome, transactional_id: str = "x") -> ErrorCode:
     return ErrorCode.NONE
 
 
-def test_what_is_not_committed_is_not_served(tmp_path: Path) -> None:
-    """An earlier leader has appended what nobody may have; the next one must not tell of it, nor
-    of a state before it."""
+def test_a_shard_is_not_served_before_all_its_records_are_committed(tmp_path: Path) -> None:
+    """An earlier leader has appended records that are not committed. The next leader serves neither
+    these records nor the state before them."""
 
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(isr=(1, 2), epoch=1))
+        home.apply_image(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
         assert home.answers == {}
-        home.follow(home.picture(isr=(1, 2), epoch=2))
+        home.apply_image(home.picture(isr=(1, 2), epoch=2))
         assert home.answers["x"] == ErrorCode.NOT_COORDINATOR
         await turns()
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        home.follow(home.picture(isr=(1,), epoch=2))
+        home.apply_image(home.picture(isr=(1,), epoch=2))
         await loaded(home)
         assert home.coordinator.describe("x").producer == ProducerIdAndEpoch(7, 0)
 
@@ -78,21 +78,21 @@ def test_what_is_not_committed_is_not_served(tmp_path: Path) -> None:
 
 def test_a_wait_for_replicas_ends_with_the_leadership(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(isr=(1, 2), epoch=1))
+        home.apply_image(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
-        home.follow(home.picture(isr=(1, 2), epoch=2))
-        home.follow(home.picture(leader=2, isr=(1, 2), epoch=3))
+        home.apply_image(home.picture(isr=(1, 2), epoch=2))
+        home.apply_image(home.picture(leader=2, isr=(1, 2), epoch=3))
         assert code_of(home) == ErrorCode.NOT_COORDINATOR
-        home.follow(home.picture(isr=(1,), epoch=4))
+        home.apply_image(home.picture(isr=(1,), epoch=4))
         await loaded(home)
         assert code_of(home) == ErrorCode.NONE
 
     run(tmp_path, body)
 
 
-def test_a_fenced_broker_coordinates_nothing_that_others_could(tmp_path: Path) -> None:
+def test_a_fenced_broker_closes_its_shards(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(isr=(1, 2), epoch=1))
+        home.apply_image(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
         home.replicas.fence(True)
         home.shards.match_leadership(home.image)
@@ -101,7 +101,7 @@ def test_a_fenced_broker_coordinates_nothing_that_others_could(tmp_path: Path) -
         home.replicas.fence(False)
         home.shards.match_leadership(home.image)
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        home.follow(home.picture(isr=(1,), epoch=1))
+        home.apply_image(home.picture(isr=(1,), epoch=1))
         await loaded(home)
         assert code_of(home) == ErrorCode.NONE
         home.replicas.fence(True)
@@ -111,7 +111,7 @@ def test_a_fenced_broker_coordinates_nothing_that_others_could(tmp_path: Path) -
     run(tmp_path, body)
 
 
-def test_a_partition_that_can_t_be_written_is_not_loaded_without_rest(
+def test_repeated_append_failures_delay_the_reload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_partition_that_can_t_be_written_is_not_loaded_without_rest(
                 init_again(name)
                 assert home.answers[name] == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 if name == "first":
-                    # It is back at once.
+                    # The first reload is immediate.
                     await loaded(home)
                     assert rests == []
         await turns()

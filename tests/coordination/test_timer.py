@@ -49,7 +49,7 @@ def test_timers_fire_once_at_the_last_time_they_were_set_to(
         assert not expected or (next_ms is not None and next_ms <= min(expected.values()))
 
 
-def test_cancelled_timers_do_not_pile_up() -> None:
+def test_cancelled_timers_are_removed_from_the_heap() -> None:
     heap: TimerHeap[int] = TimerHeap()
     for number in range(100_000):
         heap.set(number, 10**9)

@@ -1,4 +1,4 @@
-"""A classic group with its surroundings: time, timers, a log of records, and answers by token."""
+"""A classic group with virtual time, timers, a log of records, and responses by token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def subscription(*topics: str) -> bytes:
 
 
 class World:
-    """Tokens are numbers; `answers` has what each got, once."""
+    """Tokens are numbers that stand for replies; `answers` maps each to its one response."""
 
     def __init__(self, settings: ClassicGroupSettings | None = None, seed: int = 0) -> None:
         self.now_ms = 1_000_000
@@ -46,7 +46,7 @@ class World:
         self.answers: dict[int, Any] = {}
         self.records: list[tuple[bytes, bytes | None]] = []
         self.last_token = 0
-        #: Who sent each SyncGroup.
+        #: The sender of each SyncGroup, by token.
         self.senders: dict[int, str] = {}
 
     def carry_out(self, effects: Effects) -> Effects:
@@ -59,7 +59,9 @@ class World:
             assert token not in self.answers, "a request was answered twice"
             self.answers[token] = reply
             if token in self.senders and not reply.error_code:
-                assert self.senders[token] in self.group.roster, "a stranger got a part"
+                assert self.senders[token] in self.group.roster, (
+                    "an unknown member got an assignment"
+                )
         self.records += effects.records
         return effects
 
@@ -96,7 +98,7 @@ class World:
         return token
 
     def join_fully(self, **options: Any) -> tuple[str, int]:
-        """Join as a dynamic member does: ask for an id, then use it. Returns id and token."""
+        """Join as a dynamic member: request an id, then join with it. Return id and token."""
         answer = self.answers[self.join(**options)]
         assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return answer.member_id, self.join(answer.member_id, **options)
@@ -144,7 +146,7 @@ class World:
     # Time
 
     def advance(self, ms: int) -> None:
-        """Let time pass, timer by timer."""
+        """Advance the time, and expire the timers that are due, in order."""
         end_ms = self.now_ms + ms
         while due := [(at, key) for key, at in self.timers.items() if at <= end_ms]:
             at, key = min(due)
@@ -154,20 +156,21 @@ class World:
         self.now_ms = end_ms
 
     def end_join(self) -> None:
-        """Let the time for joining run out."""
+        """Advance the time until the join timer has expired."""
         while (due_ms := self.timers.get(("join", ""))) is not None:
             self.advance(due_ms - self.now_ms)
 
     # Restarts
 
     def restart(self) -> None:
-        """The broker dies and another one replays the log. Open requests get no answer."""
+        """Replace the broker by one that replays the log. Pending requests get no response."""
         self.timers.clear()
         self.group = replay(self)
         self.carry_out(self.group.loaded(self.now_ms))
 
     def stable(self, count: int = 2) -> list[str]:
-        """Bring the group to a stable generation of so many dynamic members; the leader first."""
+        """Create a stable generation of `count` dynamic members; return their ids, the leader's
+        first."""
         members = [self.join_fully() for _ in range(count)]
         self.end_join()
         self.finish_sync([member_id for member_id, _ in members])

@@ -1,7 +1,6 @@
-"""A consumer group, the world around it, and consumers that keep to either protocol.
+"""A consumer group with virtual time, timers, topics and a log, and clients of both protocols.
 
-Time is virtual, and everything happens at once or not at all: an answer is heard at the moment of
-the request, or lost.
+Requests take no time: a client gets the response at the moment of the request, or never.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def replay(state: ConsumerState, log: Iterable[LogRecord]) -> None:
 
 @dataclass(eq=False)
 class Client:
-    """A consumer: keeps to the protocol, as far as it lives and hears."""
+    """A client of the consumer protocol. Requests and responses may be lost."""
 
     member_id: str
     names: list[str]
@@ -81,14 +80,14 @@ class Client:
     assignor: str | None = None
     epoch: int = 0
     owned: set[Place] = field(default_factory=set)
-    #: What it was told to have. It adds at once, and gives up when it gets round to it.
+    #: The assignment of the last response. The client adds partitions at once, and revokes later.
     target: set[Place] = field(default_factory=set)
     told: set[Place] | None = None
     is_full: bool = True
     is_alive: bool = True
 
     def beat(self, world: ConsumerWorld, *, arrives: bool, is_answered: bool) -> None:
-        """Its next heartbeat. Not to hear an answer makes it say everything in the one after."""
+        """Send the next heartbeat. After a lost response the following request sets all fields."""
         request = self.request()
         response = world.send(request) if arrives else None
         if response is None or not is_answered:
@@ -144,7 +143,7 @@ class Client:
 
 @dataclass(eq=False)
 class ClassicClient:
-    """A consumer of the classic protocol; eager ones stop before they join again."""
+    """A client of the classic protocol. An eager one revokes all partitions before it rejoins."""
 
     names: list[str]
     instance_id: str | None
@@ -157,7 +156,7 @@ class ClassicClient:
     is_alive: bool = True
 
     def beat(self, world: ConsumerWorld, *, arrives: bool, is_answered: bool) -> None:
-        """Its next request, whatever that is. Of what is lost it sends the like again."""
+        """Send the next request. A lost request is sent again."""
         if not arrives:
             return
         if self.is_joining:
@@ -176,7 +175,7 @@ class ClassicClient:
             self.start_over(code)
 
     def leave(self, world: ConsumerWorld, *, is_for_good: bool) -> None:
-        """Static ones never say that they leave."""
+        """Leave the group. Static members shut down without LeaveGroup."""
         if self.instance_id is None:
             leaving = LeaveGroupRequest.Member(member_id=self.member_id)
             world.carry_out(world.group.leave(world.now_ms, [leaving], object()))
@@ -219,16 +218,16 @@ class ClassicClient:
             for row in assignment.assigned_partitions
             for each in row.partitions
         }
-        # Cooperative ones have stopped what is missing, and join again to say so.
+        # A cooperative client has revoked the missing partitions, and joins to report that.
         self.is_joining = not self.owned <= assigned
         self.owned = assigned
 
     def give_up(self) -> None:
-        """It did when it heard."""
+        """The client revoked the partitions when it got the response."""
 
 
 class ConsumerWorld:
-    """A group with the time, its timers, the topics, and the log."""
+    """A group with virtual time, timers, topics and a log."""
 
     def __init__(self, **options: Any) -> None:
         self.now_ms = 1_000_000
@@ -239,7 +238,7 @@ class ConsumerWorld:
         self.group = ConsumerGroup("g", self._settings, self._random)
         self.timers: dict[TimerKey, int] = {}
         self.log: list[LogRecord] = []
-        #: What a replica of the log would make of it.
+        #: The state that a replay of the log gives.
         self.replica = ConsumerState("g")
         self.topics = {
             "apples": AssignableTopic(b"a" * 16, 3),
@@ -262,7 +261,7 @@ class ConsumerWorld:
         return [reply for _, reply in effects.replies]
 
     def compacted_log(self) -> list[LogRecord]:
-        """Only the last record of every key, and no tombstones."""
+        """Return the last record of every key, without tombstones."""
         last = {key: number for number, (key, _) in enumerate(self.log)}
         return [
             (key, value)
@@ -271,14 +270,14 @@ class ConsumerWorld:
         ]
 
     def reload(self) -> None:
-        """Another broker takes over, and has nothing but the log."""
+        """Replace the group by one that is loaded from the log."""
         self.group = ConsumerGroup("g", self._settings, self._random)
         replay(self.group.state, self.compacted_log())
         self.timers.clear()
         self.carry_out(self.group.loaded(self.now_ms))
 
     def change_topic(self, name: str, more: int) -> None:
-        """Grow it, create it, or delete it; created again, it has another id."""
+        """Add partitions to a topic, create it, or delete it. A new topic gets a new id."""
         self._version += 1
         known = self.topics.get(name)
         if known is None:
@@ -299,7 +298,8 @@ class ConsumerWorld:
         self.now_ms = end_ms
 
     def check_step(self, before: PartitionEpochs, member_id: str) -> None:
-        """A member has only what it wants, and keeps whatever it is to have."""
+        """Check that the client has only partitions of subscribed topics, and keeps those of its
+        target."""
         state = self.group.state
         member = state.members[member_id]
         wanted = state.topics_of(member)
@@ -309,7 +309,7 @@ class ConsumerWorld:
             kept = places(before) & places(state.targets[member_id])
             assert kept <= places(member.current.assigned)
 
-    # What the clients send
+    # Requests of clients
 
     def send(self, request: Request) -> Response:
         known = self.group.state.members.get(request.member_id)

@@ -1,4 +1,4 @@
-"""A group coordinator over a real data folder, without a broker around it."""
+"""A group coordinator on a real data directory, without a broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOPIC_ID = bytes(range(16))
 
 
 class Answers:
-    """What replies got, by name, in order of arrival."""
+    """The results of replies by name, in order of delivery."""
 
     def __init__(self) -> None:
         self.got: dict[str, Any] = {}
@@ -36,7 +36,7 @@ class Answers:
 
 
 class CoordinatorHome(ReplicaHome):
-    """See `ReplicaHome`."""
+    """A `ReplicaHome` with a group coordinator."""
 
     def __init__(self, path: Path, options: GroupCoordinatorOptions | None = None) -> None:
         super().__init__(path, self.picture())
@@ -45,7 +45,7 @@ class CoordinatorHome(ReplicaHome):
     def picture(
         self, *, leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,), **others: int
     ) -> ClusterImage:
-        """A cluster with the offsets topic, and other topics of so many partitions."""
+        """Return an image with the offsets topic and the given topics by partition count."""
         topics = [(name, name.encode().ljust(16), count) for name, count in others.items()]
         offsets = (OFFSETS_TOPIC, _TOPIC_ID, PARTITION_COUNT)
         return picture(offsets, *topics, leader=leader, epoch=epoch, isr=isr)
@@ -64,11 +64,11 @@ class CoordinatorHome(ReplicaHome):
         self.directory.close(clean)
 
     async def reopen(self) -> GroupCoordinator:
-        """As after a kill: nothing but the log is left."""
+        """Restart the coordinator as after a kill: only the log is left."""
         await self.close(clean=False)
         return self.open(recover=True)
 
-    def follow(self, image: ClusterImage) -> None:
+    def apply_image(self, image: ClusterImage) -> None:
         delta = self.follow_replicas(image)
         self.shards.apply_delta(image, delta)
 
@@ -76,7 +76,7 @@ class CoordinatorHome(ReplicaHome):
         return self.replicas.find(OFFSETS_TOPIC, index)
 
     def end_offsets(self) -> int:
-        """Of all partitions together."""
+        """Return the sum of the log end offsets of all partitions."""
         return sum(self.partition(n).log.log_end_offset for n in range(PARTITION_COUNT))
 
     def pass_time(self, ms: int) -> None:
@@ -85,7 +85,7 @@ class CoordinatorHome(ReplicaHome):
 
 
 def commit_of(group_id: str, *offsets: tuple[str, int, int], **fields: Any) -> OffsetCommit:
-    """Offsets as (topic, partition, offset), by somebody who is not a member."""
+    """Return a commit of (topic, partition, offset) rows by a client that is no member."""
     given = {"member_id": "", "instance_id": None, "generation": -1, "version": 9, **fields}
     return OffsetCommit(
         group_id=group_id,

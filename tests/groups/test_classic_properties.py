@@ -1,4 +1,4 @@
-"""Random lives of a classic group: whatever its members do, it settles, and partitions are safe."""
+"""Random histories of a classic group: it becomes stable, and no partition has two owners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
 
 
 class Client:
-    """Behaves as a consumer does. `step` takes one step of its conversation with the group."""
+    """A consumer. `step` sends its next request, or handles its last response."""
 
     def __init__(self, world: World, name: str, instance_id: str | None) -> None:
         self.world = world
@@ -50,7 +50,7 @@ class Client:
                 self.token = None
                 self.receive(answer)
         elif self.phase == "join":
-            # Eager: it gives up what it owns before it joins.
+            # An eager consumer revokes its partitions before it joins.
             self.owned = frozenset()
             self.token = self.world.join(
                 self.member_id, instance_id=self.instance_id, protocols=self.protocols
@@ -59,7 +59,7 @@ class Client:
             self.beat()
 
     def beat(self) -> None:
-        """Heartbeats go on while a request waits, as they do in real clients."""
+        """Send a heartbeat, also while a request waits, as real clients do."""
         if self.is_fenced or self.generation < 0:
             return
         code = self.world.heartbeat(self.member_id, self.generation, self.instance_id)
@@ -92,7 +92,7 @@ class Client:
         }
 
     def note(self, code: int) -> bool:
-        """React to an error; True if there was none."""
+        """Handle an error code; return True if there is none."""
         if code == ErrorCode.NONE:
             return True
         self.phase = "join"
@@ -126,7 +126,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["one", "two"]))
     @precondition(lambda self: len(self.clients) < 6)
     def start_static(self, name: str) -> None:
-        """Also while another one of that name runs."""
+        """Start a client, even if another one with this instance id runs."""
         self.add(name)
 
     @rule(data=st.data())
@@ -157,7 +157,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.clients)
     def all_talk(self, data: st.DataObject) -> None:
-        """Everybody but perhaps one gets on, far enough for a generation to be complete."""
+        """Let all clients but at most one make enough steps to complete a generation."""
         silent = data.draw(st.sampled_from(["", *sorted(self.clients)]))
         for _ in range(8):
             for name, client in self.clients.items():
@@ -173,7 +173,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([SESSION_MS, REBALANCE_MS]))
     def wait_alive(self, ms: int) -> None:
-        """Time passes while everybody's heartbeats arrive."""
+        """Advance the time while all clients send heartbeats."""
         for _ in range(0, ms, SESSION_MS // 2):
             for client in self.clients.values():
                 client.beat()
@@ -184,13 +184,14 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.world.restart()
         for client in self.clients.values():
             if client.token is not None and client.token not in self.world.answers:
-                # Its connection broke.
+                # The connection was lost.
                 client.token = None
                 client.phase = "join"
 
     @invariant()
     def a_generation_that_was_assigned_is_never_forgotten(self) -> None:
-        """One that was only joined may be, by a restart: nobody owned anything in it."""
+        """The generation never falls below one that had an assignment. A restart may repeat the
+        number of one that only had joins: no member owned partitions in it."""
         assigned = [c.generation for c in self.clients.values() if c.phase == "stable"]
         assert self.world.group.generation >= max(assigned, default=0)
 
@@ -206,7 +207,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def may_commit(self, client: Client) -> bool:
         who = (client.member_id, client.instance_id, client.generation)
         try:
-            # As a check only: the sign of life that a commit is does not count.
+            # Only the check matters: the effects, which renew the session, are dropped.
             self.world.group.commit(self.world.now_ms, commit_of_member(*who))
         except BrokerError:
             return False
@@ -221,7 +222,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def whoever_waits_is_waited_for(self) -> None:
-        """No request waits without a timer that ends the wait."""
+        """Every request that waits has a timer that ends the wait."""
         group = self.world.group
         waits = any(m.awaiting_join is not None for m in group.roster)
         assert not waits or ("join", "") in self.world.timers
@@ -255,7 +256,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             }
 
     def teardown(self) -> None:
-        """Left alone, the living settle in one generation that owns everything."""
+        """Without further faults all clients reach one generation that owns all partitions."""
         live = self.clients
         for _ in range(60):
             for _ in range(4):

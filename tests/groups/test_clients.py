@@ -1,4 +1,4 @@
-"""Unmodified clients in groups: members come, go and die, and what they committed stays."""
+"""Unmodified clients in groups: members join, leave and die, and their commits survive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = 6
 RECORDS = 60
 SESSION_MS = 1500
 
-#: A member that lives until it is killed.
+#: A member that runs until it is killed.
 _MEMBER = """
 import sys
 from confluent_kafka import Consumer
@@ -54,7 +54,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def member(broker: BrokerProcess, group_id: str, **settings: Any) -> Consumer:
-    """`settings` are added to those that all have; None takes one away."""
+    """Create a consumer. `settings` extend the common ones; None removes a setting."""
     given = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": group_id,
@@ -70,7 +70,7 @@ def member(broker: BrokerProcess, group_id: str, **settings: Any) -> Consumer:
 
 
 def poll(consumers: list[Consumer]) -> list[int]:
-    """What arrived at any of them."""
+    """Return the messages that any of the consumers received."""
     found = []
     for consumer in consumers:
         message = consumer.poll(0.02)
@@ -95,7 +95,7 @@ def wait_for_shares(consumers: list[Consumer], shares: list[int]) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_members_of_librdkafka_come_go_and_die(broker: BrokerProcess, strategy: str) -> None:
+def test_librdkafka_members_join_leave_and_die(broker: BrokerProcess, strategy: str) -> None:
     group_id = f"living-{strategy}"
     with ExitStack() as stack:
         first, second = (
@@ -117,7 +117,7 @@ def test_members_of_librdkafka_come_go_and_die(broker: BrokerProcess, strategy: 
         wait_for_shares([first], [6])
 
 
-def test_commits_survive_a_killed_broker_and_readers_go_on_from_there(
+def test_commits_survive_a_killed_broker_and_readers_continue_from_them(
     broker: BrokerProcess,
 ) -> None:
     consumers = [member(broker, "surviving") for _ in range(3)]
@@ -143,7 +143,7 @@ def test_commits_survive_a_killed_broker_and_readers_go_on_from_there(
         reader.close()
 
 
-def test_a_restarted_static_member_gets_its_part_back_without_a_rebalance(
+def test_a_restarted_static_member_keeps_its_assignment_without_a_rebalance(
     broker: BrokerProcess,
 ) -> None:
     moves: list[str] = []
@@ -169,8 +169,8 @@ def test_a_restarted_static_member_gets_its_part_back_without_a_rebalance(
         other.close()
 
 
-def test_a_group_changes_its_protocol_while_it_is_used(broker: BrokerProcess) -> None:
-    """Members of the consumer protocol, then of both, then of the classic one, and back."""
+def test_a_group_with_members_changes_its_protocol(broker: BrokerProcess) -> None:
+    """The group has members of the consumer protocol, of both, of the classic one, and back."""
     new = {"group.protocol": "consumer", "session.timeout.ms": None, "heartbeat.interval.ms": None}
     old = {"partition.assignment.strategy": "cooperative-sticky"}
     first, second = member(broker, "moving", **new), member(broker, "moving", **new)

@@ -1,9 +1,9 @@
-"""A consumer group against members that crash, hang, lose requests and answers, and come back.
+"""A consumer group with members that crash, hang, lose requests and responses, and come back.
 
-Time is virtual. After every step: no two members own a partition, neither by what the group thinks
-nor by what the members that it still counts think; and the log gives the group again. Nobody is
-told to stop what it is to keep, or given what it does not want. In the end, whatever happened, the
-group settles: every partition has exactly one owner.
+Time is virtual. After every step no two members own a partition, in the group's state and in that
+of its clients, and replaying the log gives the group's state. No member must revoke a partition of
+its target, or gets one of an unsubscribed topic. In the end the group becomes stable: every
+partition has exactly one owner.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ numbers = st.integers(0, 4)
 class ConsumerGroupMachine(RuleBasedStateMachine):
     @initialize(is_throttled=st.booleans())
     def begin(self, is_throttled: bool) -> None:
-        """Targets of large groups are not made at once; here three members are many."""
+        """A group of three counts as large, so that its target assignments are delayed."""
         self.world = ConsumerWorld(large_group_size=3 if is_throttled else 100)
         self.clients: list[Client | ClassicClient] = []
         self.made = 0
@@ -50,7 +50,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def pick(self, number: int) -> Client | ClassicClient:
         return self.alive[number % len(self.alive)]
 
-    # What happens
+    # Events
 
     @precondition(lambda self: len(self.alive) < 5)
     @rule(
@@ -116,7 +116,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(rounds=st.integers(1, 8))
     def run_quietly(self, rounds: int) -> None:
-        """Everybody who lives keeps to the protocol, and nothing is lost."""
+        """All live clients send their next request, and no message is lost."""
         for _ in range(rounds):
             self.world.pass_time(4_000)
             for client in self.alive:
@@ -139,7 +139,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(number=numbers)
     def commit(self, number: int) -> None:
-        """Members may commit what they own; fenced ones may not, whatever they think."""
+        """Members may commit the partitions that they own; fenced clients may not commit."""
         client, group = self.pick(number), self.world.group
         member = group.state.members.get(client.member_id)
         now_ms = self.world.now_ms
@@ -151,7 +151,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         elif member is not None and client.epoch == member.current.epoch:
             group.commit(now_ms, commit_of_member(*who))
 
-    # What always holds
+    # Invariants
 
     @invariant()
     def nothing_has_two_owners(self) -> None:
@@ -164,7 +164,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 assert by_group.setdefault(place, member_id) == member_id
         existing = {topic.topic_id for topic in self.world.topics.values()}
         for client in self.alive:
-            # In the classic protocol nobody can say that it has a topic without a name.
+            # A classic member cannot report partitions of a deleted topic, which has no name.
             can_say_all = isinstance(client, Client)
             for place in client.owned if client.member_id in members else ():
                 if can_say_all or place[0] in existing:
@@ -175,12 +175,12 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert self.world.replica == self.world.group.state
 
     def teardown(self) -> None:
-        """No more faults: everybody who lives keeps to the protocol for some minutes."""
+        """Without further faults the group is stable after some minutes."""
         if not hasattr(self, "world"):
             return
         self.run_quietly(40)
         if self.world.group.is_all_classic:
-            # Nobody would look for changes of the topics; the group would be made a classic one.
+            # Classic members do not notice topic changes; a coordinator would downgrade the group.
             self.start(NAMES, None, None, None)
             self.run_quietly(40)
         self.check_settled()
@@ -191,7 +191,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def check_settled(self) -> None:
         group = self.world.group
         members = group.state.members
-        # Of several that claim one instance, the others never get in.
+        # Of several clients with one instance id only one is a member.
         inside = [client for client in self.alive if client.member_id in members]
         assert len(inside) == len(members)
         state = group.group_state
@@ -219,12 +219,11 @@ def search(examples: int, steps: int) -> None:
     )
 
 
-def test_any_history() -> None:
+def test_random_histories() -> None:
     search(examples=80, steps=40)
 
 
-# Longer than it can take: a timeout in the midst of a history would pass for a failure of it, and
-# one that does not come again.
+# Longer than any history takes: a timeout would look like a failure that cannot be reproduced.
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 def test_many_long_histories() -> None:

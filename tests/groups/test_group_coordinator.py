@@ -95,7 +95,7 @@ def join(
 
 
 async def stable_member(home: CoordinatorHome, answers: Answers) -> str:
-    """One member in a stable generation 1 of the group g."""
+    """Create generation 1 of group g with one member; return its id."""
     join(home, answers, "stable join")
     home.pass_time(1)
     await turns()
@@ -114,7 +114,7 @@ async def stable_member(home: CoordinatorHome, answers: Answers) -> str:
     return member_id
 
 
-def test_commits_of_one_turn_share_a_batch_and_survive(tmp_path: Path) -> None:
+def test_commits_of_one_loop_iteration_share_a_batch_and_survive(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         for number in range(100):
@@ -142,7 +142,7 @@ def test_commits_of_one_turn_share_a_batch_and_survive(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_large_turns_are_split_into_batches_that_fit(tmp_path: Path) -> None:
+def test_many_records_are_split_into_batches_that_fit(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         for number in range(30):
@@ -174,7 +174,7 @@ def test_a_heartbeat_succeeds_while_the_group_is_loaded(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_members_and_their_assignment_survive(tmp_path: Path) -> None:
+def test_members_and_their_assignment_survive_a_restart(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         member_id = await stable_member(home, Answers())
         coordinator = await home.reopen()
@@ -220,7 +220,7 @@ def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_a_commit_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+def test_a_rejected_commit_changes_nothing(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         member_id = await stable_member(home, answers)
@@ -240,7 +240,9 @@ def test_a_commit_that_is_refused_changes_nothing(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_what_can_not_be_written_is_forgotten(tmp_path: Path, monkeypatch: Any) -> None:
+def test_state_whose_append_failed_is_reloaded_from_the_log(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("before"))
@@ -266,9 +268,9 @@ def test_what_can_not_be_written_is_forgotten(tmp_path: Path, monkeypatch: Any) 
     run(tmp_path, body)
 
 
-def test_nothing_is_told_before_it_is_committed(tmp_path: Path) -> None:
+def test_no_reply_is_delivered_before_its_records_are_committed(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(isr=(1, 2), epoch=1))
+        home.apply_image(home.picture(isr=(1, 2), epoch=1))
         answers = Answers()
         coordinator = home.coordinator
         coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
@@ -285,15 +287,15 @@ def test_nothing_is_told_before_it_is_committed(tmp_path: Path) -> None:
         assert answers.got == {"commit": None, "read": "an answer made of it"}
         coordinator.commit(commit_of("g", ("t", 0, 6)), answers.reply("too late"))
         await turns()
-        home.follow(home.picture(leader=2, isr=(1, 2), epoch=2))
+        home.apply_image(home.picture(leader=2, isr=(1, 2), epoch=2))
         assert answers.got["too late"] == ErrorCode.NOT_COORDINATOR
 
     run(tmp_path, body)
 
 
-def test_replicas_that_do_not_follow_make_a_commit_fail_in_time(tmp_path: Path) -> None:
+def test_a_commit_times_out_if_replicas_do_not_fetch(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(isr=(1, 2), epoch=1))
+        home.apply_image(home.picture(isr=(1, 2), epoch=1))
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         reply: Reply[Any] = Reply(
             ReplyKind.OFFSET_COMMIT, CallbackFailures(), answer.set_result, answer.set_result
@@ -312,28 +314,28 @@ def test_a_group_that_moves_away_and_comes_back(tmp_path: Path) -> None:
         member_id = await stable_member(home, answers)
         join(home, answers, "newcomer")
         assert "newcomer" not in answers.got
-        home.follow(home.picture(leader=2, isr=(1, 2), epoch=1))
+        home.apply_image(home.picture(leader=2, isr=(1, 2), epoch=1))
         assert answers.got["newcomer"].error_code == ErrorCode.NOT_COORDINATOR
         code = home.coordinator.heartbeat("g", member_id, None, 1)
         assert code == ErrorCode.NOT_COORDINATOR
         assert len(home.shards._timers) == 0
-        home.follow(home.picture(epoch=2))
+        home.apply_image(home.picture(epoch=2))
         await loaded(home)
         assert home.coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
-        home.follow(ClusterImage())
+        home.apply_image(ClusterImage())
         code = home.coordinator.heartbeat("g", member_id, None, 1)
         assert code == ErrorCode.NOT_COORDINATOR
 
     run(tmp_path, body)
 
 
-def test_offsets_of_a_deleted_topic_go(tmp_path: Path) -> None:
+def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(t=1, u=1))
+        home.apply_image(home.picture(t=1, u=1))
         answers = Answers()
         home.coordinator.commit(commit_of("g", ("t", 0, 1), ("u", 0, 2)), answers.reply("it"))
         await turns()
-        home.follow(home.picture(u=1))
+        home.apply_image(home.picture(u=1))
         await turns()
         coordinator = await home.reopen()
         await loaded(home)
@@ -343,12 +345,12 @@ def test_offsets_of_a_deleted_topic_go(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_offsets_expire_and_with_the_last_one_the_group(tmp_path: Path) -> None:
+def test_a_group_expires_with_its_last_offset(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         commit = commit_of("g", ("t", 0, 1), ("t", 1, 1))
         home.coordinator.commit(commit, answers.reply("it"))
-        # Its offsets were committed in 1970.
+        # The offsets were committed in 1970.
         assert await home.shards.expire_offsets() == 2
         await turns()
         assert list(home.shards.all_groups()) == []
@@ -408,7 +410,7 @@ def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_join_attempts_that_come_to_nothing_leave_nothing(tmp_path: Path) -> None:
+def test_failed_joins_leave_no_group(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         for number in range(500):
             answers = Answers()
@@ -430,7 +432,7 @@ def test_join_attempts_that_come_to_nothing_leave_nothing(tmp_path: Path) -> Non
     run(tmp_path, body)
 
 
-def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_record_is_skipped(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         home.coordinator.commit(commit_of("g", ("t", 0, 1)), answers.reply("one"))
@@ -462,9 +464,9 @@ def consumer_heartbeat(home: CoordinatorHome, answers: Answers, name: str, epoch
     home.coordinator.consumer_heartbeat(request, Caller("c", "/127.0.0.1", 1), answers.reply(name))
 
 
-def test_a_group_that_changed_its_protocol_is_found_again_as_it_was(tmp_path: Path) -> None:
+def test_a_group_that_changed_its_protocol_survives_a_restart(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(t=2))
+        home.apply_image(home.picture(t=2))
         answers = Answers()
         member_id = await stable_member(home, answers)
         consumer_heartbeat(home, answers, "up")
@@ -486,7 +488,7 @@ def test_a_group_that_changed_its_protocol_is_found_again_as_it_was(tmp_path: Pa
     run(tmp_path, body)
 
 
-def test_protocols_do_not_change_against_the_policy(tmp_path: Path) -> None:
+def test_a_protocol_change_that_the_settings_forbid_is_rejected(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         await stable_member(home, answers)
@@ -499,9 +501,9 @@ def test_protocols_do_not_change_against_the_policy(tmp_path: Path) -> None:
     run(tmp_path, body, options=GroupCoordinatorOptions(groups=settings))
 
 
-def test_an_empty_group_gives_way_to_one_of_the_other_protocol(tmp_path: Path) -> None:
+def test_an_empty_group_is_replaced_by_one_of_the_other_protocol(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        home.follow(home.picture(t=2))
+        home.apply_image(home.picture(t=2))
         answers = Answers()
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
         consumer_heartbeat(home, answers, "join")
@@ -541,7 +543,7 @@ async def complete_transaction(
     assert set(answers.got.values()) == {None}
 
 
-def test_offsets_of_a_transaction_count_with_its_marker(tmp_path: Path) -> None:
+def test_offsets_of_a_transaction_are_committed_by_its_marker(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         await commit_pending(home, "g", ProducerIdAndEpoch(7, 0), 10)
         await commit_pending(home, "h", ProducerIdAndEpoch(8, 0), 20)
@@ -564,7 +566,7 @@ def test_offsets_of_a_transaction_count_with_its_marker(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_offsets_of_a_transaction_have_batches_of_their_own(tmp_path: Path) -> None:
+def test_offsets_of_different_transactions_share_no_batch(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
         for number, producer in enumerate(
@@ -605,7 +607,7 @@ def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Pa
         answers = Answers()
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply())
         await turns()
-        home.follow(home.picture(isr=(1, 2), epoch=1))
+        home.apply_image(home.picture(isr=(1, 2), epoch=1))
         await loaded(home)
         assert offset_of(home.coordinator, "g", "t", 0) == 5
         home.replicas.fence(True)
@@ -636,11 +638,11 @@ SLOW_JOIN = GroupCoordinatorOptions(
 )
 
 
-def test_a_member_that_has_just_joined_stays_when_many_timers_are_due_at_once(
+def test_a_member_that_has_just_joined_survives_many_due_timers(
     tmp_path: Path,
 ) -> None:
-    """The process was stopped for a while. The first timer that is due ends the session of the
-    other member, which completes the join: the timers behind it are for what was before."""
+    """After a stall many timers are due. The first one expires the session of the other member,
+    which completes the join; the later timers belong to the state before."""
 
     async def body(home: CoordinatorHome) -> None:
         answers = Answers()
@@ -659,7 +661,7 @@ def test_a_member_that_has_just_joined_stays_when_many_timers_are_due_at_once(
     run(tmp_path, body, options=SLOW_JOIN)
 
 
-def test_a_broker_that_stood_still_reads_heartbeats_before_it_ends_sessions(
+def test_a_stalled_broker_reads_heartbeats_before_sessions_expire(
     tmp_path: Path,
 ) -> None:
     async def body(home: CoordinatorHome) -> None:
@@ -678,7 +680,7 @@ def test_a_broker_that_stood_still_reads_heartbeats_before_it_ends_sessions(
         home.clock.now_ms += 105
         home.shards._woken()
         assert list(group.roster.members) == [member_id]
-        # Without a heartbeat it is put off once, not for ever.
+        # Without a heartbeat the session is prolonged only once.
         stand_still(30_005)
         stand_still(30_005)
         assert group.is_empty
@@ -686,7 +688,7 @@ def test_a_broker_that_stood_still_reads_heartbeats_before_it_ends_sessions(
     run(tmp_path, body)
 
 
-def test_a_timer_that_raises_is_repeated_and_holds_up_no_other(
+def test_a_timer_that_raises_is_retried_and_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(home: CoordinatorHome) -> None:

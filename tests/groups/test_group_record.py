@@ -1,7 +1,6 @@
 """Records of the offsets topic: golden bytes, all versions, and damage.
 
-The golden bytes were read and written again by the classes of Kafka 4.3.0, which also named the
-fields as we do.
+The golden bytes were checked by decoding and encoding them with the classes of Kafka 4.3.0.
 """
 
 from __future__ import annotations
@@ -193,7 +192,7 @@ GOLDEN: list[tuple[Key, Value, str, str]] = [
         "0000 02027400 00000000 00000c00 00000000 0003e800",
     ),
 ]
-#: Every kind of key with its kind of value, in each version that the value has.
+#: Every kind of key with its kind of value, in each version of the value.
 FORMATS = list({type(key): type(value) for key, value, _, _ in GOLDEN}.items())
 VERSIONS = [
     pytest.param(key, value, version, id=f"{value.__name__}-v{version}")
@@ -211,7 +210,7 @@ quick = settings(
 
 
 @pytest.mark.parametrize(("key", "value", "key_hex", "value_hex"), GOLDEN)
-def test_bytes_are_those_of_kafka(key: Key, value: Value, key_hex: str, value_hex: str) -> None:
+def test_encoding_matches_kafka(key: Key, value: Value, key_hex: str, value_hex: str) -> None:
     expected = bytes.fromhex(key_hex), bytes.fromhex(value_hex)
     assert encode(key, value) == expected
     assert decode_key(expected[0]) == key
@@ -221,7 +220,7 @@ def test_bytes_are_those_of_kafka(key: Key, value: Value, key_hex: str, value_he
 @pytest.mark.parametrize(("key_shape", "value_shape", "version"), VERSIONS)
 @quick
 @given(data=st.data())
-def test_every_version_of_a_value_is_read(
+def test_every_version_of_a_value_is_decoded(
     key_shape: type[Key], value_shape: type[Value], version: int, data: st.DataObject
 ) -> None:
     key = data.draw(values_of(key_shape, key_shape.versions[1]))
@@ -244,7 +243,7 @@ def test_decoding_returns_what_was_encoded(
     assert decode_value(key, encoded_value) == value
 
 
-def test_the_first_kafka_to_keep_offsets_here_wrote_another_kind() -> None:
+def test_offset_keys_of_kafka_0_8_are_decoded() -> None:
     assert decode_key(bytes.fromhex("0000 000167 000174 00000003")) == OFFSET_KEY
     written = bytes.fromhex("0000 000000000000002a 000178 00000000000003e8")
     expected = OffsetCommitValue(offset=42, metadata="x", commit_timestamp=1000)
@@ -259,7 +258,7 @@ def test_null_is_a_tombstone() -> None:
 
 
 @pytest.mark.parametrize("kind", [-1, 9, 15, 17, 23, 0x7FFF])
-def test_kinds_that_are_not_ours_are_told_apart_from_damage(kind: int) -> None:
+def test_unknown_kinds_are_not_damage(kind: int) -> None:
     assert decode_key(kind.to_bytes(2, signed=True) + b"anything") == UnknownKey(kind)
 
 
@@ -268,7 +267,7 @@ def test_a_value_must_be_of_its_keys_kind() -> None:
         encode(OFFSET_KEY, GroupMetadataValue())
 
 
-def test_a_name_that_the_format_cannot_carry_is_refused() -> None:
+def test_a_name_that_does_not_fit_the_format_is_rejected() -> None:
     with pytest.raises(EncodeError):
         encode(GroupMetadataKey(group_id="g" * 0x8000), None)
 
@@ -317,9 +316,7 @@ def test_a_damaged_value_is_reported(
 
 
 @pytest.mark.parametrize(("key_shape", "value_shape"), FORMATS)
-def test_a_version_that_nobody_wrote_is_damage(
-    key_shape: type[Key], value_shape: type[Value]
-) -> None:
+def test_an_unknown_version_is_damage(key_shape: type[Key], value_shape: type[Value]) -> None:
     for version in (-1, value_shape.versions[1] + 1):
         with pytest.raises(DamagedRecordError, match="has versions"):
             decode_value(key_shape(), version.to_bytes(2, signed=True) + bytes(64))
@@ -337,7 +334,7 @@ def _mutations(encoded: bytes, random: Random) -> Iterator[bytes]:
 
 
 def _is_whole_or_damaged(decode: Any, encoded: bytes) -> None:
-    """Fails with any other exception than the one, naming the bytes."""
+    """Decode damaged bytes; any exception but DamagedRecordError fails the test with the bytes."""
     try:
         decode(encoded)
     except DamagedRecordError:

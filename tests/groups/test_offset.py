@@ -59,7 +59,7 @@ def test_replaying_the_records_gives_the_same_offsets(
         assert bool(each) == bool(expected)
 
 
-def test_an_expiry_of_its_own_survives() -> None:
+def test_the_expiry_of_an_offset_survives_a_replay() -> None:
     offsets = GroupOffsets("group")
     records = [offsets.commit("t", 0, committed(expire_ms=77))]
     found = replay(records).get("t", 0)
@@ -75,7 +75,7 @@ def test_deleting_twice_writes_one_tombstone() -> None:
     assert not offsets
 
 
-def test_offsets_do_not_pass_to_another_topic_of_the_same_name() -> None:
+def test_a_new_topic_of_the_same_name_does_not_inherit_offsets() -> None:
     offsets = GroupOffsets("group")
     offsets.commit("t", 0, committed(topic_id=b"a" * 16))
     offsets.commit("t", 1, committed())
@@ -95,7 +95,7 @@ def test_a_group_that_only_commits_keeps_each_offset_for_the_retention_after_its
     assert [number for _, number, _ in offsets] == [1]
 
 
-def test_offsets_of_subscribed_topics_stay_however_old() -> None:
+def test_offsets_of_subscribed_topics_never_expire() -> None:
     world = World()
     members = world.stable()
     offsets = GroupOffsets("group")
@@ -119,7 +119,7 @@ def test_offsets_age_from_when_the_group_became_empty() -> None:
     assert len(offsets.expire(world.now_ms + RETENTION_MS, RETENTION_MS, world.group)) == 1
 
 
-def test_an_expiry_of_its_own_holds_instead_of_the_retention() -> None:
+def test_the_expiry_of_an_offset_overrides_the_retention() -> None:
     world = World()
     offsets = GroupOffsets("group")
     offsets.commit("t", 0, committed(expire_ms=10 * RETENTION_MS))
@@ -141,12 +141,12 @@ _steps = st.lists(
 
 
 @given(_steps)
-def test_the_last_commit_counts_whenever_its_transaction_ends(
+def test_the_last_commit_wins_in_whatever_order_transactions_end(
     steps: list[tuple[str, int, tuple[str, int], CommittedOffset]],
 ) -> None:
-    """Against a model that remembers every commit, and against a replay of the records."""
+    """Compare with a model that stores every commit, and with a replay of the records."""
     offsets, replayed = GroupOffsets("group"), GroupOffsets("group")
-    #: By place: when it was committed, by whom (None: for good), and what.
+    #: By partition: the order of the commit, its producer (None if committed), and the offset.
     model: dict[tuple[str, int], list[tuple[int, int | None, CommittedOffset]]] = {}
     for serial, (what, producer_id, place, value) in enumerate(steps):
         records: list[LogRecord] = []
@@ -176,7 +176,7 @@ def _settle(
 ) -> None:
     for place, rows in model.items():
         mine = [row for row in rows if row[1] == producer_id]
-        # Of one transaction only the last commit for a place is left.
+        # A transaction keeps only its last commit for a partition.
         kept = [(serial, None, value) for serial, _, value in mine[-1:]] if is_commit else []
         model[place] = sorted([row for row in rows if row not in mine] + kept, key=lambda r: r[0])
 
@@ -206,7 +206,7 @@ def _check(
         assert offsets.is_unstable(topic, number) == is_unstable
 
 
-def test_pending_offsets_keep_a_group_and_are_deleted_with_it() -> None:
+def test_a_group_with_pending_offsets_is_not_dropped() -> None:
     world = World()
     offsets = GroupOffsets("group")
     offsets.commit("t", 0, committed())

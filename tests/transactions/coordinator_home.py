@@ -1,6 +1,6 @@
-"""A transaction coordinator over a real data folder, without a broker around it.
+"""A transaction coordinator on a real data directory, without a broker.
 
-Markers go where the test says.
+The test decides when markers succeed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTITION_COUNT = 2
 
 
 class Markers:
-    """Takes markers, and answers when the test wants it to."""
+    """A `MarkerSender` that stores markers until the test completes them."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Marker, int, TopicPartition, Reply[None]]] = []
@@ -39,7 +39,7 @@ class Markers:
 
 
 class CoordinatorHome(ReplicaHome):
-    """See `ReplicaHome`."""
+    """A `ReplicaHome` with a transaction coordinator."""
 
     def __init__(self, path: Path, options: TransactionOptions | None = None) -> None:
         super().__init__(path, self.picture())
@@ -67,14 +67,14 @@ class CoordinatorHome(ReplicaHome):
         self.directory.close(clean)
 
     async def reopen(self) -> TransactionCoordinator:
-        """As after a kill: nothing but the log is left, and nothing more gets into it."""
+        """Restart the coordinator as after a kill: only the log is left."""
         for index in list(self.shards._shards):
             self.shards._close(index, ErrorCode.NOT_COORDINATOR)
         await self.close(clean=False)
         self.markers = Markers()
         return self.open(recover=True)
 
-    def follow(self, image: ClusterImage) -> None:
+    def apply_image(self, image: ClusterImage) -> None:
         delta = self.follow_replicas(image)
         self.shards.apply_delta(image, delta)
 
@@ -87,7 +87,7 @@ class CoordinatorHome(ReplicaHome):
         self.shards._carry_out_timers()
 
     def reply(self, name: str) -> Reply[Any]:
-        """What it gets is in `answers`."""
+        """Return a reply whose result goes to `answers`."""
 
         def note(answer: Any) -> None:
             assert name not in self.answers, f"{name} was answered twice"

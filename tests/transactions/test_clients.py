@@ -1,4 +1,4 @@
-"""Unmodified clients in transactions: read, process, write, die and come back."""
+"""Unmodified clients in transactions: they read, process, write, die and restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def topics(broker: BrokerProcess) -> tuple[str, str]:
-    """One to read from and one to write to."""
+    """Create an input and an output topic."""
     number = next(_numbers)
     names = (f"in-{number}", f"out-{number}")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -66,7 +66,7 @@ def consumer(broker: BrokerProcess, group_id: str, **settings: Any) -> Consumer:
 
 
 def read_all(broker: BrokerProcess, topic: str, isolation: str) -> list[bytes]:
-    """Everything up to where each partition ends for such a reader."""
+    """Read all messages up to the end offsets of this isolation level."""
     reader = consumer(broker, "reader", **{"isolation.level": isolation})
     reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     values: list[bytes] = []
@@ -109,7 +109,7 @@ def test_librdkafka_commits_offsets_with_its_output(
     for number in range(30):
         feed.produce(source, b"%d" % number, partition=number % PARTITIONS)
     assert feed.flush(SECONDS_MAX) == 0
-    # The first two rounds are aborted, and what they read is read again.
+    # The first two rounds are aborted, so their input is read again.
     for round_number in range(4):
         reader = consumer(broker, target)
         reader.subscribe([source])
@@ -153,7 +153,7 @@ def test_librdkafka_is_fenced_by_its_successor(
     assert read_all(broker, target, "read_committed") == [b"kept"]
 
 
-def test_librdkafka_goes_on_after_a_kill(tmp_path: Path) -> None:
+def test_librdkafka_continues_after_a_kill(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(SECONDS_MAX)

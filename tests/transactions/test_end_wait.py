@@ -17,7 +17,7 @@ LONG_S = 90.0
 
 
 class FakeEndings:
-    """Transactions that end when the test says so."""
+    """Transactions that the test ends."""
 
     def __init__(self, *ending: str) -> None:
         self.callbacks: dict[str, list[Callable[[], None]]] = {name: [] for name in ending}
@@ -36,7 +36,7 @@ class FakeEndings:
 
 
 def reply() -> Reply[Any]:
-    """For an action of which nobody hears."""
+    """Return a reply whose result is not checked."""
     return Reply(ReplyKind.ADMISSION, CallbackFailures(), lambda _: None)
 
 
@@ -49,7 +49,7 @@ def test_nothing_waits_for_a_transaction_that_is_not_ending() -> None:
     asyncio.run(main())
 
 
-def test_each_waits_for_its_own_transaction() -> None:
+def test_each_action_waits_for_its_own_transaction() -> None:
     async def main() -> None:
         endings = FakeEndings("x", "y")
         acted: list[str] = []
@@ -65,7 +65,7 @@ def test_each_waits_for_its_own_transaction() -> None:
     asyncio.run(main())
 
 
-def test_after_the_time_nobody_waits_and_nothing_is_left_behind() -> None:
+def test_the_deadline_ends_all_waits() -> None:
     async def main() -> None:
         endings = FakeEndings("x")
         acted = asyncio.Event()
@@ -89,8 +89,8 @@ def test_a_response_does_not_wait_long_for_the_slowest_transaction() -> None:
     asyncio.run(main())
 
 
-def test_a_time_that_is_over_is_no_wait() -> None:
-    """On the event loop that brokers run on."""
+def test_an_expired_deadline_does_not_wait() -> None:
+    """Runs on the event loop that brokers use."""
 
     async def main() -> None:
         acted = asyncio.Event()

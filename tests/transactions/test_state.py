@@ -1,4 +1,4 @@
-"""The state machine step by step: what each request may do in each state, in both protocols."""
+"""The state machine of a transactional id: each request in each state, in both protocols."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_transaction_goes_through_its_states() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_while_it_ends_nothing_else_happens(commit: bool) -> None:
+def test_all_requests_are_rejected_while_it_ends(commit: bool) -> None:
     transaction = ongoing()
     old = transaction.producer
     end(transaction, commit=commit, client=2)
@@ -136,7 +136,7 @@ def test_an_end_is_repeated_in_version_2_with_the_epoch_before() -> None:
 
 
 @pytest.mark.parametrize("make", [started, lambda: completed(commit=True, client=2)])
-def test_in_version_2_nothing_can_be_aborted_too(make: Any) -> None:
+def test_in_version_2_an_abort_without_partitions_raises_the_epoch(make: Any) -> None:
     transaction = make()
     epoch = transaction.producer_epoch
     code = refused(lambda: end(transaction, commit=True, client=2))
@@ -180,25 +180,25 @@ def test_an_initialisation_aborts_first_and_then_raises_the_epoch_again() -> Non
     assert (transaction.timeout_ms, transaction.start_ms) == (5000, -1)
 
 
-def test_a_producer_goes_on_with_what_it_has_or_had() -> None:
+def test_a_producer_continues_from_its_current_or_previous_epoch() -> None:
     transaction = started(epoch=4)
     assert reply(
         transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 4), None, "t")
     ) == ProducerIdAndEpoch(7, 5)
-    # A retry, as the answer was lost.
+    # A retry after a lost response.
     assert reply(
         transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 4), None, "t")
     ) == ProducerIdAndEpoch(7, 5)
     for stranger in (ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 6), ProducerIdAndEpoch(6, 5)):
         code = refused(lambda one=stranger: transaction.init_producer(1, 1, one, None, "t"))
         assert code == ErrorCode.PRODUCER_FENCED
-    # A new producer was started: nobody can go on.
+    # A new producer was started, so the old one cannot continue.
     transaction.init_producer(1, 1, None, None, "t")
     code = refused(lambda: transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 5), None, "t"))
     assert code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_zombie_that_goes_on_does_not_abort_its_successors_transaction() -> None:
+def test_a_zombie_cannot_abort_its_successors_transaction() -> None:
     transaction = ongoing(epoch=4)
     code = refused(lambda: transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 3), None, "t"))
     assert code == ErrorCode.PRODUCER_FENCED
@@ -206,13 +206,13 @@ def test_a_zombie_that_goes_on_does_not_abort_its_successors_transaction() -> No
         TransactionState.ONGOING,
         ProducerIdAndEpoch(7, 4),
     )
-    # Its own producer may.
+    # The producer of the transaction may abort it.
     effects = transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 4), None, "t")
     assert reply(effects) == ErrorCode.CONCURRENT_TRANSACTIONS
     assert transaction.state is TransactionState.PREPARE_ABORT
 
 
-def test_when_epochs_are_used_up_an_initialisation_takes_a_new_id() -> None:
+def test_exhausted_epochs_make_an_initialisation_use_a_new_id() -> None:
     transaction = started(epoch=LAST_EPOCH - 1)
     assert transaction.needs_producer_id()
     code = refused(lambda: transaction.init_producer(1, 1, None, None, "t"))
@@ -220,11 +220,11 @@ def test_when_epochs_are_used_up_an_initialisation_takes_a_new_id() -> None:
     held = transaction.producer
     assert reply(transaction.init_producer(1, 1, held, 8, "t")) == ProducerIdAndEpoch(8, 0)
     assert transaction.previous_producer_id == 7
-    # The answer was lost.
+    # The response was lost.
     assert reply(transaction.init_producer(1, 1, held, None, "t")) == ProducerIdAndEpoch(8, 0)
 
 
-def test_when_epochs_are_used_up_an_end_takes_a_new_id() -> None:
+def test_exhausted_epochs_make_an_end_use_a_new_id() -> None:
     transaction = ongoing(epoch=LAST_EPOCH - 1)
     held = transaction.producer
     code = refused(lambda: end(transaction, commit=True, client=2))
@@ -243,7 +243,7 @@ def test_when_epochs_are_used_up_an_end_takes_a_new_id() -> None:
         assert reply(each.end(40, EndRequest(held, True, 2), None, "t")) == ProducerIdAndEpoch(8, 0)
 
 
-def test_the_last_epoch_is_told_to_nobody() -> None:
+def test_no_producer_gets_the_last_epoch() -> None:
     transaction = ongoing(epoch=LAST_EPOCH - 1)
     held = transaction.producer
     transaction.expire(10**6, TIMER)
@@ -266,7 +266,7 @@ def test_partitions_are_checked() -> None:
     assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_after_loading_it_goes_on() -> None:
+def test_a_loaded_transaction_continues() -> None:
     transaction = ongoing()
     assert transaction.loaded(500).timers == [(TIMER, 10 + TIMEOUT_MS)]
     assert transaction.loaded(5000).timers == [(TIMER, 5000)]
@@ -342,11 +342,11 @@ def test_a_prepared_transaction_stays_until_its_holder_ends_it() -> None:
         assert ended.marker == Marker(holder, is_commit=True)
         for partition in (A, B):
             each.marked(18, partition)
-        # The answer was lost.
+        # The response was lost.
         assert reply(each.end(19, EndRequest(holder, True, 0), None, "t")) == holder
 
 
-def test_preparing_is_repeated_by_who_did_not_hear_the_answer_and_by_nobody_else() -> None:
+def test_only_the_producer_that_missed_the_response_may_prepare_again() -> None:
     transaction = prepared()
     writer, holder = ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(7, 1)
     again = transaction.keep_prepared(16, NO_TIMEOUT_MS, writer, None, "t")
@@ -381,9 +381,7 @@ def test_a_new_producer_aborts_a_prepared_transaction() -> None:
 @pytest.mark.parametrize(
     ("client", "goes_on"), [(0, ProducerIdAndEpoch(8, 0)), (2, ProducerIdAndEpoch(8, 1))]
 )
-def test_a_holder_takes_a_new_id_when_epochs_are_used_up(
-    client: int, goes_on: ProducerIdAndEpoch
-) -> None:
+def test_exhausted_epochs_give_a_holder_a_new_id(client: int, goes_on: ProducerIdAndEpoch) -> None:
     transaction = ongoing(epoch=LAST_EPOCH - 1)
     assert transaction.needs_producer_id()
     code = refused(lambda: transaction.keep_prepared(15, NO_TIMEOUT_MS, None, None, "t"))
@@ -407,7 +405,7 @@ def test_a_holder_takes_a_new_id_when_epochs_are_used_up(
         )
 
 
-def test_keeping_where_nothing_is_open_is_an_initialisation() -> None:
+def test_keeping_without_an_open_transaction_initialises() -> None:
     transaction = started()
     effects = transaction.keep_prepared(5, NO_TIMEOUT_MS, None, None, "t")
     assert reply(effects) == PreparedTransaction(ProducerIdAndEpoch(7, 1), None)

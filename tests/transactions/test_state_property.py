@@ -1,8 +1,8 @@
 """Any interleaving of requests, crashes, timeouts and several producers with one id.
 
-However it goes, each transaction ends in commit or in abort on every partition, never in both; what
-a producer was told about its transaction is what happened; a fenced producer never writes; and when
-time has passed nothing is left open.
+Each transaction commits on every partition or aborts on every partition. The result that a producer
+got is the result in the partitions. A fenced producer never writes. After the timeout no
+transaction is open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millstream.transactions.state import LAST_EPOCH
 from transactions.transaction_world import TIMEOUT_MS, World
 
 _versions = st.sampled_from([0, 2])
-#: Few epochs are left, so that producer ids change.
+#: Only a few epochs are left, so that producer ids change.
 _NEARLY_LAST = LAST_EPOCH - 4
 
 
@@ -79,7 +79,7 @@ TestTransactions = Transactions.TestCase
 
 
 def _walk(chooser: random.Random, steps: int) -> Counter[str]:
-    """One history, where most of what is under way gets through."""
+    """Run one history in which most messages arrive."""
     versions = [chooser.choice([0, 2]) for _ in range(3)]
     world = World(versions[0], versions[1:], chooser.choice([-1, _NEARLY_LAST]))
     done: Counter[str] = Counter()

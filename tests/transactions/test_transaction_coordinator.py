@@ -68,7 +68,7 @@ async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> N
 async def begin(
     home: CoordinatorHome, name: str = "x", *partitions: TopicPartition
 ) -> ProducerIdAndEpoch:
-    """A producer with an open transaction."""
+    """Start a transaction; return its producer."""
     tag = f"{name} {len(home.answers)}"
     home.coordinator.init_producer(
         name, InitProducerOptions(TIMEOUT_MS), None, 7, home.reply(f"{tag} init")
@@ -88,7 +88,7 @@ def state(home: CoordinatorHome, name: str = "x") -> TransactionState:
     return home.coordinator.describe(name).state
 
 
-def test_an_answer_waits_for_its_record_and_markers_for_the_decision(tmp_path: Path) -> None:
+def test_replies_and_markers_wait_for_committed_records(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
@@ -110,7 +110,7 @@ def test_an_answer_waits_for_its_record_and_markers_for_the_decision(tmp_path: P
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_a_coordinator_that_died_goes_on(tmp_path: Path, decided: bool) -> None:
+def test_a_restarted_coordinator_continues(tmp_path: Path, decided: bool) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
@@ -121,12 +121,12 @@ def test_a_coordinator_that_died_goes_on(tmp_path: Path, decided: bool) -> None:
         await home.reopen()
         await loaded(home)
         if not decided:
-            # The decision never reached the log, and the client was told so.
+            # The decision never reached the log, and the client got an error.
             assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
             assert state(home) is TransactionState.ONGOING
             home.coordinator.end("x", EndRequest(producer, False, 2), None, home.reply("again"))
             await turns()
-        # All partitions get their marker again: which had it is not in the log.
+        # All partitions get a marker again, because the log does not say which ones had it.
         assert [partition for _, _, partition, _ in home.markers.sent] == [A, B]
         assert state(home) is TransactionState.COMPLETE_ABORT
 
@@ -155,7 +155,7 @@ def test_a_timeout_aborts_also_after_a_restart(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_another_transaction_version_counts_for_open_transactions(tmp_path: Path) -> None:
+def test_a_new_transaction_version_applies_to_open_transactions(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         await begin(home, "x", A)
         home.shards.set_version(1)
@@ -181,7 +181,7 @@ def test_another_transaction_version_counts_for_open_transactions(tmp_path: Path
         (ErrorCode.TRANSACTION_COORDINATOR_FENCED, False),
     ],
 )
-def test_some_answers_end_the_sending(tmp_path: Path, code: ErrorCode, is_done: bool) -> None:
+def test_some_error_codes_end_the_retries(tmp_path: Path, code: ErrorCode, is_done: bool) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A)
         home.markers.answers_at_once = False
@@ -195,7 +195,7 @@ def test_some_answers_end_the_sending(tmp_path: Path, code: ErrorCode, is_done: 
     run(tmp_path, body)
 
 
-def test_markers_are_sent_until_they_arrive(
+def test_markers_are_retried_until_they_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marker_module, "_RETRY_S", 0.001)
@@ -226,12 +226,12 @@ def test_markers_wait_for_replicas_that_are_slow(
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A)
         partition = home.partition_of("x")
-        home.follow(home.picture(isr=(1, 2)))
+        home.apply_image(home.picture(isr=(1, 2)))
         home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
         await until(lambda: "end" in home.answers)
         assert home.answers["end"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert home.markers.sent == []
-        home.follow(home.picture())
+        home.apply_image(home.picture())
         partition.advance_high_watermark()
         await until(lambda: state(home) is TransactionState.COMPLETE_COMMIT)
         assert [marker.is_commit for marker, *_ in home.markers.sent] == [True]
@@ -239,9 +239,7 @@ def test_markers_wait_for_replicas_that_are_slow(
     run(tmp_path, body, options)
 
 
-def test_what_can_t_be_written_did_not_happen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_append_reverts_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x", A)
 
@@ -267,21 +265,21 @@ def test_a_deposed_coordinator_stops(tmp_path: Path) -> None:
         home.markers.answers_at_once = False
         home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
         await turns()
-        home.follow(home.picture(leader=2, epoch=1))
+        home.apply_image(home.picture(leader=2, epoch=1))
         home.markers.sent[0][3].deliver(None)
         await turns()
         with pytest.raises(BrokerError) as caught:
             home.coordinator.describe("x")
         assert caught.value.code == ErrorCode.NOT_COORDINATOR
-        # Back again, it finds its decision and sends it in its new epoch.
-        home.follow(home.picture(leader=1, epoch=2))
+        # As leader again, the broker loads its decision and sends it in its new epoch.
+        home.apply_image(home.picture(leader=1, epoch=2))
         await loaded(home)
         assert [epoch for _, epoch, _, _ in home.markers.sent] == [0, 2]
 
     run(tmp_path, body)
 
 
-def test_unused_ids_expire_for_good(tmp_path: Path) -> None:
+def test_unused_ids_expire_and_are_deleted_from_the_log(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         await begin(home, "idle")
         await begin(home, "open", A)
@@ -302,7 +300,7 @@ def test_unused_ids_expire_for_good(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_what_is_flushed_is_answered_at_once(tmp_path: Path) -> None:
+def test_a_flush_delivers_the_reply_at_once(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x")
         home.coordinator.add_partitions("x", producer, [A], 2, home.reply("add"))
@@ -318,7 +316,7 @@ def test_what_is_flushed_is_answered_at_once(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_a_damaged_record_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def body(home: CoordinatorHome) -> None:
         await begin(home, "x", A)
         shard = home.shards.of("x")

@@ -1,7 +1,6 @@
 """Records of the transactions topic: golden bytes, all versions, and damage.
 
-The golden bytes were read and written again by the classes of Kafka 4.3.0, which also named the
-fields as we do.
+The golden bytes were checked by decoding and encoding them with the classes of Kafka 4.3.0.
 """
 
 from __future__ import annotations
@@ -136,14 +135,14 @@ def test_values_round_trip_in_every_version(version: int, data: st.DataObject) -
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_value_that_is_cut_short_is_damaged(version: int) -> None:
+def test_a_truncated_value_is_damaged(version: int) -> None:
     encoded = encode_prefixed(full_message_of(TransactionLogValue, version), version)
     for size in range(len(encoded)):
         with pytest.raises(DamagedRecordError):
             decode_value(encoded[:size])
 
 
-def test_keys_of_other_kinds_are_not_ours_and_short_ones_are_damaged() -> None:
+def test_unknown_keys_are_ignored_and_short_keys_are_damaged() -> None:
     key = encode_prefixed(TransactionLogKey(transactional_id="bank"), 0)
     assert decode_key(b"\0\1" + key[2:]) is None
     for size in range(len(key)):

@@ -1,8 +1,8 @@
-"""A transactional id, its coordinator's log, its partitions and its producers, without any I/O.
+"""A transactional id with its log, partitions and producers, without any I/O.
 
-Everything that takes time in a cluster waits here until the test lets it happen: what is decided
-becomes committed, markers arrive or get lost, clocks go on, the coordinator dies and reads its log
-again. Producers behave as real ones do; those that were fenced go on trying to write.
+The test decides when things happen: when records are committed, markers arrive or are lost, time
+passes, and the coordinator restarts from its log. Producers behave like real ones. Fenced producers
+keep trying to write.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Reply = Callable[[Any], None]
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error of the test
-    """The partition does not take it."""
+    """The partition rejects the batch or marker."""
 
 
 class PartitionModel:
-    """What a partition's log does about transactions, in few words."""
+    """A model of the transaction handling of a partition log."""
 
     def __init__(self) -> None:
         #: (producer, value) or (producer, marker)
@@ -59,7 +59,7 @@ class PartitionModel:
         self.entries.append((producer, value))
 
     def mark(self, marker: Marker) -> bool:
-        """False if the producer has a later epoch here."""
+        """Append a marker; return False if the partition has seen a later epoch."""
         producer = marker.producer
         if producer.epoch < self.epochs.get(producer.producer_id, -1):
             return False
@@ -69,7 +69,7 @@ class PartitionModel:
         return True
 
     def outcomes(self) -> dict[Any, bool | None]:
-        """Of every value: whether it was committed, None while that is open."""
+        """Return for every value whether it was committed; None while its transaction is open."""
         found: dict[Any, bool | None] = {}
         waiting: dict[int, list[Any]] = {}
         for producer, entry in self.entries:
@@ -86,23 +86,23 @@ class PartitionModel:
 
 @dataclass
 class Client:
-    """One producer with the transactional id. Its transactions are numbered."""
+    """A producer with the transactional id. Its transactions are numbered."""
 
     name: str
     version: int
     producer: ProducerIdAndEpoch | None = None
     serial: int = 0
-    #: Ready for a transaction, in one, or ending it (True to commit) without having heard back.
+    #: Idle, in a transaction, or ending one (True to commit) and waiting for the response.
     phase: str = "new"
     ends_with: bool = False
     is_waiting: bool = False
     added: set[TopicPartition] = field(default_factory=set)
-    #: Values that were acknowledged, by transaction.
+    #: Acknowledged values, by transaction.
     acknowledged: dict[int, list[Any]] = field(default_factory=dict)
-    #: Transactions that it asked to be committed, and how all ended, as it was told.
+    #: Transactions that the producer tried to commit, and the results that it got.
     asked: set[int] = field(default_factory=set)
     ended: dict[int, bool] = field(default_factory=dict)
-    #: All identities that it ever had.
+    #: All identities that the producer has had.
     past: list[ProducerIdAndEpoch] = field(default_factory=list)
 
     def become(self, producer: ProducerIdAndEpoch) -> None:
@@ -111,7 +111,7 @@ class Client:
         self.producer = producer
 
     def start_over(self) -> None:
-        """It was fenced, or gave up: a new process with the same transactional id."""
+        """Start a new process with the same transactional id."""
         if self.producer is not None:
             self.past.append(self.producer)
         self.producer = None
@@ -121,7 +121,7 @@ class Client:
 
 
 class World:
-    """See the module's text."""
+    """The transactional id, its log, its partitions and its producers."""
 
     def __init__(self, version: int, client_versions: Sequence[int], first_epoch: int = -1) -> None:
         self.version = version
@@ -130,17 +130,17 @@ class World:
         ]
         self.now_ms = 0
         self.partitions = {each: PartitionModel() for each in PARTITIONS}
-        #: The committed records of the transactional id, as they lie in its log.
+        #: The committed records of the transactional id.
         self.log: list[tuple[bytes, bytes | None]] = []
-        #: What was decided but is not committed yet.
+        #: Effects whose records are not committed yet.
         self.pipeline: list[TransactionEffects] = []
         self.timer_ms: int | None = None
-        #: Markers on their way.
+        #: Markers that are being sent.
         self.markers: list[tuple[Marker, TopicPartition]] = []
         self.transaction = Transaction(TRANSACTIONAL_ID, version)
         self.next_id = 100
         self.values = 0
-        #: The newest identity that InitProducerId gave away: all before it are fenced.
+        #: The newest identity that InitProducerId assigned; all earlier ones are fenced.
         self.fencing_order: list[int] = []
         self.newest: ProducerIdAndEpoch | None = None
         if first_epoch >= 0:
@@ -155,7 +155,7 @@ class World:
         return self.next_id
 
     def ask(self, request: Callable[[Any], TransactionEffects], reply: Reply) -> None:
-        """Send a request; `reply` is called with what is answered, at once if it is refused."""
+        """Send a request; `reply` is called with the response, at once if it is an error."""
         try:
             effects = request(reply)
         except BrokerError as error:
@@ -195,7 +195,7 @@ class World:
             self.carry_out(self.transaction.expire(self.now_ms, ("timeout", "")))
 
     def crash(self) -> None:
-        """Lose all but what is committed, and load that."""
+        """Restart the coordinator: only committed records are left."""
         self.pipeline.clear()
         self.markers.clear()
         self.timer_ms = None
@@ -209,7 +209,7 @@ class World:
             client.is_waiting = False
 
     def finish_all(self) -> None:
-        """Let everything happen that is under way."""
+        """Commit all pending records, and deliver all markers."""
         while self.pipeline or self.markers:
             while self.pipeline:
                 self.commit_next()
@@ -219,7 +219,7 @@ class World:
     # Producers
 
     def is_fenced(self, producer: ProducerIdAndEpoch) -> bool:
-        """Whether a later identity was given to a producer that started."""
+        """Whether a later producer has been initialised."""
         if self.newest is None:
             return False
         order = self.fencing_order
@@ -229,7 +229,7 @@ class World:
         )
 
     def start(self, client: Client, *, goes_on: bool) -> None:
-        """InitProducerId; `goes_on` after an error, with what it has (KIP-360)."""
+        """Send InitProducerId; with `goes_on` the producer continues after an error (KIP-360)."""
         expected = client.producer if goes_on else None
         client.is_waiting = True
 
@@ -257,7 +257,7 @@ class World:
         )
 
     def add(self, client: Client, partition: TopicPartition) -> None:
-        """AddPartitionsToTxn of a classic producer."""
+        """Send AddPartitionsToTxn, as a classic producer does."""
         producer = client.producer
         assert producer is not None
         client.is_waiting = True
@@ -277,7 +277,7 @@ class World:
         )
 
     def write(self, client: Client, partition: TopicPartition) -> None:
-        """Produce: the partition has the batch admitted by the coordinator if it must."""
+        """Send Produce. The partition asks the coordinator to admit the first batch."""
         producer = client.producer
         assert producer is not None
         self.values += 1
@@ -376,15 +376,15 @@ class World:
     def write_late(
         self, client: Client, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> None:
-        """A zombie, or a batch that was under way for long."""
+        """Produce as a zombie, or with a batch that was delayed."""
         self.values += 1
         value = ("late", client.name, producer, self.values)
         self.produce(producer, client.version, partition, value, lambda _: None)
 
-    # What may happen next
+    # Possible events
 
     def actions(self) -> list[Callable[[], None]]:
-        """Everything that producers may do now."""
+        """Return all actions that producers may do now."""
         found: list[Callable[[], None]] = []
         for client in self.clients:
             if not client.is_waiting:
@@ -407,14 +407,14 @@ class World:
             found += [partial(self.end, client, is_commit=client.ends_with)] * 2
         past = {each for each in client.past if each != client.producer}
         if client.version < BUMPING_VERSION:
-            # Of the classic protocol, only an initialisation promises anything.
+            # In the classic protocol only an initialisation fences.
             past = {each for each in past if self.is_fenced(each)}
         found += [
             partial(self.write_late, client, producer, PARTITIONS[0]) for producer in sorted(past)
         ]
         return found
 
-    # What must hold
+    # Invariants
 
     def outcomes(self) -> dict[Any, bool | None]:
         found: dict[Any, bool | None] = {}
@@ -423,7 +423,8 @@ class World:
         return found
 
     def check(self) -> None:
-        """At any time: each transaction ends as one, and only as its producer wanted it to."""
+        """Check that each transaction ends the same way in all partitions, and as its producer
+        requested."""
         by_transaction: dict[Any, set[bool | None]] = {}
         for value, outcome in self.outcomes().items():
             if value[0] != "late":
@@ -450,8 +451,8 @@ class World:
         assert replayed.partitions >= self.transaction.partitions
 
     def check_end(self) -> None:
-        """When all has settled and time has passed: nothing is open, and what producers were told
-        about their transactions is what happened."""
+        """Check the end state after all timeouts: no transaction is open, and the results that
+        producers got are the results in the partitions."""
         self.finish_all()
         self.pass_time(TIMEOUT_MS + 1)
         self.finish_all()
@@ -470,7 +471,7 @@ class World:
         self._check_usable()
 
     def _check_usable(self) -> None:
-        """A new producer gets its transaction through."""
+        """Check that a new producer can commit a transaction."""
         client = Client("new", self.version)
         self.start(client, goes_on=False)
         self.finish_all()

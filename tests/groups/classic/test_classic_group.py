@@ -35,7 +35,7 @@ def test_members_that_come_during_the_initial_delay_are_in_the_first_generation(
     assert world.group.state is ClassicState.COMPLETING_REBALANCE
 
 
-def test_the_initial_delay_ends_with_the_rebalance_timeout_however_many_come() -> None:
+def test_the_initial_delay_never_exceeds_the_rebalance_timeout() -> None:
     world = World()
     joins = [world.join_fully()[1]]
     for _ in range(100):
@@ -61,7 +61,7 @@ def test_followers_get_their_assignment_with_the_leaders_sync() -> None:
     assert world.answers[world.sync(follower, 1)].assignment == b"F"
 
 
-def test_a_join_during_stable_makes_everybody_rejoin() -> None:
+def test_a_join_in_a_stable_group_makes_all_members_rejoin() -> None:
     world = World()
     leader, follower = world.stable()
     newcomer, join = world.join_fully()
@@ -74,7 +74,7 @@ def test_a_join_during_stable_makes_everybody_rejoin() -> None:
     assert {each.member_id for each in world.group.roster} == {leader, follower, newcomer}
 
 
-def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out() -> None:
+def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed() -> None:
     world = World()
     leader, follower = world.stable()
     _, join = world.join_fully()
@@ -86,7 +86,7 @@ def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out() -> None:
     assert world.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_another_leads_when_the_leader_does_not_rejoin() -> None:
+def test_another_member_leads_when_the_leader_does_not_rejoin() -> None:
     world = World()
     leader, follower = world.stable()
     world.join(follower, protocols=[("range", subscription("other"))])
@@ -97,7 +97,7 @@ def test_another_leads_when_the_leader_does_not_rejoin() -> None:
     assert leader not in world.group.roster
 
 
-def test_silence_longer_than_the_session_ends_membership() -> None:
+def test_a_member_silent_for_the_session_timeout_is_removed() -> None:
     world = World()
     leader, follower = world.stable()
     for _ in range(5):
@@ -111,7 +111,7 @@ def test_silence_longer_than_the_session_ends_membership() -> None:
     assert world.answers[again].generation_id == 2
 
 
-def test_a_member_that_waits_for_others_is_not_silent() -> None:
+def test_the_session_of_a_member_that_waits_for_a_response_does_not_expire() -> None:
     world = World()
     leader, follower = world.stable()
     join = world.join(leader)
@@ -123,7 +123,7 @@ def test_a_member_that_waits_for_others_is_not_silent() -> None:
     assert world.answers[join].generation_id == 2
 
 
-def test_members_that_never_sync_are_out_after_the_rebalance_timeout() -> None:
+def test_members_that_never_sync_are_removed_after_the_rebalance_timeout() -> None:
     world = World()
     (leader, _), (follower, _) = world.join_fully(), world.join_fully()
     world.end_join()
@@ -137,7 +137,7 @@ def test_members_that_never_sync_are_out_after_the_rebalance_timeout() -> None:
     assert world.group.state is ClassicState.PREPARING_REBALANCE
 
 
-def test_the_last_to_leave_empties_the_group_and_writes_that_down() -> None:
+def test_the_last_member_to_leave_empties_the_group_and_writes_a_record() -> None:
     world = World()
     leader, follower = world.stable()
     answer = world.leave((leader, None), (follower, None), ("nobody", None))
@@ -150,7 +150,7 @@ def test_the_last_to_leave_empties_the_group_and_writes_that_down() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_old_clients_are_added_without_asking_for_an_id_first(version: int) -> None:
+def test_old_clients_are_added_without_an_assigned_id(version: int) -> None:
     world = World()
     token = world.join(version=version)
     world.advance(INITIAL_DELAY_MS)
@@ -158,7 +158,7 @@ def test_old_clients_are_added_without_asking_for_an_id_first(version: int) -> N
     assert world.answers[token].member_id.startswith("client-")
 
 
-def test_a_given_out_id_is_forgotten_after_the_session_timeout() -> None:
+def test_a_pending_id_is_dropped_after_the_session_timeout() -> None:
     world = World()
     given = world.answers[world.join()].member_id
     assert not world.group.is_blank
@@ -167,7 +167,7 @@ def test_a_given_out_id_is_forgotten_after_the_session_timeout() -> None:
     assert world.answers[world.join(given)].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_ids_given_out_and_never_used_are_bounded() -> None:
+def test_the_number_of_pending_ids_is_bounded() -> None:
     world = World()
     for _ in range(PENDING_MAX + 10):
         world.join()
@@ -202,13 +202,13 @@ def test_the_protocol_is_one_that_all_support_and_most_prefer() -> None:
     assert world.answers[other].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_no_protocols_or_no_type_is_refused_by_an_empty_group() -> None:
+def test_an_empty_group_rejects_a_join_without_protocols_or_type() -> None:
     world = World()
     for token in (world.join(protocols=[]), world.join(protocol_type="")):
         assert world.answers[token].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_generation() -> None:
+def test_a_follower_that_joins_again_unchanged_gets_the_generation() -> None:
     world = World()
     leader, follower = world.stable()
     again = world.answers[world.join(follower)]
@@ -218,7 +218,7 @@ def test_a_follower_that_joins_again_unchanged_is_told_the_generation() -> None:
     assert world.group.state is ClassicState.PREPARING_REBALANCE, "the leader may force one"
 
 
-def test_a_repeated_join_takes_the_place_of_the_first() -> None:
+def test_a_repeated_join_replaces_the_first() -> None:
     world = World()
     leader, follower = world.stable()
     first = world.join(leader)
@@ -228,7 +228,7 @@ def test_a_repeated_join_takes_the_place_of_the_first() -> None:
     assert world.answers[second].error_code == ErrorCode.NONE
 
 
-def test_a_full_group_turns_others_away() -> None:
+def test_a_full_group_rejects_new_members() -> None:
     settings = ClassicGroupSettings(initial_rebalance_delay_ms=INITIAL_DELAY_MS, group_size_max=2)
     world = World(settings)
     leader, follower = world.stable(2)
@@ -237,7 +237,7 @@ def test_a_full_group_turns_others_away() -> None:
     assert world.heartbeat(leader) == world.heartbeat(follower) == ErrorCode.NONE
 
 
-def test_a_group_that_would_not_fit_its_record_is_refused() -> None:
+def test_a_join_that_would_exceed_the_record_size_is_rejected() -> None:
     world = World(ClassicGroupSettings(record_bytes_max=10_000))
     heavy = world.join(protocols=[("range", bytes(6000))])
     assert world.answers[heavy].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -263,7 +263,7 @@ def stable_static(world: World, *names: str) -> dict[str, str]:
     return ids
 
 
-def test_a_static_member_that_restarts_in_time_moves_nothing() -> None:
+def test_a_static_member_that_restarts_in_time_keeps_its_assignment() -> None:
     world = World()
     ids = stable_static(world, "a", "b")
     for name in ("b", "a"):
@@ -288,7 +288,7 @@ def test_a_static_member_that_restarts_in_time_moves_nothing() -> None:
     assert restored.roster.leader_id == ids["a"]
 
 
-def test_an_old_static_leader_that_restarts_does_not_take_itself_for_the_leader() -> None:
+def test_an_old_static_leader_that_restarts_is_not_told_that_it_leads() -> None:
     world = World()
     ids = stable_static(world, "a", "b")
     back = world.answers[world.join(instance_id="a", version=8)]
@@ -297,7 +297,7 @@ def test_an_old_static_leader_that_restarts_does_not_take_itself_for_the_leader(
     assert not back.members
 
 
-def test_a_static_member_with_other_topics_or_protocols_calls_for_a_rebalance() -> None:
+def test_a_static_member_with_other_topics_or_protocols_causes_a_rebalance() -> None:
     world = World()
     stable_static(world, "a", "b")
     token = world.join(instance_id="b", protocols=[("range", subscription("t", "u"))])
@@ -315,7 +315,7 @@ def test_a_duplicate_static_member_fences_one_that_waits() -> None:
     assert len(world.group.roster) == 1
 
 
-def test_a_duplicate_static_member_fences_one_that_waits_for_its_part() -> None:
+def test_a_duplicate_static_member_fences_one_that_waits_for_its_assignment() -> None:
     world = World()
     tokens = [world.join(instance_id="a"), world.join(instance_id="b")]
     world.end_join()
@@ -328,7 +328,7 @@ def test_a_duplicate_static_member_fences_one_that_waits_for_its_part() -> None:
     assert world.answers[again].generation_id == 2
 
 
-def test_a_static_member_keeps_its_part_through_a_rebalance_that_it_misses() -> None:
+def test_a_static_member_keeps_its_assignment_through_a_missed_rebalance() -> None:
     world = World()
     ids = stable_static(world, "a", "b")
     world.join(ids["a"], instance_id="a")
@@ -373,7 +373,7 @@ def check_commit(world: World, member_id: str, generation: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def test_who_may_commit() -> None:
+def test_only_members_of_the_generation_may_commit() -> None:
     world = World()
     assert check_commit(world, "", -1) == ErrorCode.NONE
     assert check_commit(world, "somebody", 3) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -388,7 +388,7 @@ def test_who_may_commit() -> None:
     assert check_commit(world, leader, 1) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_a_commit_renews_the_session() -> None:
     world = World()
     (leader,) = world.stable(1)
     for _ in range(4):
@@ -397,7 +397,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert leader in world.group.roster
 
 
-def test_members_find_their_generation_again_after_a_restart() -> None:
+def test_members_continue_in_their_generation_after_a_restart() -> None:
     world = World()
     leader, follower = world.stable()
     world.restart()
@@ -410,7 +410,7 @@ def test_members_find_their_generation_again_after_a_restart() -> None:
     assert list(world.group.roster.members) == [leader]
 
 
-def test_everybody_who_waits_is_told_when_the_group_moves_away() -> None:
+def test_waiting_requests_fail_when_the_group_moves_away() -> None:
     world = World()
     leader, follower = world.stable()
     waiting = world.join(leader)

@@ -1,4 +1,4 @@
-"""Assignors: every partition has one owner, loads are balanced, moves are as few as can be."""
+"""Assignors: every partition has one owner, loads are balanced, and moves are minimal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def places(members: dict[str, SubscribedMember], counts: dict[TopicId, int]) -> 
 
 
 def moves(members: dict[str, SubscribedMember], found: dict[Place, str]) -> int:
-    """Partitions that were with a member that still subscribes, and are elsewhere now."""
+    """Return the number of partitions that moved away from a member that still subscribes."""
     return sum(
         1
         for member_id, member in members.items()
@@ -74,7 +74,7 @@ def groups(
     shared = draw(topics)
     previous: dict[str, dict[TopicId, set[int]]] = {name: {} for name in names}
     for topic, count in counts.items():
-        # Some partitions were with somebody who left, some are gone or were never there.
+        # Some partitions belonged to a member that left; some do not exist.
         for partition in range(count + 1):
             owner = draw(st.sampled_from([*names, None]))
             if owner is not None:
@@ -99,7 +99,7 @@ def test_uniform_for_equal_subscriptions(
 
 
 def fewest_moves_of_equals(members: dict[str, SubscribedMember], counts: dict[TopicId, int]) -> int:
-    """By trying every choice of the members that get one more than the others."""
+    """Try every choice of the members that get one partition more than the others."""
     everything = places(members, counts)
     quota, extras = divmod(len(everything), len(members))
     had = {
@@ -114,7 +114,7 @@ def fewest_moves_of_equals(members: dict[str, SubscribedMember], counts: dict[To
 
 @settings(max_examples=120, deadline=None)
 @given(groups(3, 3, alike=False))
-def test_uniform_for_different_subscriptions_is_the_best_there_is(
+def test_uniform_for_different_subscriptions_is_optimal(
     group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
 ) -> None:
     members, counts = group
@@ -146,8 +146,8 @@ def test_uniform_for_different_subscriptions_in_large_groups(
 
 
 def assert_even(members: dict[str, SubscribedMember], found: dict[Place, str]) -> None:
-    """No chain of members, each of which gives the next a partition, ends at one with two less:
-    that is so if and only if the sum of squares is the smallest one."""
+    """Check that no chain of moves leads to a member with two partitions less. That holds if and
+    only if the sum of squares is minimal."""
     loads = Counter(found.values())
     for start in members:
         reached, waiting = {start}, [start]
@@ -182,7 +182,7 @@ def assert_nothing_can_be_taken_back(
 
 @settings(max_examples=40, deadline=None)
 @given(groups(30, 20, alike=False))
-def test_uniform_again_moves_nothing(
+def test_uniform_is_stable(
     group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
 ) -> None:
     members, counts = group
@@ -223,7 +223,7 @@ def test_range_is_co_partitioned_and_orders_static_members_first() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(groups(6, 8, alike=False))
-def test_range_gives_stretches(
+def test_range_assigns_ranges(
     group: tuple[dict[str, SubscribedMember], dict[TopicId, int]],
 ) -> None:
     members, counts = group
@@ -237,7 +237,7 @@ def test_range_gives_stretches(
 
 
 @pytest.mark.parametrize("assign", [assign_ranges, assign_uniformly])
-def test_nobody_and_nothing(assign) -> None:  # type: ignore[no-untyped-def]
+def test_no_members_and_no_topics(assign) -> None:  # type: ignore[no-untyped-def]
     assert assign({}, {}) == {}
     assert assign({"a": candidate()}, {}) == {"a": {}}
     assert assign({"a": candidate(T1), "b": candidate(T1)}, {T1: 0}) == {"a": {}, "b": {}}

@@ -1,4 +1,4 @@
-"""The rules of a consumer group, one by one."""
+"""The rules of a consumer group, one test per rule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 
 class World:
-    """A group, the time, two topics and the log."""
+    """A group with virtual time, two topics and a log."""
 
     def __init__(self, **options: Any) -> None:
         self.now_ms = 1_000_000
@@ -125,7 +125,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     ]
 
 
-def test_a_partition_moves_only_when_its_owner_gave_it_up() -> None:
+def test_a_partition_moves_only_after_its_owner_revoked_it() -> None:
     world = World()
     world.join("m1")
     second = world.join("m2")
@@ -136,7 +136,7 @@ def test_a_partition_moves_only_when_its_owner_gave_it_up() -> None:
     told = world.beat("m1", 1)
     assert (told.member_epoch, given_to(told)) == (1, {A: [0, 1]})
     assert world.current("m1").state is UNREVOKED
-    # Until it says that it is done, nothing happens to anybody, however often they ask.
+    # Until the member reports that it has stopped, no heartbeat changes anything.
     assert given_to(world.beat("m1", 1)) is None
     assert given_to(world.beat("m1", 1, {A: [0, 1, 2, 3]})) is None
     assert given_to(world.beat("m2", 2)) is None
@@ -149,7 +149,7 @@ def test_a_partition_moves_only_when_its_owner_gave_it_up() -> None:
     assert world.current("m2").assigned == {A: {2: 2, 3: 2}}
 
 
-def test_who_does_not_give_up_in_time_is_fenced() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     world = World()
     world.join("m1")
     world.join("m2")
@@ -171,7 +171,7 @@ def test_a_late_rebalance_timer_does_nothing() -> None:
     assert "m1" in world.group.state.members
 
 
-def test_giving_up_cancels_the_timer() -> None:
+def test_revoking_cancels_the_rebalance_timer() -> None:
     world = World()
     world.join("m1")
     world.join("m2")
@@ -180,7 +180,7 @@ def test_giving_up_cancels_the_timer() -> None:
     assert ("rebalance", "m1") not in world.timers
 
 
-def test_silence_is_the_end() -> None:
+def test_a_silent_member_is_fenced() -> None:
     world = World()
     world.join("m1")
     assert world.timers["session", "m1"] == world.now_ms + 45_000
@@ -192,7 +192,7 @@ def test_silence_is_the_end() -> None:
     assert not world.timers
 
 
-def test_leaving_frees_at_once() -> None:
+def test_leaving_frees_partitions_at_once() -> None:
     world = World()
     world.join("m1")
     world.join("m2")
@@ -205,7 +205,7 @@ def test_leaving_frees_at_once() -> None:
 # Epochs
 
 
-def test_an_answer_that_was_lost_is_given_again() -> None:
+def test_a_lost_response_is_repeated() -> None:
     world = World()
     world.join("m1")
     world.join("m2", "berries")
@@ -240,7 +240,7 @@ def test_the_epoch_before_the_last_is_too_old() -> None:
     assert world.beat("m1", 2, {}).error_code == 0
 
 
-def test_joining_again_under_the_same_id_keeps_what_it_had() -> None:
+def test_joining_again_under_the_same_id_keeps_the_assignment() -> None:
     world = World()
     world.join("m1")
     written = len(world.log)
@@ -259,7 +259,7 @@ def test_joining_again_means_that_nothing_is_owned() -> None:
     assert given_to(world.beat("m2", 2)) == {A: [2, 3]}
 
 
-def test_a_state_of_a_later_version_is_left_by_joining_again() -> None:
+def test_a_member_in_an_unknown_state_must_join_again() -> None:
     world = World()
     world.join("m1")
     state = world.group.state
@@ -270,7 +270,7 @@ def test_a_state_of_a_later_version_is_left_by_joining_again() -> None:
     assert given_to(world.join("m1")) == {A: [0, 1, 2, 3]}
 
 
-# What is refused
+# Rejected requests
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_state_of_a_later_version_is_left_by_joining_again() -> None:
         (-2, {"instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_refused(epoch: int, change: dict[str, Any], code: ErrorCode) -> None:
+def test_rejected_requests(epoch: int, change: dict[str, Any], code: ErrorCode) -> None:
     world = World()
     fields = {
         "member_id": "m1",
@@ -313,7 +313,7 @@ def test_refused(epoch: int, change: dict[str, Any], code: ErrorCode) -> None:
     assert world.group.is_blank
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_a_full_consumer_group_rejects_new_members() -> None:
     world = World(group_size_max=2)
     world.join("m1")
     world.join("m2", instance_id="i")
@@ -333,7 +333,7 @@ def test_the_first_version_lets_the_broker_choose_the_id() -> None:
 # Static members
 
 
-def test_a_static_restart_moves_nothing() -> None:
+def test_a_restarted_static_member_keeps_its_partitions() -> None:
     world = World()
     world.join("m1", instance_id="i1")
     world.join("m2", instance_id="i2")
@@ -350,20 +350,20 @@ def test_a_static_restart_moves_nothing() -> None:
     assert world.group.state_name == "Stable"
     assert ("session", "m1") not in world.timers
     assert set(world.group.state.members) == {"m1b", "m2"}
-    # Whoever still uses the old id is told so.
+    # A client that still uses the old id is fenced.
     assert world.beat("m1", epoch, instance_id="i1").error_code == ErrorCode.FENCED_INSTANCE_ID
     assert world.beat("m1", -1, instance_id="i1").error_code == ErrorCode.FENCED_INSTANCE_ID
     assert world.beat("m1", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_instance_in_use_is_not_given_away() -> None:
+def test_an_instance_id_in_use_is_rejected() -> None:
     world = World()
     world.join("m1", instance_id="i1")
     assert world.join("m2", instance_id="i1").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
     assert world.join("m1", instance_id="i1").error_code == 0
 
 
-def test_partitions_of_a_member_that_is_away_wait_for_it() -> None:
+def test_partitions_of_a_static_member_that_left_temporarily_stay_assigned() -> None:
     world = World()
     world.join("m1", instance_id="i1")
     world.beat("m1", -2, instance_id="i1")
@@ -373,7 +373,7 @@ def test_partitions_of_a_member_that_is_away_wait_for_it() -> None:
     assert given_to(world.beat("m2", 2)) == {A: [0, 1, 2, 3]}
 
 
-def test_a_static_member_that_comes_back_gets_the_target_made_meanwhile() -> None:
+def test_a_static_member_that_comes_back_gets_the_newer_target() -> None:
     world = World()
     world.join("m1", instance_id="i1")
     world.beat("m1", -2, instance_id="i1")
@@ -383,7 +383,7 @@ def test_a_static_member_that_comes_back_gets_the_target_made_meanwhile() -> Non
     assert given_to(world.beat("m2", 2)) == {A: [2, 3]}
 
 
-def test_a_member_that_becomes_another_instance_leaves_its_own_place() -> None:
+def test_a_member_that_becomes_another_instance_frees_its_own_partitions() -> None:
     world = World()
     world.join("m1", instance_id="i1")
     world.join("m2")
@@ -398,7 +398,7 @@ def test_a_member_that_becomes_another_instance_leaves_its_own_place() -> None:
 # Topics and subscriptions
 
 
-def test_new_partitions_are_given_out() -> None:
+def test_new_partitions_are_assigned() -> None:
     world = World()
     world.join("m1")
     world.change_topics(apples=AssignableTopic(A, 5))
@@ -406,7 +406,7 @@ def test_new_partitions_are_given_out() -> None:
     assert world.group.state.epoch == 2
 
 
-def test_other_topics_do_not_matter() -> None:
+def test_changes_of_unsubscribed_topics_start_no_epoch() -> None:
     world = World()
     world.join("m1")
     world.change_topics(berries=None, cherries=AssignableTopic(b"c" * 16, 1))
@@ -414,7 +414,7 @@ def test_other_topics_do_not_matter() -> None:
     assert world.group.state.epoch == 1
 
 
-def test_topics_may_come_later_and_go() -> None:
+def test_subscribed_topics_may_be_created_later_and_deleted() -> None:
     world = World()
     assert given_to(world.join("m1", "cherries")) == {}
     world.change_topics(cherries=AssignableTopic(b"c" * 16, 1))
@@ -433,13 +433,13 @@ def test_a_change_after_a_member_left_starts_one_epoch_not_two() -> None:
     epoch = world.group.state.epoch
     world.beat("m1", 2)
     assert world.group.state.epoch == world.group.state.target_epoch == epoch
-    # What only the one that left subscribed to is of no interest any more.
+    # Topics that only the removed member subscribed to no longer matter.
     world.change_topics(berries=AssignableTopic(B, 9))
     world.beat("m1", epoch)
     assert world.group.state.epoch == epoch
 
 
-def test_subscribing_to_something_else() -> None:
+def test_a_member_may_change_its_subscription() -> None:
     world = World()
     world.join("m1")
     assert given_to(world.beat("m1", 1, subscribed_topic_names=["berries"])) == {}
@@ -448,7 +448,7 @@ def test_subscribing_to_something_else() -> None:
     assert not world.group.is_subscribed("apples")
 
 
-def test_patterns_follow_the_topics() -> None:
+def test_patterns_match_new_topics() -> None:
     world = World(pattern_refresh_ms=10_000)
     first = world.join("m1", subscribed_topic_names=None, subscribed_topic_regex="ap.*|ch.*")
     assert given_to(first) == {A: [0, 1, 2, 3]}
@@ -461,7 +461,7 @@ def test_patterns_follow_the_topics() -> None:
     assert not world.group.state.patterns
 
 
-def test_a_pattern_goes_with_its_last_member() -> None:
+def test_an_unused_pattern_is_deleted() -> None:
     world = World()
     world.join("m1", subscribed_topic_regex="b.*")
     world.join("m2", subscribed_topic_regex="b.*")
@@ -471,7 +471,7 @@ def test_a_pattern_goes_with_its_last_member() -> None:
     assert not world.group.state.patterns
 
 
-def test_the_assignor_that_most_ask_for() -> None:
+def test_the_assignor_with_the_most_votes_is_used() -> None:
     world = World()
     world.join("m1", "apples", "berries")
     assert world.group.assignor_name == "uniform"
@@ -494,7 +494,7 @@ def test_a_large_group_is_not_assigned_at_every_join() -> None:
     assert world.group.state.target_epoch == world.group.state.epoch == 10
 
 
-def test_what_a_member_no_longer_wants_goes_before_there_is_a_new_target() -> None:
+def test_partitions_of_unsubscribed_topics_are_revoked_before_a_new_target() -> None:
     world = World(large_group_size=1, assignment_interval_ms=1_000)
     world.join("m1", "apples", "berries")
     told = world.beat("m1", 1, subscribed_topic_names=["berries"])
@@ -507,7 +507,7 @@ def test_what_a_member_no_longer_wants_goes_before_there_is_a_new_target() -> No
     assert world.current("m1") == CurrentAssignment(1, 1, STABLE, {B: {0: 1, 1: 1}})
 
 
-def test_a_member_that_gives_up_hears_of_topics_that_it_no_longer_wants() -> None:
+def test_a_revoking_member_also_revokes_unsubscribed_topics() -> None:
     world = World()
     world.join("m1", "apples", "berries")
     world.join("m2", "apples")
@@ -516,13 +516,13 @@ def test_a_member_that_gives_up_hears_of_topics_that_it_no_longer_wants() -> Non
     told = world.beat("m1", 1, subscribed_topic_names=["apples"])
     assert (told.member_epoch, given_to(told)) == (1, {A: [3]})
     assert world.current("m1").revoking == {A: {0: 1, 1: 1, 2: 1}, B: {0: 1, 1: 1}}
-    # It has given up what was asked for first, and not the rest.
+    # The member has revoked the first partitions, but not the rest.
     assert given_to(world.beat("m1", 1, {A: [3], B: [0]})) is None
     done = world.beat("m1", 1, {A: [3]})
     assert (done.member_epoch, given_to(done)) == (3, {A: [2, 3]})
 
 
-def test_giving_up_twice_in_one_epoch() -> None:
+def test_revoking_twice_in_one_epoch() -> None:
     world = World()
     world.join("m1")
     world.join("m2")
@@ -561,7 +561,7 @@ def test_commits_are_fenced_by_epoch() -> None:
     assert commit(world, "m1", 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_older_epoch_may_commit_what_it_has_had_since() -> None:
+def test_an_older_epoch_may_commit_partitions_owned_ever_since() -> None:
     world = World()
     world.join("m1")
     world.join("m2")
@@ -599,7 +599,7 @@ def replayed(log: list[LogRecord]) -> ConsumerState:
     return state
 
 
-def test_a_loaded_group_goes_on() -> None:
+def test_a_loaded_group_continues() -> None:
     world = World()
     world.join("m1", subscribed_topic_regex="b.*")
     world.join("m2", instance_id="i2")
@@ -615,14 +615,14 @@ def test_a_loaded_group_goes_on() -> None:
         ("rebalance", "m1"): world.now_ms + 30_000,
     }
     assert not effects.records
-    # Nothing changed meanwhile, so neither does the group.
+    # Nothing changed, so the group does not start a new epoch.
     world.group = again
     epoch = again.state.epoch
     assert given_to(world.beat("m1", 1)) is None
     assert again.state.epoch == epoch
 
 
-def test_tombstones_erase_everything() -> None:
+def test_tombstones_delete_all_records() -> None:
     world = World()
     world.join("m1", subscribed_topic_regex="b.*")
     world.join("m2")
@@ -651,7 +651,7 @@ def test_records_of_older_kafkas() -> None:
     assert record.encode(topics_key, None) not in state.tombstones()
 
 
-def test_records_of_others_are_refused() -> None:
+def test_records_of_other_kinds_are_rejected() -> None:
     with pytest.raises(TypeError):
         ConsumerState("g").replay(record.GroupMetadataKey(group_id="g"), None)
 

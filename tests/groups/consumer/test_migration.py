@@ -1,4 +1,4 @@
-"""Groups that change their protocol while they are in use, and members of both in one group."""
+"""Groups that change their protocol, and members of both protocols in one group."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def consumer_join(member_id: str = "new", **rest: Any) -> ConsumerGroupHeartbeat
 
 
 class World:
-    """A consumer group that was a classic one."""
+    """A consumer group that was upgraded from a classic group."""
 
     def __init__(self, classic: ClassicGroup, **options: Any) -> None:
         self.classic = classic
@@ -183,13 +183,13 @@ def replayed(log: list[LogRecord]) -> tuple[ConsumerState, record.GroupMetadataV
     return state, classic
 
 
-# Up
+# Upgrade
 
 
 def test_a_consumer_joins_a_stable_classic_group() -> None:
     world = World(classic_group(classic_member("c1", 0, 1), classic_member("c2", 2, 3)))
     response = world.upgrade()
-    # Nobody loses anything: what is to move moves when its owner has given it up.
+    # Members keep their partitions until they have revoked them.
     assert (response.error_code, response.member_epoch) == (0, 8)
     assert response.assignment is not None
     assert response.assignment.topic_partitions == []
@@ -210,7 +210,7 @@ def test_a_consumer_joins_a_stable_classic_group() -> None:
     assert types == {"c1": 0, "c2": 0, "new": 1}
 
 
-def test_members_of_both_protocols_share_the_work() -> None:
+def test_members_of_both_protocols_share_partitions() -> None:
     world = World(classic_group(classic_member("c1", 0, 1), classic_member("c2", 2, 3)))
     world.upgrade()
     target = world.consumer.state.targets
@@ -228,7 +228,7 @@ def test_members_of_both_protocols_share_the_work() -> None:
     assert world.timers["sync", giver] == NOW_MS + 20_000
     assert partitions_of(world.sync(giver, 7)) == sorted(keeps)
     assert ("sync", giver) not in world.timers
-    # It still has to say that it is done.
+    # The member has not reported yet that it has stopped.
     assert world.heartbeat(giver, 7) == ErrorCode.REBALANCE_IN_PROGRESS
     assert world.beat("new", 8).assignment is None
     joined = world.join(giver, sorted(keeps))
@@ -238,13 +238,13 @@ def test_members_of_both_protocols_share_the_work() -> None:
     given = world.beat("new", 8).assignment
     assert given is not None
     assert len(given.topic_partitions[0].partitions) == 1
-    # The other one keeps all it had, and only learns the new epoch.
+    # The other member keeps its partitions and gets the new epoch.
     assert world.join(other, had[other]).generation_id == 8
     assert partitions_of(world.sync(other, 8)) == had[other]
     assert world.consumer.state_name == "Stable"
 
 
-def test_a_classic_member_is_told_when_what_it_waits_for_is_free() -> None:
+def test_a_classic_member_must_rejoin_when_its_partitions_are_free() -> None:
     world = World(classic_group(classic_member("c1", 0, 1, 2, 3)))
     world.upgrade()
     world.join("c1", [0, 1, 2, 3])
@@ -273,7 +273,7 @@ def test_a_classic_member_waits_for_others() -> None:
     assert partitions_of(world.sync(second.member_id, 9, group_instance_id="i2"))
 
 
-def test_a_classic_member_need_not_ask_for_a_target_that_has_to_wait() -> None:
+def test_a_delayed_target_does_not_make_classic_members_rejoin() -> None:
     world = World(classic_group(classic_member("c1", 0, 1, 2, 3)), large_group_size=2)
     world.upgrade()
     assert world.join("c1", [0, 1, 2, 3]).generation_id == 7
@@ -285,7 +285,7 @@ def test_a_classic_member_need_not_ask_for_a_target_that_has_to_wait() -> None:
     assert world.heartbeat("c1", joined.generation_id) == ErrorCode.NONE
 
 
-def test_an_empty_classic_group_gives_way() -> None:
+def test_an_empty_classic_group_is_replaced() -> None:
     world = World(classic_group())
     response = world.upgrade()
     assert (response.error_code, response.member_epoch) == (0, 8)
@@ -315,7 +315,7 @@ NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
         ),
     ],
 )
-def test_a_refused_upgrade_changes_nothing(
+def test_a_rejected_upgrade_changes_nothing(
     classic: ClassicGroup, options: dict[str, Any], rest: dict[str, Any], code: ErrorCode
 ) -> None:
     world = World(classic, **options)
@@ -325,7 +325,7 @@ def test_a_refused_upgrade_changes_nothing(
     assert not world.timers
 
 
-def test_waiting_requests_are_answered_by_an_upgrade() -> None:
+def test_an_upgrade_fails_waiting_requests() -> None:
     classic = classic_group(classic_member("c1", 0))
     classic.roster.await_join(classic.roster.members["c1"], "waiting")
     heartbeat = UpgradingHeartbeat(consumer_join(), CALLER, "token")
@@ -336,13 +336,13 @@ def test_waiting_requests_are_answered_by_an_upgrade() -> None:
     assert replies["token"].error_code == 0
 
 
-def test_what_two_members_had_stays_with_one() -> None:
+def test_a_partition_of_two_members_stays_with_one() -> None:
     world = World(classic_group(classic_member("c1", 0, 1), classic_member("c2", 1, 2)))
     assert world.upgrade().error_code == 0
     assert world.consumer.state.members["c2"].current.assigned == {A: {2: 7}}
 
 
-def test_without_an_assignment_members_have_what_they_said() -> None:
+def test_without_an_assignment_members_keep_the_partitions_that_they_report() -> None:
     claims = (("cooperative", subscription("apples", owned={"apples": [2, 3]})),)
     members = [classic_member("a", protocols=claims), classic_member("b", protocols=claims)]
     world = World(classic_group(*members))
@@ -356,7 +356,7 @@ def test_without_an_assignment_members_have_what_they_said() -> None:
     }
 
 
-def test_an_assignment_counts_for_more_than_a_claim() -> None:
+def test_an_assignment_takes_precedence_over_a_report() -> None:
     claims = (("range", subscription("apples", owned={"apples": [0, 1]})),)
     world = World(classic_group(classic_member("a", protocols=claims), classic_member("b", 1)))
     world.upgrade()
@@ -383,7 +383,7 @@ def mixed() -> World:
     return world
 
 
-def test_a_new_classic_member_is_given_an_id_first() -> None:
+def test_a_new_classic_member_gets_an_id_first() -> None:
     world = mixed()
     first = world.join("", [])
     assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -400,14 +400,14 @@ def test_a_new_classic_member_is_given_an_id_first() -> None:
         {"protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"")]},
     ],
 )
-def test_protocols_must_fit(change: dict[str, Any]) -> None:
+def test_protocols_must_match(change: dict[str, Any]) -> None:
     world = mixed()
     written = len(world.log)
     assert world.join("c9", [], **change).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert len(world.log) == written
 
 
-def test_a_member_that_ended_does_not_come_back_with_what_it_owned() -> None:
+def test_a_removed_member_that_owns_partitions_is_rejected() -> None:
     world = World(classic_group(classic_member("c", 0, 1, 2, 3)))
     world.upgrade()
     world.apply(world.consumer.expire(NOW_MS, ("session", "c")))
@@ -417,7 +417,7 @@ def test_a_member_that_ended_does_not_come_back_with_what_it_owned() -> None:
     assert world.join("c", []).error_code == 0
 
 
-def test_nobody_may_say_too_much() -> None:
+def test_oversized_member_data_is_rejected() -> None:
     world = mixed()
     written = len(world.log)
     large = [JoinGroupRequest.Protocol(name="range", metadata=bytes(300_000))]
@@ -443,7 +443,7 @@ def test_classic_members_are_fenced_by_generation() -> None:
 
 
 @pytest.mark.parametrize("what", ["session", "join", "sync"])
-def test_timers_of_classic_members_end_them(what: str) -> None:
+def test_timers_remove_classic_members(what: str) -> None:
     world = mixed()
     if what == "sync":
         world.join("c1", [0, 1, 2, 3])
@@ -455,7 +455,7 @@ def test_timers_of_classic_members_end_them(what: str) -> None:
     assert not any(member_id == "c1" for _, member_id in world.timers)
 
 
-def test_being_told_again_does_not_prolong_the_time_to_join() -> None:
+def test_repeated_heartbeats_do_not_prolong_the_join_timer() -> None:
     world = mixed()
     world.heartbeat("c1", 7)
     del world.timers["join", "c1"]
@@ -463,7 +463,7 @@ def test_being_told_again_does_not_prolong_the_time_to_join() -> None:
     assert ("join", "c1") not in world.timers
 
 
-def test_leaving_of_classic_members() -> None:
+def test_classic_members_leave() -> None:
     shape = LeaveGroupRequest.Member
     world = World(classic_group(classic_member("c1", 0), classic_member("c2", 1, instance_id="i2")))
     world.upgrade()
@@ -490,10 +490,10 @@ def test_a_classic_member_becomes_a_consumer_under_its_id() -> None:
     assert not world.consumer.is_all_classic
 
 
-# Down
+# Downgrade
 
 
-def test_classic_members_that_are_left_alone_get_a_classic_group() -> None:
+def test_a_group_with_only_classic_members_becomes_classic() -> None:
     world = World(classic_group(classic_member("c1", 0, 1), classic_member("c2", 2, 3)))
     world.upgrade()
     assert not world.consumer.is_all_classic

@@ -1,4 +1,4 @@
-"""One step of a member: nothing that it may own is let go, and what it is to keep it keeps."""
+"""One step of a member: it loses no partition that it may still own, and keeps its target."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_step(
 
 @settings(max_examples=100, deadline=None)
 @given(holdings(), goals())
-def test_who_owns_nothing_is_there_at_once_if_all_is_free(
+def test_a_member_that_owns_nothing_gets_all_free_partitions(
     before: CurrentAssignment, goal: MemberTarget
 ) -> None:
     after = reconcile(before, goal, lambda *place: True, {})
@@ -99,7 +99,7 @@ def test_partitions_that_stay_keep_their_epochs() -> None:
     assert after == CurrentAssignment(4, 3, MemberState.STABLE, {A: {0: 1, 1: 3, 2: 4}})
 
 
-def test_waiting_on_is_not_a_step() -> None:
+def test_a_member_that_still_waits_does_not_change() -> None:
     goal = MemberTarget(4, {A: {0, 1}}, {A})
     waiting = reconcile(CurrentAssignment(3, 2), goal, lambda *place: place == (A, 0), None)
     assert waiting == CurrentAssignment(4, 3, MemberState.UNRELEASED_PARTITIONS, {A: {0: 4}})

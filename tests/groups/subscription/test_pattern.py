@@ -1,4 +1,4 @@
-"""Topic patterns agree with Python's `re` where both understand a pattern, and never explode."""
+"""Topic patterns agree with Python's `re` where both support the syntax; their work is bounded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = [
     "x-",
 ]
 
-#: Loops; inside of one another they make the reference, not ours, take exponential time.
+#: Repetitions. Nested ones make `re`, but not our patterns, take exponential time.
 NESTED = re.compile(r"[*+?}]")
 
 atoms = st.sampled_from(
@@ -81,14 +81,14 @@ def test_syntax_of_re2(text: str, name: str, expected: bool) -> None:
     assert compile_pattern(text).matches(name) == expected
 
 
-REFUSED = """
+REJECTED = """
 ( ) a) [a * a** \\1 (?=a) (?<=a) (?!a) (?<!a)b \\b a{2,1} a{1001} \\ [b-a] [[:nope:]] \\xzz (?P<
 (?P<1>a) (?z) \\p{L} (? ((a{1000}){1000}){1000} \\x{110000}
 """.split()  # noqa: SIM905 - a table
 
 
-@pytest.mark.parametrize("text", [*REFUSED, "(" * 200 + ")" * 200, "a" * (PATTERN_BYTES_MAX + 1)])
-def test_refused(text: str) -> None:
+@pytest.mark.parametrize("text", [*REJECTED, "(" * 200 + ")" * 200, "a" * (PATTERN_BYTES_MAX + 1)])
+def test_rejected_patterns(text: str) -> None:
     with pytest.raises(BrokerError) as caught:
         compile_pattern(text)
     assert caught.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -96,7 +96,7 @@ def test_refused(text: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30) | st.text("(){}[]\\?*+|^$a1-:,PQEx<>=!", max_size=20))
-def test_any_text_is_a_pattern_or_refused(text: str) -> None:
+def test_any_text_is_a_pattern_or_rejected(text: str) -> None:
     try:
         compile_pattern(text).matches("orders")
         refusal = None
@@ -105,13 +105,13 @@ def test_any_text_is_a_pattern_or_refused(text: str) -> None:
     assert refusal in (None, ErrorCode.INVALID_REGULAR_EXPRESSION)
 
 
-def test_nothing_backtracks() -> None:
+def test_matching_does_not_backtrack() -> None:
     assert not compile_pattern("(a*)*(a|aa)*b").matches("a" * 249)
     assert compile_pattern("(.*)(.*)(.*)(.*)(.*)x").matches("a" * 248 + "x")
 
 
 def test_work_is_bounded() -> None:
-    # A set of states per suffix of 300 characters: far more than are worth remembering.
+    # One state set per suffix of 300 characters: far more than the cache holds.
     pattern = compile_pattern("(.*a.{300}|.*b.{300}|.*c.{300}){1,20}")
     random = Random(1)
     names = ["".join(random.choices("abc", k=249)) for _ in range(200)]

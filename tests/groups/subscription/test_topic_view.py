@@ -1,4 +1,4 @@
-"""The topics of an image, as groups see them."""
+"""The topics of an image that members can subscribe to."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_view_of_an_image() -> None:
     assert view.topic("berries") is None
     assert view.name_of(A) == "apples"
     assert view.name_of(bytes(16)) is None
-    # Internal topics are subscribed to by name or not at all.
+    # Members can subscribe to internal topics only by name.
     assert list(view.names()) == ["apples"]
