@@ -20,7 +20,7 @@ def caller_of(context: Context) -> Caller:
     return Caller(context.client_id or "", f"/{context.client_address}", context.version)
 
 
-def ask(
+def start_reply(
     kind: ReplyKind,
     context: Context,
     begin: Callable[[Reply[T]], None],
@@ -36,7 +36,7 @@ def ask(
     return reply
 
 
-async def wait_for(kind: ReplyKind, context: Context, begin: Callable[[Reply[T]], None]) -> T:
+async def await_result(kind: ReplyKind, context: Context, begin: Callable[[Reply[T]], None]) -> T:
     """Call `begin` with a new reply, and return the result of the reply. Raises BrokerError. For
     handlers that also wait for something else."""
     awaited: _Awaited[T] = _Awaited(context.receiver)
@@ -71,13 +71,23 @@ class _Awaited(Generic[T]):
             self.future.set_exception(error)
 
 
-class Gathering:
+class CombinedReply:
     """A response of several parts that end in any order. The `Receiver` of the parts."""
 
-    __slots__ = ("_kind", "_open_count", "_parts", "_receiver", "_reply", "_response", "_timer")
+    __slots__ = (
+        "_kind",
+        "_open_count",
+        "_parts",
+        "_receiver",
+        "_reply",
+        "_response",
+        "_timer",
+        "context",
+    )
 
     def __init__(self, kind: ReplyKind, context: Context, response: Message) -> None:
         self._kind = kind
+        self.context = context
         self._receiver = context.receiver
         self._response = response
         #: Open parts, plus 1 until `finish`: the response waits for all parts to begin.

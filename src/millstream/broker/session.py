@@ -146,11 +146,11 @@ class Session:
                 Rejection.API, f"API key {header.api_key} is not supported", header.client_id
             )
         if len(frame) > OTHER_REQUEST_BYTES_MAX and api.key != ApiKey.PRODUCE:
-            raise RejectedRequestError(
+            raise _rejection(
                 Rejection.SIZE,
                 f"{len(frame)} bytes; at most {OTHER_REQUEST_BYTES_MAX} are allowed",
-                header.client_id,
-                api.name,
+                header,
+                api,
             )
         received_at = self._connection.received_at
         slot = _Slot(self, api, header, received_at, self._clock.monotonic())
@@ -158,20 +158,16 @@ class Session:
         version = header.api_version
         if not api.version_min <= version <= api.version_max:
             if api.key != ApiKey.API_VERSIONS:
-                raise RejectedRequestError(
-                    Rejection.VERSION,
-                    f"version {version} is not supported",
-                    header.client_id,
-                    api.name,
+                raise _rejection(
+                    Rejection.VERSION, f"version {version} is not supported", header, api
                 )
             request: Message | None = None
         else:
             try:
                 request = api.request_codec(version).decode(frame, header.body_position)
             except DecodeError as problem:
-                raise RejectedRequestError(
-                    Rejection.BODY, f"version {version}: {problem}", header.client_id, api.name
-                ) from problem
+                text = f"version {version}: {problem}"
+                raise _rejection(Rejection.BODY, text, header, api) from problem
         context = Context(
             self._services,
             self._listener,
@@ -187,11 +183,8 @@ class Session:
         try:
             outcome = slot.api.handle(request, context)
         except CloseConnectionError as reason:
-            header = slot.header
             self._connection.reject(
-                RejectedRequestError(
-                    Rejection.HANDLER, str(reason), header.client_id, slot.api.name
-                )
+                _rejection(Rejection.HANDLER, str(reason), slot.header, slot.api)
             )
             return
         except Exception as error:  # noqa: BLE001  # logged and counted
@@ -351,6 +344,10 @@ class Session:
             telemetry = self._services.telemetry
             assert telemetry is not None, "it assigned the client instance id"
             telemetry.disconnect(self._peer)
+
+
+def _rejection(kind: Rejection, text: str, header: RequestHeader, api: Api) -> RejectedRequestError:
+    return RejectedRequestError(kind, text, header.client_id, api.name)
 
 
 def _encode(slot: _Slot, response: Message) -> list[Item]:

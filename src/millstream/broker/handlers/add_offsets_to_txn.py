@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask
+from millstream.broker.reply import start_reply
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import BrokerError, ErrorCode
@@ -40,7 +40,7 @@ def handle(
         return _create_then_refuse(context)
     partition = TopicPartition(OFFSETS_TOPIC, index)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    return ask(
+    return start_reply(
         ReplyKind.ADD_OFFSETS_TO_TXN,
         context,
         lambda reply: services.transactions.add_partitions(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.handlers.add_partitions_to_txn import BATCHED_SINCE, add_to_transaction
-from millstream.broker.reply import Gathering
+from millstream.broker.reply import CombinedReply
 from millstream.model.reply import Reply, ReplyKind
 from millstream.transactions.end_wait import EndWait
 from millstream.wire.messages.add_partitions_after_end import (
@@ -25,15 +25,13 @@ _WAIT_S_MAX: Final = 0.02
 
 def handle(request: AddPartitionsAfterEndRequest, context: Context) -> Reply[Any]:
     response = AddPartitionsAfterEndResponse()
-    gathering = Gathering(ReplyKind.ADD_PARTITIONS_AFTER_END, context, response)
+    combined = CombinedReply(ReplyKind.ADD_PARTITIONS_AFTER_END, context, response)
     end_wait = EndWait(context.services.transactions, min(request.wait_ms / 1000, _WAIT_S_MAX))
     for transaction in request.transactions:
         row = AddPartitionsToTxnResponse.Transaction(transactional_id=transaction.transactional_id)
         response.results_by_transaction.append(row)
-        add_to_transaction(
-            transaction, BATCHED_SINCE, row.topic_results, gathering, context, end_wait
-        )
-    return gathering.finish()
+        add_to_transaction(transaction, BATCHED_SINCE, row.topic_results, combined, end_wait)
+    return combined.finish()
 
 
 API: Final = ApiEntry(

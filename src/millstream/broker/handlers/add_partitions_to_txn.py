@@ -10,11 +10,12 @@ PRODUCER_FENCED from version 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import Gathering
+from millstream.broker.reply import CombinedReply
 from millstream.broker.topic import is_internal
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import ErrorCode
@@ -37,7 +38,7 @@ _FENCED_SINCE = 2
 
 def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
     response = AddPartitionsToTxnResponse()
-    gathering = Gathering(ReplyKind.ADD_PARTITIONS_TO_TXN, context, response)
+    combined = CombinedReply(ReplyKind.ADD_PARTITIONS_TO_TXN, context, response)
     if context.version < BATCHED_SINCE:
         only = _Transaction(
             transactional_id=request.v3_and_below_transactional_id,
@@ -46,12 +47,12 @@ def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
             topics=request.v3_and_below_topics,
         )
         rows = response.results_by_topic_v3_and_below
-        add_to_transaction(only, context.version, rows, gathering, context)
+        add_to_transaction(only, context.version, rows, combined)
     for transaction in request.transactions:
         row = AddPartitionsToTxnResponse.Transaction(transactional_id=transaction.transactional_id)
         response.results_by_transaction.append(row)
-        add_to_transaction(transaction, context.version, row.topic_results, gathering, context)
-    return gathering.finish()
+        add_to_transaction(transaction, context.version, row.topic_results, combined)
+    return combined.finish()
 
 
 API: Final = ApiEntry(
@@ -63,14 +64,14 @@ def add_to_transaction(
     transaction: _Transaction,
     version: int,
     rows: list[TxnTopicResult],
-    gathering: Gathering,
-    context: Context,
+    combined: CombinedReply,
     end_wait: EndWait | None = None,
 ) -> None:
     """Add partitions to one transaction, or verify them, and fill the rows once that is committed.
 
     With `end_wait` the request waits while the transaction is ending.
     """
+    context = combined.context
     partitions = [
         TopicPartition(topic.name, number)
         for topic in transaction.topics
@@ -81,26 +82,23 @@ def add_to_transaction(
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         _fill(rows, transaction.topics, codes)
         return
-    reply: Reply[Any] = gathering.part(
-        lambda codes: _fill(
-            rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE)
-        ),
-        lambda code: _fill(
-            rows, transaction.topics, dict.fromkeys(partitions, _told(code, version))
-        ),
-    )
+
+    def respond(codes: _Codes | None) -> None:
+        _fill(rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE))
+
+    def refuse(code: ErrorCode) -> None:
+        _fill(rows, transaction.topics, dict.fromkeys(partitions, _client_code(code, version)))
+
+    reply: Reply[Any] = combined.part(respond, refuse)
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     transactions, transactional_id = context.services.transactions, transaction.transactional_id
     if transaction.verify_only:
         transactions.verify_partitions(transactional_id, producer, partitions, reply)
         return
-
-    def add() -> None:
-        transaction_version = BUMPING_VERSION if version >= BATCHED_SINCE else 0
-        transactions.add_partitions(
-            transactional_id, producer, partitions, transaction_version, reply
-        )
-
+    bumping = BUMPING_VERSION if version >= BATCHED_SINCE else 0
+    add = partial(
+        transactions.add_partitions, transactional_id, producer, partitions, bumping, reply
+    )
     if end_wait is None:
         add()
     else:
@@ -136,7 +134,7 @@ def _fill(rows: list[TxnTopicResult], topics: Sequence[TxnTopic], codes: _Codes)
     ]
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
+def _client_code(code: ErrorCode, version: int) -> ErrorCode:
     if code == ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

@@ -13,7 +13,7 @@ from typing import Final
 from millstream.broker import feature
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask, caller_of
+from millstream.broker.reply import caller_of, start_reply
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.consumer_group_heartbeat import (
@@ -28,7 +28,7 @@ def handle(
     if not feature.is_consumer_protocol_on(context.services):
         return _refuse(ErrorCode.UNSUPPORTED_VERSION)
     groups = context.services.groups
-    return ask(
+    return start_reply(
         ReplyKind.CONSUMER_GROUP_HEARTBEAT,
         context,
         lambda reply: groups.consumer_heartbeat(request, caller_of(context), reply),

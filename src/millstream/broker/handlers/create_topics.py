@@ -34,30 +34,7 @@ _TOPICS_AT_ONCE = 200
 
 
 async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
-    counts = Counter(topic.name for topic in request.topics)
-    rows: list[_Row] = []
-    planned: list[tuple[_Row, NewTopic]] = []
-    remaining = PARTITIONS_MAX
-    for topic in {topic.name: topic for topic in request.topics}.values():
-        if len(rows) % _TOPICS_AT_ONCE == _TOPICS_AT_ONCE - 1:
-            await asyncio.sleep(0)
-        row = _Row(name=topic.name)
-        rows.append(row)
-        try:
-            if counts[topic.name] > 1:
-                raise BrokerError(
-                    ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
-                )
-            new = await _plan(topic, context)
-            remaining -= len(new.assignment)
-            if remaining < 0:
-                raise BrokerError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"one request may create up to {PARTITIONS_MAX} partitions",
-                )
-            planned.append((row, new))
-        except BrokerError as error:
-            _refuse(row, error)
+    rows, planned = await _plan_all(request, context)
     results = await context.services.topics.create(
         [new for _, new in planned], validate_only=request.validate_only
     )
@@ -95,6 +72,38 @@ API: Final = ApiEntry(
     handle=handle,
     error_response=_error_response,
 )
+
+
+async def _plan_all(
+    request: CreateTopicsRequest, context: Context
+) -> tuple[list[_Row], list[tuple[_Row, NewTopic]]]:
+    """Return a row for each topic, and the topics to create with their rows. Rows of rejected
+    topics have their error."""
+    counts = Counter(topic.name for topic in request.topics)
+    rows: list[_Row] = []
+    planned: list[tuple[_Row, NewTopic]] = []
+    remaining = PARTITIONS_MAX
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        if len(rows) % _TOPICS_AT_ONCE == _TOPICS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        row = _Row(name=topic.name)
+        rows.append(row)
+        try:
+            if counts[topic.name] > 1:
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
+                )
+            new = await _plan(topic, context)
+            remaining -= len(new.assignment)
+            if remaining < 0:
+                raise BrokerError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"one request may create up to {PARTITIONS_MAX} partitions",
+                )
+            planned.append((row, new))
+        except BrokerError as error:
+            _refuse(row, error)
+    return rows, planned
 
 
 async def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import Gathering
+from millstream.broker.reply import CombinedReply
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -17,13 +17,13 @@ _Row = DeleteGroupsResponse.Result
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
     response = DeleteGroupsResponse()
-    gathering = Gathering(ReplyKind.DELETE_GROUPS, context, response)
+    combined = CombinedReply(ReplyKind.DELETE_GROUPS, context, response)
     for group_id in dict.fromkeys(request.groups_names):
         row = _Row(group_id=group_id)
         response.results.append(row)
-        reply: Reply[None] = gathering.part(None, partial(_refuse, row))
+        reply: Reply[None] = combined.part(None, partial(_refuse, row))
         context.services.groups.delete_group(group_id, reply)
-    return gathering.finish()
+    return combined.finish()
 
 
 API: Final = ApiEntry(DeleteGroupsRequest, DeleteGroupsResponse, versions=(0, 2), handle=handle)

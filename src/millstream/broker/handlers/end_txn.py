@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask, wait_for
+from millstream.broker.reply import await_result, start_reply
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -41,7 +41,7 @@ def handle(
             return _end_with_new_id(request.transactional_id, end, context)
     except BrokerError as error:
         return _refusal(error.code, context)
-    return ask(
+    return start_reply(
         ReplyKind.END_TXN,
         context,
         lambda reply: transactions.end(request.transactional_id, end, None, reply),
@@ -59,7 +59,7 @@ async def _end_with_new_id(
     """End a transaction whose producer id has no epochs left, and give the producer a new id."""
     try:
         producer_id = await context.services.producer_ids.next()
-        producer: ProducerIdAndEpoch = await wait_for(
+        producer: ProducerIdAndEpoch = await await_result(
             ReplyKind.END_TXN,
             context,
             lambda reply: context.services.transactions.end(

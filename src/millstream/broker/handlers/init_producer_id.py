@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask, wait_for
+from millstream.broker.reply import await_result, start_reply
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -47,7 +47,7 @@ def handle(
             return _begin_with_new_id(request, expected, context)
     except BrokerError as error:
         return _refusal(error.code, context)
-    return ask(
+    return start_reply(
         ReplyKind.INIT_PRODUCER_ID,
         context,
         lambda reply: _begin(request, expected, None, context, reply),
@@ -72,7 +72,7 @@ async def _begin_with_new_id(
 ) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
-        result: InitResult = await wait_for(
+        result: InitResult = await await_result(
             ReplyKind.INIT_PRODUCER_ID,
             context,
             lambda reply: _begin(request, expected, producer_id, context, reply),

@@ -11,7 +11,7 @@ from typing import Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask, caller_of
+from millstream.broker.reply import caller_of, start_reply
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -30,7 +30,7 @@ def handle(request: JoinGroupRequest, context: Context) -> Reply[JoinGroupRespon
     def refuse(code: ErrorCode) -> JoinGroupResponse:
         return respond(JoinGroupResponse(error_code=code, member_id=request.member_id))
 
-    return ask(
+    return start_reply(
         ReplyKind.JOIN_GROUP,
         context,
         lambda reply: context.services.groups.join(request, caller_of(context), reply),

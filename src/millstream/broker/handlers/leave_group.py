@@ -11,7 +11,7 @@ from typing import Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask
+from millstream.broker.reply import start_reply
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -23,7 +23,7 @@ def handle(request: LeaveGroupRequest, context: Context) -> Reply[LeaveGroupResp
     is_batched = context.version >= _BATCHED_SINCE
     only = [LeaveGroupRequest.Member(member_id=request.member_id)]
     members = request.members if is_batched else only
-    return ask(
+    return start_reply(
         ReplyKind.LEAVE_GROUP,
         context,
         lambda reply: context.services.groups.leave(request.group_id, members, reply),

@@ -11,7 +11,7 @@ from typing import Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask
+from millstream.broker.reply import start_reply
 from millstream.groups.committed_offset import CommittedOffset
 from millstream.groups.group_record import NO_EXPIRY
 from millstream.groups.offset_commit import OffsetCommit
@@ -56,7 +56,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
             row.error_code = code
         return response
 
-    return ask(
+    return start_reply(
         ReplyKind.OFFSET_COMMIT,
         context,
         lambda reply: context.services.groups.commit(commit, reply),

@@ -6,7 +6,7 @@ from typing import Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask
+from millstream.broker.reply import start_reply
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -36,7 +36,7 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
             row.error_code = code
         return response
 
-    return ask(
+    return start_reply(
         ReplyKind.OFFSET_DELETE,
         context,
         lambda reply: context.services.groups.delete_offsets(request.group_id, places, reply),

@@ -10,12 +10,12 @@ that for no offset at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import Gathering
+from millstream.broker.reply import CombinedReply
 from millstream.groups.offset import GroupOffsets
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -33,12 +33,12 @@ def handle(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
     if context.version < _BATCHED_SINCE:
         return _handle_one(request, context)
     response = OffsetFetchResponse()
-    gathering = Gathering(ReplyKind.OFFSET_FETCH, context, response)
+    combined = CombinedReply(ReplyKind.OFFSET_FETCH, context, response)
     for wanted in request.groups:
         row = _Group(group_id=wanted.group_id)
         response.groups.append(row)
-        _fetch(wanted, row, request.require_stable, gathering, context)
-    return gathering.finish()
+        _fetch(wanted, row, request.require_stable, combined)
+    return combined.finish()
 
 
 API: Final = ApiEntry(OffsetFetchRequest, OffsetFetchResponse, versions=(1, 10), handle=handle)
@@ -57,27 +57,26 @@ def _handle_one(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
     wanted = OffsetFetchRequest.Group(group_id=request.group_id, topics=topics)
     row = _Group(group_id=request.group_id)
     response = OffsetFetchResponse()
-    gathering = Gathering(ReplyKind.OFFSET_FETCH, context, response)
+    combined = CombinedReply(ReplyKind.OFFSET_FETCH, context, response)
     _fetch(
         wanted,
         row,
         request.require_stable,
-        gathering,
-        context,
+        combined,
         lambda: _flatten(row, wanted, response, context),
     )
-    return gathering.finish()
+    return combined.finish()
 
 
 def _fetch(
     wanted: OffsetFetchRequest.Group,
     row: _Group,
     require_stable: bool,
-    gathering: Gathering,
-    context: Context,
-    after: Any = lambda: None,
+    combined: CombinedReply,
+    after: Callable[[], None] = lambda: None,
 ) -> None:
     """Fill the row of one group, once the offsets that it shows are committed."""
+    context = combined.context
 
     def deliver(_: object) -> None:
         after()
@@ -86,7 +85,7 @@ def _fetch(
         row.error_code, row.topics = code, []
         after()
 
-    reply = gathering.part(deliver, refuse)
+    reply = combined.part(deliver, refuse)
     groups = context.services.groups
     try:
         offsets = groups.offsets(wanted.group_id, wanted.member_id, wanted.member_epoch)

@@ -6,7 +6,7 @@ from typing import Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask
+from millstream.broker.reply import start_reply
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -21,7 +21,7 @@ def handle(
         request.protocol_type is None or request.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return ask(
+    return start_reply(
         ReplyKind.SYNC_GROUP,
         context,
         lambda reply: context.services.groups.sync(request, reply),

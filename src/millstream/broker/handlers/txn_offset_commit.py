@@ -13,7 +13,7 @@ from typing import Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import ask
+from millstream.broker.reply import start_reply
 from millstream.broker.transaction.admission import UNDECIDED, Admission
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.groups.committed_offset import CommittedOffset
@@ -38,20 +38,7 @@ def handle(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse | Reply[None]:
     response = TxnOffsetCommitResponse()
-    accepted: list[_Row] = []
-    offsets: list[tuple[str, int, CommittedOffset]] = []
-    for topic in request.topics:
-        found = context.services.catalog.image.topic(topic.name)
-        rows: list[_Row] = []
-        response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=rows))
-        for partition in topic.partitions:
-            row = _Row(partition_index=partition.partition_index)
-            row.error_code = _refusal(partition, found, context)
-            rows.append(row)
-            if found is not None and not row.error_code:
-                accepted.append(row)
-                committed = _committed(partition, found, context)
-                offsets.append((found.name, partition.partition_index, committed))
+    accepted, offsets = _accept(request, response, context)
     if not accepted:
         return response
     commit = OffsetCommit(
@@ -66,10 +53,10 @@ def handle(
 
     def refuse(code: ErrorCode) -> TxnOffsetCommitResponse:
         for row in accepted:
-            row.error_code = _told(code, context)
+            row.error_code = _client_code(code, context)
         return response
 
-    return ask(
+    return start_reply(
         ReplyKind.TXN_OFFSET_COMMIT,
         context,
         lambda reply: _begin(request, commit, reply, context),
@@ -81,6 +68,27 @@ def handle(
 API: Final = ApiEntry(
     TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=(0, 5), handle=handle
 )
+
+
+def _accept(
+    request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse, context: Context
+) -> tuple[list[_Row], list[tuple[str, int, CommittedOffset]]]:
+    """Add a row for each partition to the response; return the rows and offsets to commit."""
+    accepted: list[_Row] = []
+    offsets: list[tuple[str, int, CommittedOffset]] = []
+    for topic in request.topics:
+        found = context.services.catalog.image.topic(topic.name)
+        rows: list[_Row] = []
+        response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=rows))
+        for partition in topic.partitions:
+            row = _Row(partition_index=partition.partition_index)
+            row.error_code = _refusal(partition, found, context)
+            rows.append(row)
+            if found is not None and not row.error_code:
+                accepted.append(row)
+                committed = _committed(partition, found, context)
+                offsets.append((found.name, partition.partition_index, committed))
+    return accepted, offsets
 
 
 def _begin(
@@ -127,7 +135,7 @@ def _admission_code(code: ErrorCode, context: Context) -> ErrorCode:
     return code
 
 
-def _told(code: ErrorCode, context: Context) -> ErrorCode:
+def _client_code(code: ErrorCode, context: Context) -> ErrorCode:
     if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < _LOADING_SINCE:
         # Producers of these versions treat the error itself as fatal.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
-from millstream.broker.reply import Gathering
+from millstream.broker.reply import CombinedReply
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -38,7 +38,7 @@ _NOT_READY = (
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
     response = WriteTxnMarkersResponse()
-    gathering = Gathering(ReplyKind.WRITE_TXN_MARKERS, context, response)
+    combined = CombinedReply(ReplyKind.WRITE_TXN_MARKERS, context, response)
     for wanted in request.markers:
         row = WriteTxnMarkersResponse.Marker(producer_id=wanted.producer_id)
         response.markers.append(row)
@@ -50,14 +50,14 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
             for number in topic.partition_indexes:
                 partition_row = _Topic.Partition(partition_index=number)
                 topic_row.partitions.append(partition_row)
-                part: Reply[None] = gathering.part(None, partial(_refuse, partition_row))
+                part: Reply[None] = combined.part(None, partial(_refuse, partition_row))
                 context.services.markers.send(
                     marker,
                     wanted.coordinator_epoch,
                     TopicPartition(topic.name, number),
                     part,
                 )
-    return gathering.finish(_COMMIT_S_MAX)
+    return combined.finish(_COMMIT_S_MAX)
 
 
 API: Final = ApiEntry(
