@@ -9,7 +9,7 @@ from millstream.records.record import Record, decode_records
 
 
 def read_committed(log: PartitionLog, high_watermark: int | None = None) -> list[Record]:
-    """The records of committed transactions and of none, in order, a few batches at a time."""
+    """Return the committed and the non-transactional records in order."""
     watermark = log.log_end_offset if high_watermark is None else high_watermark
     end, offset = log.last_stable_offset(watermark), log.log_start_offset
     records: list[Record] = []

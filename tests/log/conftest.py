@@ -1,4 +1,4 @@
-"""Folders for tests of the log layer; what they hold is `harness.log_home`."""
+"""Data directories for tests of the log layer (see `harness.log_home`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.model.config import TopicConfig
 
 @pytest.fixture
 def new_home(tmp_path: Path) -> Iterator[Callable[..., LogHome]]:
-    """Makes folders; those still open at the end are let go."""
+    """Return a function that makes data directories. Open ones are closed after the test."""
     numbers = itertools.count()
     homes: list[LogHome] = []
 

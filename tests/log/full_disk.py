@@ -1,4 +1,4 @@
-"""A disk that is full when a test says so."""
+"""A disk that a test can fill up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from millstream.env.disk import Buffer, File
 
 
 class FullDisk(UnsyncedDisk):
-    """A disk that takes half of a write and then no more."""
+    """A disk that writes half of the data and then fails."""
 
     __slots__ = ("is_full",)
 

@@ -30,7 +30,7 @@ NewHome = Callable[..., LogHome]
 
 @dataclass
 class Model:
-    """What a log should hold: batches as (base offset, count, value, epoch)."""
+    """The expected content of a log: batches as (base offset, count, value, epoch)."""
 
     batches: list[tuple[int, int, bytes, int]] = field(default_factory=list)
     start: int = 0
@@ -71,7 +71,7 @@ operation = st.one_of(
 
 
 class Pair:
-    """The log and its model, taken through the same operations."""
+    """Applies the same operations to the log and to its model."""
 
     def __init__(self, home: LogHome) -> None:
         self.home = home
@@ -126,7 +126,7 @@ class Pair:
         start = self.model.start
         self.log = self.home.reopen(clean=clean)
         if not clean:
-            # The checkpoint of the log start may be older than a deletion.
+            # The checkpoint of the log start offset may be older than a DeleteRecords.
             assert self.log.log_start_offset <= start
             self.log.advance_start(start)
 

@@ -1,4 +1,4 @@
-"""What is left after a kill, a torn tail, flipped bits, lost files."""
+"""Recovery after a kill, a torn tail, flipped bits and lost files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NewHome = Callable[..., LogHome]
 
 
 def _fill(home: LogHome, count: int = 12) -> list[bytes]:
-    """Append batches with producers and epochs, and die. Returns the batches as stored."""
+    """Append batches with producers and epochs, then kill. Returns the stored batches."""
     log = home.open()
     for number in range(count):
         append(log, make_batch(number % 3 + 1, b"%d" % number * 5), epoch=number // 5)
@@ -60,7 +60,7 @@ def test_truncation_at_every_byte_of_the_last_batches(new_home: NewHome) -> None
                 break
             kept.append(batch)
         assert read_batches(log) == kept
-        # It goes on where it was cut, and survives the next kill.
+        # The log continues where it was truncated, and survives the next kill.
         append(log, make_batch(1, b"next"), epoch=7)
         log = copy.reopen(clean=cut % 2 == 0)
         assert read_batches(log)[:-1] == kept
@@ -87,7 +87,7 @@ def test_bits_flipped_anywhere_in_the_tail(new_home: NewHome) -> None:
             start += len(batches[number])
             number += 1
         if 12 <= position - start < 16:
-            # No checksum covers the leader epoch, and a later one may be right.
+            # No checksum covers the leader epoch, so a later epoch is accepted.
             assert kept[:number] == batches[:number]
         else:
             assert kept == batches[:number]
@@ -212,7 +212,7 @@ def test_only_what_follows_the_recovery_point_is_read(new_home: NewHome) -> None
     log = home.open()
     for _ in range(500):
         append(log, make_batch(1, b"v" * 4000))
-    # A flush writes out the index when there is enough of it; here there is not.
+    # A flush writes the index only from some number of entries on, which is not reached here.
     log.segments[-1].write_indexes()
     log.flush()
     assert home.directory is not None
@@ -307,11 +307,11 @@ def test_a_missing_tail_below_the_recovery_point_is_survived(home: LogHome) -> N
     assert append(log).base_offset == log.log_end_offset - 1
 
 
-# What producers a log had
+# Producers
 
 
 def flushed_with_a_producer(home: LogHome, appends: int) -> PartitionLog:
-    """A log with index files but no snapshot, whose first producer came after its last start."""
+    """Return a log with index files and no snapshot, whose first producer came after the start."""
     log = home.open()
     for _ in range(5):
         append(log, make_batch(value=b"v" * 100))

@@ -10,7 +10,7 @@ from millstream.model.config import TopicConfig
 
 NewHome = Callable[..., LogHome]
 
-#: Three segments of 100 bytes and an active one of 10, a second apart.
+#: Three segments of 100 bytes and an active one of 10, one second apart.
 FACTS = [
     SegmentFacts(100, 1000, 10),
     SegmentFacts(100, 2000, 20),
@@ -58,7 +58,7 @@ def test_expired_segments_go_whole(new_home: NewHome) -> None:
     assert 0 < start <= 6
     assert [offset for offset, _ in read_values(log)] == list(range(start, 20))
     assert log.expire(NOW_MS + 150, log.log_end_offset) == []
-    # All of it is old: the active segment is rolled and goes, too.
+    # Everything is old, so the active segment is rolled and deleted as well.
     paths = log.expire(NOW_MS + 10_000, log.log_end_offset)
     assert all(path.exists() for path in paths)
     assert (log.log_start_offset, log.log_end_offset) == (20, 20)

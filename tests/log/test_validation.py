@@ -25,7 +25,7 @@ _HOUR_MS = 3_600_000
 def _batch(
     *records: tuple[int, bytes | None], codec: CompressionType = CompressionType.NONE
 ) -> bytearray:
-    """`records`: how far each is from now, and its key."""
+    """Build a batch of records, each given by its time relative to now and its key."""
     return build_batch(
         [
             Record(index, NOW_MS + distance_ms, key, b"value", [])
@@ -42,7 +42,7 @@ def _with_max_timestamp(batch: bytearray, timestamp: int) -> bytearray:
 
 
 def _opaque(distance_ms: int = 0) -> bytearray:
-    """A batch with a good header, whose records do not decode."""
+    """Build a batch with a valid header whose records do not decode."""
     batch = _batch((distance_ms, b"k"))
     batch[61] = 0x7E
     stamp_crc(batch, 0, len(batch))
@@ -50,7 +50,7 @@ def _opaque(distance_ms: int = 0) -> bytearray:
 
 
 def _rejected(log: PartitionLog, batch: bytearray) -> tuple[ErrorCode, list[int]]:
-    """What the log says of a batch that it does not append; the log is as before."""
+    """Return the error for a batch that the log rejects, and check that the log is unchanged."""
     end = log.log_end_offset
     with pytest.raises(RecordsRejected) as caught:
         append(log, batch)
@@ -85,7 +85,7 @@ def test_timestamps_too_far_from_now_are_named(new_home: NewHome, codec: Compres
     append(log, _batch((-1000, None), (500, None), codec=codec))
     expected = ErrorCode.INVALID_TIMESTAMP
     assert _rejected(log, _batch((0, None), (501, None), codec=codec)) == (expected, [1])
-    # The header tells nothing of this one: neither the first nor the latest.
+    # The header does not show this record: it is neither the first nor the latest.
     batch = _batch((0, None), (-1001, None), (0, None), codec=codec)
     assert _rejected(log, batch) == (expected, [1])
     append(log, make_batch(timestamp=-1))

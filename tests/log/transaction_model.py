@@ -1,7 +1,7 @@
-"""A plain model of a log with transactions: what was written, and everything else worked out anew.
+"""A simple model of a log with transactions.
 
-`TransactionModel` keeps the batches in a list and computes each answer from the whole of it, so
-that nothing it says depends on what it said before. `Driver` does the same things to a real log.
+`TransactionModel` keeps the batches in a list and computes each result from the whole list, so no
+result depends on an earlier one. `Driver` applies the same steps to a real log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millstream.records.record import Record
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: data, or the marker that ended a transaction."""
+    """One batch: data, or a marker."""
 
     offset: int
     count: int
@@ -46,11 +46,11 @@ class Producer:
 
 @dataclass
 class Picture:
-    """What follows from a list of batches."""
+    """The state that follows from a list of batches."""
 
     producers: dict[int, Producer] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
-    #: First offset and marker's offset of every transaction that ended.
+    #: First offset and marker offset of every ended transaction.
     ended: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -106,7 +106,7 @@ class TransactionModel:
 
 
 class Driver:
-    """One log and its model, in step. `check` holds them against each other."""
+    """Applies the same steps to a log and its model. `check` compares them."""
 
     def __init__(self, home: LogHome) -> None:
         self.home = home
@@ -158,11 +158,10 @@ class Driver:
         self.high_watermark = self.model.end
 
     def kill(self, offset: int, torn_bytes: int) -> None:
-        """Stop as if killed, with all of the log from `offset` on lost but for `torn_bytes`, which
-        are fewer than any batch has.
+        """Stop as if killed, and lose all of the log from `offset` on but `torn_bytes`.
 
-        Nothing below the recovery point is ever lost so. Indexes may be left with more than there
-        is in the log.
+        `torn_bytes` are fewer than any batch has. Nothing below the recovery point is lost. Indexes
+        may have entries beyond the end of the log.
         """
         offset = max(offset, self.log.recovery_point)
         kept = [one for one in self.model.batches if one.next_offset <= offset]
@@ -211,7 +210,7 @@ class Driver:
             assert not self.log.producer_state.has_open_transaction(producer_id, producer.epoch + 1)
 
     def check_files(self) -> None:
-        """What a flush leaves on disk, byte for byte."""
+        """Return the files after a flush, byte for byte."""
         self.log.flush()
         aborted = self.model.picture().aborted
         bases = [segment.base_offset for segment in self.log.segments]

@@ -1,6 +1,6 @@
-"""Runs the tests that touch a kernel twice: as plain Python, and compiled.
+"""Runs the tests of a kernel twice: as plain Python, and compiled.
 
-KERNEL_CFLAGS has them compiled in another way, with sanitizers (`make sanitize`) for one.
+KERNEL_CFLAGS sets compiler flags, for example for sanitizers (`make sanitize`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _load(path: Path, name: str) -> ModuleType:
 
 
 def _compile(cache: Path) -> Path:
-    """The compiled kernels for the sources as they are now; built once for each version of them."""
+    """Compile the kernels, once for each version of the sources."""
     sources = sorted(_SOURCE.glob("*.pxd")) + [_SOURCE / f"{name}.py" for name in _NAMES]
     content = b"".join(path.read_bytes() for path in [*sources, _ROOT / "setup.py"])
     content += _CFLAGS.encode()
@@ -58,7 +58,7 @@ def _compile(cache: Path) -> Path:
     run = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--parallel", "2", "--build-lib", "out"],
         cwd=work,
-        # What is preloaded for the kernels slows the compiler.
+        # Libraries that are preloaded for the kernels would slow the compiler down.
         env={**os.environ, "MILLSTREAM_PURE": "0", "CFLAGS": _CFLAGS, "LD_PRELOAD": ""},
         capture_output=True,
         text=True,
@@ -74,7 +74,7 @@ def _compile(cache: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def compiled_kernels(request: pytest.FixtureRequest) -> Path:
-    """The folder of the compiled kernels."""
+    """Return the folder of the compiled kernels."""
     pytest.importorskip("Cython")
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("no C compiler")
@@ -85,7 +85,7 @@ def compiled_kernels(request: pytest.FixtureRequest) -> Path:
 
 
 def _both(name: str) -> tuple[Callable[..., ModuleType], Callable[..., ModuleType]]:
-    """The fixtures of one kernel as it is and compiled."""
+    """Return the parameters of one kernel: plain and compiled."""
 
     @pytest.fixture(scope="session", name=f"plain_{name}")
     def plain() -> ModuleType:
@@ -106,7 +106,7 @@ plain_arrow_encode, compiled_arrow_encode = _both("arrow_encode")
 
 @pytest.fixture(params=["plain", "compiled"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """One of the two kernels, in place of whichever the package has loaded."""
+    """One of the two kernels, patched into the package."""
     module: ModuleType = request.getfixturevalue(f"{request.param}_kernel")
     monkeypatch.setattr(record, "decode", module.decode)
     monkeypatch.setattr(validation, "find_rejected", module.find_rejected)
@@ -116,7 +116,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> M
 
 @pytest.fixture(params=["plain", "compiled"])
 def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """One of the two decoders, in place of whichever the package has loaded."""
+    """One of the two decoders, patched into the package."""
     module: ModuleType = request.getfixturevalue(f"{request.param}_arrow_decode")
     monkeypatch.setattr(fetched, "RecordRun", module.RecordRun)
     monkeypatch.setattr(fetched, "Rows", module.Rows)
@@ -125,7 +125,7 @@ def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(params=["plain", "compiled"])
 def arrow_encode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """One of the two encoders, in place of whichever the package has loaded."""
+    """One of the two encoders, patched into the package."""
     module: ModuleType = request.getfixturevalue(f"{request.param}_arrow_encode")
     monkeypatch.setattr(encoded, "BatchWriter", module.BatchWriter)
     monkeypatch.setattr(encoded, "choose_partitions", module.choose_partitions)

@@ -1,4 +1,4 @@
-"""The Arrow decoder, plain and compiled, beside the decoder that makes objects of records."""
+"""The Arrow decoder, plain and compiled, compared with the decoder that returns objects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _headers = st.lists(
 
 
 class Row(NamedTuple):
-    """A record as the source shows it."""
+    """Return a record as the decoder shows it."""
 
     offset: int
     timestamp_us: int
@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
 @st.composite
 def _batches(draw: st.DrawFn) -> list[bytes]:
-    """A partition's batches from offset 0 on, with the gaps that compaction leaves."""
+    """Batches of a partition from offset 0 on, with gaps as after compaction."""
     batches = []
     offset = draw(st.integers(0, 3))
     for _ in range(draw(st.integers(1, 4))):
@@ -125,7 +125,7 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
 
 
 def _take(decoder: FetchDecoder, records: bytes, aborted: Any = None) -> Iterator[pa.RecordBatch]:
-    """Everything that `records` brings, as record batches."""
+    """Yield all rows of `records` as Arrow record batches."""
     schema = arrow_schema(_ALL)
     for rows in decoder.decode(records, aborted):
         yield record_batch(rows, "topic", 3, schema)
@@ -246,7 +246,7 @@ def test_names_of_headers_become_text(arrow_decode: ModuleType) -> None:
 
 
 class Event(NamedTuple):
-    """What one producer does next: write records, or end its transaction."""
+    """The next step of one producer: append records, or end its transaction."""
 
     producer_id: int
     action: str
@@ -259,7 +259,7 @@ _events = st.lists(
 
 
 class History:
-    """A log of transactions, with what a broker knows of the aborted ones."""
+    """A log with transactions, and the aborted ones as a broker lists them."""
 
     def __init__(self, events: Sequence[Event], plain_every: int) -> None:
         self.batches: list[bytes] = []
@@ -280,7 +280,7 @@ class History:
                 self._mark(producer_id, action == "commit")
             if index % plain_every == 0:
                 self.committed += self._write(None)
-        # A reader of committed records gets nothing from the first open transaction on.
+        # `read_committed` ends at the first open transaction.
         self.stable = min((offsets[0] for offsets in pending.values()), default=self.offset)
         self.committed = sorted(offset for offset in self.committed if offset < self.stable)
 
@@ -307,7 +307,7 @@ class History:
         self.offset += 1
 
     def fetch(self, offset: int, count: int) -> tuple[bytes, list[tuple[int, int]]]:
-        """`count` batches from `offset` on and the aborted transactions that reach into them."""
+        """Return `count` batches from `offset` on and the aborted transactions among them."""
         found = [
             batch
             for batch in self.batches
@@ -396,12 +396,12 @@ def test_no_flipped_bit_goes_unnoticed(arrow_decode: ModuleType, codec: Compress
             damaged = bytearray(batch)
             damaged[position] ^= 1 << bit
             if position in range(8):
-                # The base offset is the broker's and outside the CRC: records keep their distance.
+                # The CRC does not cover the base offset: all offsets shift together.
                 try:
                     rows = _decode(bytes(damaged))
                 except CorruptBatch:
                     continue
-                # One beyond the range is not even looked at.
+                # A batch beyond the range is not read.
                 assert [row[1:] for row in rows] in ([], [row[1:] for row in sound])
             elif position in range(12, 16):
                 assert _decode(bytes(damaged)) == sound
@@ -416,10 +416,10 @@ def test_no_flipped_bit_goes_unnoticed(arrow_decode: ModuleType, codec: Compress
 
 
 def _outcome(kernel: ModuleType, data: bytes, count: int, delta_max: int) -> Any:
-    """The rows that the kernel makes of the bytes of records, or what it says."""
+    """Return the rows that the kernel decodes, or its error message."""
     rows = kernel.Rows(Columns(headers=True), 4, 1 << 20)
     said = ""
-    # Bytes have one more behind them; from this a sanitizer sees a read that goes beyond the end.
+    # `bytes` has a spare byte at its end. Here a sanitizer sees a read beyond the end.
     exact = memoryview(array("B", data))
     try:
         run = kernel.RecordRun(exact, count, 100, delta_max, 5, None)
@@ -462,7 +462,7 @@ def test_flipped_records_are_read_alike(
 
 
 def _sealed(body: bytes, count: int = 1, delta: int = 0, codec: int = 0) -> bytes:
-    """A batch with a right CRC at offset 7, whatever is in it."""
+    """Build a batch at offset 7 with a valid CRC and any content."""
     batch = bytearray(HEADER_BYTES) + body
     seal_batch(batch, BatchHeader(7, 0, 0, 2, 0, codec, delta, 0, 0, -1, -1, -1, count))
     return bytes(batch)

@@ -1,4 +1,4 @@
-"""The Arrow encoder, plain and compiled: what it writes is read by our readers and by others'."""
+"""The Arrow encoder, plain and compiled. Our readers and other clients read its batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from millstream.spark.arrow import (
 )
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas with calls that Python has deprecated.
+    # kafka-python uses calls that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.default_records import DefaultRecordBatch
 
@@ -46,7 +46,7 @@ _checks = settings(
 
 
 class Row(NamedTuple):
-    """A row as a user gives it."""
+    """An input row."""
 
     key: bytes | None
     value: bytes | None
@@ -75,7 +75,7 @@ _rows = st.lists(_row, max_size=12)
 
 
 class Table(NamedTuple):
-    """Rows as Arrow's arrays, which may begin in the middle of their buffers."""
+    """Rows as Arrow arrays, which may start in the middle of their buffers."""
 
     key: pa.Array
     value: pa.Array
@@ -85,7 +85,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row], skip: int = 0) -> Table:
-        """The rows, behind `skip` others that the arrays leave out."""
+        """Return the rows as arrays, after `skip` rows that the arrays slice off."""
         before = [Row(b"skipped", b"skipped", [("skipped", b"skipped")], 1, 1)] * skip
         every = [*before, *rows]
         lists = [
@@ -113,7 +113,7 @@ def _encode(
 
 
 def _checked(batch: EncodedBatch) -> tuple[BatchHeader, list[Record]]:
-    """The batch as a broker checks it and a reader reads it."""
+    """Check the batch as a broker does, and return its records."""
     header = check_produced(batch.data)
     rules, place = RecordRules(), TopicPartition("t", 0)
     latest = validate_records(batch.data, header, _SIZE_MAX, rules, place)
@@ -163,7 +163,7 @@ def test_every_row_is_written_once_where_it_belongs(
 
 
 def _sure_partition(row: Row) -> int | None:
-    """Where the row must go; None where any partition will do."""
+    """Return the partition of the row; None if any will do."""
     if row.partition is not None:
         return row.partition
     return None if row.key is None else by_key(row.key, 3)
@@ -271,7 +271,7 @@ def test_partitions_that_are_not_there_are_told(arrow_encode: ModuleType, partit
         )
 
 
-# Edges
+# Edge cases
 
 
 def test_columns_without_content_take_no_room(arrow_encode: ModuleType) -> None:

@@ -36,7 +36,7 @@ def _lz4_linked(data: bytes) -> bytes:
 
 
 def _lz4_content_size(data: bytes) -> bytes:
-    """A frame that names its content size; the checksum is that of this very header."""
+    """Build a frame with its content size and a valid header checksum."""
     frame = bytearray(compress(CompressionType.LZ4, data))
     descriptor = bytes([frame[4] | 0x08, frame[5]]) + struct.pack("<Q", len(data))
     checksum = _xxh32(descriptor) >> 8 & 0xFF
@@ -44,7 +44,7 @@ def _lz4_content_size(data: bytes) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash-32 of fewer than 16 bytes, seed 0."""
+    """Return the xxHash-32 of fewer than 16 bytes, seed 0."""
     mask = 0xFFFFFFFF
     state = (0x165667B1 + len(data)) & mask
     position = 0
@@ -152,12 +152,12 @@ _ZSTD_START = b"\x28\xb5\x2f\xfd\x00\x58"
 
 
 def _snappy_lying() -> bytes:
-    """Raw snappy that claims 4 GiB and holds next to nothing."""
+    """Return raw snappy data that claims 4 GiB and holds almost nothing."""
     return b"\xff\xff\xff\xff\x0f" + bytes(cramjam.snappy.compress_raw(_ZEROS[:1000]))[2:]
 
 
 def _zstd_repeats(count: int, size: int, is_ended: bool) -> bytes:
-    """A frame of `count` blocks that each say: one zero, `size` times."""
+    """Return a frame of `count` run-length blocks of `size` zeros each."""
     block = struct.pack("<I", size << 3 | 2)[:3] + b"\0"
     last = struct.pack("<I", size << 3 | 3)[:3] + b"\0"
     return _ZSTD_START + block * count + (last if is_ended else b"")
@@ -236,5 +236,5 @@ def test_lz4_of_every_level_is_read_by_others(level: int, data: bytes) -> None:
     compressed = compress(CompressionType.LZ4, data, level)
     assert lz4.frame.decompress(compressed) == data
     assert bytes(decompress(CompressionType.LZ4, compressed, len(data) + 1)) == data
-    # Java's reader refuses blocks that refer to earlier ones.
+    # Java's reader rejects blocks that refer to earlier ones.
     assert compressed[4] & 0x20

@@ -1,4 +1,4 @@
-"""Batches exchanged with the record readers and builders of two other clients, both ways."""
+"""Batches exchanged with the readers and builders of two other clients, in both directions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millstream.records.record import Record, decode_records
 from millstream.records.validation import RecordRules, validate_records
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas with calls that Python has deprecated.
+    # kafka-python uses calls that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.codec
     import kafka.record.default_records as kafka_python_records

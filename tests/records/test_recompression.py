@@ -16,7 +16,7 @@ _SIZE_MAX = 1 << 20
 
 
 def _with_offsets(*offsets: int) -> bytearray:
-    """A batch whose header is as it should be, and whose records have these offset deltas."""
+    """Build a batch with a valid header whose records have these offset deltas."""
     batch = build_batch([_record(index) for index in range(len(offsets))])
     batch[61:] = encode([_record(offset) for offset in offsets], 0, 50)
     stamp_crc(batch, 0, len(batch))

@@ -65,7 +65,7 @@ def test_untimely_records_are_named(kernel: ModuleType, codec: CompressionType) 
 
 
 def test_one_bad_timestamp_decides_the_code_of_all(kernel: ModuleType) -> None:
-    """A record that has neither a key nor a good timestamp is named once, for its key."""
+    """A record without key and with an invalid timestamp is listed once, for its key."""
     batch = build_batch([_record(0, 50, None), _record(1, 9), _record(2), _record(3, 9, None)])
     error = _rejected(batch, RecordRules(is_key_required=True, earliest_ms=10))
     assert error.code is ErrorCode.INVALID_TIMESTAMP
@@ -76,7 +76,7 @@ def test_one_bad_timestamp_decides_the_code_of_all(kernel: ModuleType) -> None:
 def test_what_is_named_is_bounded(kernel: ModuleType) -> None:
     count = NAMED_MAX + 5
     records = [Record(i, 50, None, b"", []) for i in range(count - 1)]
-    # The only bad timestamp is beyond what is named, and decides the code all the same.
+    # The only invalid timestamp is beyond the list, and still decides the code.
     records.append(Record(count - 1, 9, b"k", b"", []))
     batch = build_batch(records, codec=CompressionType.ZSTD)
     error = _rejected(batch, RecordRules(is_key_required=True, earliest_ms=10))

@@ -270,7 +270,7 @@ def test_aborted_records_go_and_do_not_hide_committed_ones() -> None:
     ]
     rules = make_rules(aborted=(AbortedTransaction(3, 1, 2, 3),))
     left = compact_all(batches, rules)
-    # The abort stays: readers that began before the cleaning may have seen what it aborts.
+    # The abort marker stays: earlier readers may have seen the aborted records.
     assert left == [bytes(batches[number]) for number in (0, 2, 3, 4)]
     again = [bytearray(one) for one in left]
     marker = compact_all(again, make_rules())[1]

@@ -7,7 +7,7 @@ import pytest
 
 from millstream.log.compaction.cleanable import (
     Candidate,
-    Quiet,
+    CleanState,
     find_candidate,
     first_dirty_offset,
     limit_offset,
@@ -31,7 +31,7 @@ class StubSegment:
 
 @dataclass
 class StubLog:
-    """Segments of ten offsets each, the last one active."""
+    """Return a log with segments of ten offsets each, the last one active."""
 
     segments: list[StubSegment] = field(
         default_factory=lambda: [StubSegment(base) for base in (0, 10, 20, 30)]
@@ -89,7 +89,7 @@ def test_the_ratio_is_dirty_bytes_of_all_bytes() -> None:
     assert found is not None
     assert found.dirty_ratio == pytest.approx(50 / 250)
     assert not found.is_wanted
-    # A segment that was cleaned in part counts as dirty.
+    # A partly cleaned segment counts as dirty.
     found = find(log, first_dirty=15)
     assert found is not None
     assert found.dirty_ratio == pytest.approx(150 / 250)
@@ -110,7 +110,7 @@ def test_min_compaction_lag_holds_young_dirty_segments_back() -> None:
     found = find(log)
     assert found is not None
     assert found.end_offset == 10
-    # What was cleaned before stays cleanable.
+    # Clean segments stay cleanable.
     found = find(log, first_dirty=20)
     assert found is not None
     assert found.end_offset == 30
@@ -134,17 +134,17 @@ def test_max_compaction_lag_makes_a_log_overdue() -> None:
 
 def test_a_quiet_log_is_left_alone_until_something_changes() -> None:
     log: Any = StubLog()
-    quiet = Quiet.of(log, 30, NOW_MS, 0.2)
-    assert quiet.is_still_so(log, 30, NOW_MS + 10**12)
-    assert not quiet.is_still_so(log, 31, NOW_MS)
+    quiet = CleanState.of(log, 30, NOW_MS, 0.2)
+    assert quiet.is_unchanged(log, 30, NOW_MS + 10**12)
+    assert not quiet.is_unchanged(log, 31, NOW_MS)
     log.log_end_offset += 1
-    assert not quiet.is_still_so(log, 30, NOW_MS)
+    assert not quiet.is_unchanged(log, 30, NOW_MS)
     log.config = TopicConfig(min_compaction_lag_ms=5)
-    quiet = Quiet.of(log, 30, NOW_MS, 0.2)
-    assert quiet.is_still_so(log, 30, NOW_MS + 1000)
-    assert not quiet.is_still_so(log, 30, NOW_MS + 10**6)
+    quiet = CleanState.of(log, 30, NOW_MS, 0.2)
+    assert quiet.is_unchanged(log, 30, NOW_MS + 1000)
+    assert not quiet.is_unchanged(log, 30, NOW_MS + 10**6)
     log.config = TopicConfig()
-    assert not quiet.is_still_so(log, 30, NOW_MS)
+    assert not quiet.is_unchanged(log, 30, NOW_MS)
 
 
 @pytest.mark.parametrize(("first_open", "end"), [(30, 30), (29, 20), (10, 10), (9, None)])

@@ -47,7 +47,7 @@ class FakeClock:
 
 
 class Crash(BaseException):
-    """The process dies here."""
+    """Stands for the death of the process."""
 
 
 class FaultyFile:
@@ -92,9 +92,9 @@ class FaultyFile:
 
 
 class FaultyDisk(SystemDisk):
-    """Dies, or fails, at a given step; checks that what is swapped in was synced before.
+    """A disk that dies or fails at a given step, and checks that swapped files were synced.
 
-    Does not really sync: nothing here depends on that, and it takes most of the time.
+    Does not really sync, which would take most of the time.
     """
 
     __slots__ = ("crash_at", "error", "steps", "unsynced")
@@ -140,7 +140,7 @@ class FaultyDisk(SystemDisk):
 
 
 class Setup:
-    """A data folder with one compacted log, and what to do with it."""
+    """A data directory with one compacted log and its cleaner."""
 
     def __init__(self, path: Path, disk: Disk | None = None, **config: object) -> None:
         self.path = path
@@ -183,7 +183,7 @@ class Setup:
         (log or self.log).append_as_leader(memoryview(batch), check_batch(batch), 3)
 
     def roll(self, log: PartitionLog | None = None) -> None:
-        """Close the active segment and bring everything to the disk."""
+        """Roll the active segment and flush everything."""
         log = log or self.log
         log.roll()
         flush(log)
@@ -212,7 +212,7 @@ def flush(log: PartitionLog) -> None:
 
 
 def read_from(log: PartitionLog, offset: int, *, is_first_enough: bool = False) -> list[Record]:
-    """Every record from `offset` on, or the first few, as a consumer would get them."""
+    """Return the records from `offset` on, or the first few, as a consumer reads them."""
     found: list[Record] = []
     bytes_max = 1 if is_first_enough else 1 << 12
     while offset < log.log_end_offset and not (is_first_enough and found):
@@ -598,7 +598,7 @@ def test_the_background_task_cleans_by_itself(tmp_path: Path) -> None:
     setup.directory.close()
 
 
-# -- against a model ---------------------------------------------------------------------------
+# Against a model
 
 _pairs = st.lists(
     st.tuples(
@@ -623,24 +623,24 @@ _steps = st.lists(
 def check_every_offset(
     log: PartitionLog, left: Sequence[tuple[int, bytes | None, bytes | None]]
 ) -> None:
-    """A reader that starts anywhere gets the first record that is left from there on."""
+    """Check that a reader at any offset gets the first remaining record from there on."""
     for offset in range(log.log_start_offset, log.log_end_offset + 1):
         expected = next((one for one in left if one[0] >= offset), None)
         assert next(iter(table(read_from(log, offset, is_first_enough=True))), None) == expected
 
 
 def check_against(setup: Setup, written: Sequence[tuple[int, bytes, bytes | None]]) -> None:
-    """The log holds a table that says the same as everything ever written."""
+    """Check that the log gives the same table as all records ever written."""
     log = setup.log
     left = table(read_from(log, 0))
     assert set(left) <= set(written)
     assert [one[0] for one in left] == sorted({one[0] for one in left})
     clean_to = read_offsets(FaultyDisk(), setup.path / CLEANER_OFFSETS).get(PARTITION, 0)
-    # Everything that no cleaning has seen is there.
+    # All records that were never cleaned are present.
     assert [one for one in left if one[0] >= clean_to] == [
         one for one in written if one[0] >= clean_to
     ]
-    # Of what a cleaning has seen, only the last record of each key, deletions perhaps not even.
+    # Of the cleaned records, only the last one of each key stays; tombstones may be gone.
     last_clean = {key: (offset, value) for offset, key, value in written if offset < clean_to}
     for offset, key, value in left:
         if offset < clean_to:
@@ -679,11 +679,11 @@ def test_a_compacted_log_says_what_was_written(
     setup.directory.close()
 
 
-# -- against crashes ---------------------------------------------------------------------------
+# Against crashes
 
 
 def write_history(path: Path) -> list[tuple[int, bytes, bytes | None]]:
-    """A log with several segments of all codecs, already cleaned once; what was written to it."""
+    """Fill a log with segments of all compression types and clean it once. Returns the records."""
     setup = Setup(path, segment_bytes=1500)
     generator = random.Random(7)
     written: list[tuple[int, bytes, bytes | None]] = []
@@ -708,7 +708,7 @@ def write_history(path: Path) -> list[tuple[int, bytes, bytes | None]]:
 
 
 def clean_and_die(path: Path, crash_at: int | None) -> int:
-    """A cleaning on a disk that dies at a step, seen from `path`-after; the steps made."""
+    """Clean on a disk that dies at a step. Returns the number of steps."""
     disk = FaultyDisk()
     setup = Setup(path, disk, segment_bytes=1500)
     setup.clock.now_ms += 2 * DAY_MS

@@ -37,7 +37,7 @@ def write_segments(
     segments: Sequence[Sequence[Batch]],
     codec: CompressionType = CompressionType.NONE,
 ) -> list[SourceSegment]:
-    """Segment files without indexes, offsets running on from 0."""
+    """Write segment files without indexes, with consecutive offsets from 0."""
     offset, sources = 0, []
     for batches in segments:
         base_offset, data = offset, bytearray()

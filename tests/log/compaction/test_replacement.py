@@ -1,4 +1,4 @@
-"""Replacing segments, killed at every step."""
+"""Replacing segments, with a kill at every step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KillError(Exception):
 
 
 class KillingDisk(UnsyncedDisk):
-    """Dies before the n-th change of a name or sync of a directory."""
+    """Raises before the n-th rename, removal or directory sync."""
 
     __slots__ = ("left",)
 
@@ -57,7 +57,7 @@ def _fill(home: LogHome) -> PartitionLog:
 
 
 def _clean(log: PartitionLog, numbers: list[int], keep: Callable[[int], bool]) -> Path:
-    """Write what a cleaner would: one segment for several, with only some of their batches."""
+    """Write one cleaned segment for several, with some of their batches, as the cleaner does."""
     base = log.segments[numbers[0]].base_offset
     data = bytearray()
     for number in numbers:
@@ -121,7 +121,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new(new_home: NewHome) -> None
             is_done = False
         else:
             is_done = True
-        # Die again on the way up, at another step each time.
+        # Die again during recovery, at another step each time.
         home.stop(clean=False)
         disk.left = step % 4
         try:

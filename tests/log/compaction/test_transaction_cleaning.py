@@ -1,4 +1,4 @@
-"""Compaction of logs with transactions, from the append to what a reader gets afterwards."""
+"""Compaction of logs with transactions, from the append to the read."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ KEYS = (b"a", b"b", b"c")
 
 
 class Table:
-    """A compacted log, and the table that its committed records make."""
+    """A compacted log, and the table of its committed records."""
 
     def __init__(self, home: LogHome) -> None:
         self.home = home
         self.log: PartitionLog = home.open()
         self.cleaner = self.make_cleaner()
-        #: What each producer has written and not yet ended, and its next sequence.
+        #: The records of each producer's open transaction, and its next sequence.
         self.pending: dict[int, list[tuple[bytes, bytes | None]]] = {}
         self.sequences: dict[int, int] = {}
         self.epochs: dict[int, int] = {}
-        #: Every record of key and value that was committed, as (first offset, key, value).
+        #: Every committed record, as (first offset, key, value).
         self.committed: list[tuple[int, bytes, bytes | None]] = []
         self._pending_offsets: dict[int, list[int]] = {}
 
@@ -93,7 +93,7 @@ class Table:
             ]
 
     def clean(self) -> None:
-        """Make everything below the active segment cleanable, and clean it."""
+        """Clean everything below the active segment."""
         self.log.roll()
         self.log.flush()
         asyncio.run(self.cleaner.run_once())
@@ -104,7 +104,7 @@ class Table:
         self.cleaner = self.make_cleaner()
 
     def expected(self) -> dict[bytes, bytes]:
-        """The table below the last stable offset."""
+        """Return the table below the last stable offset."""
         end = self.log.last_stable_offset(self.log.log_end_offset)
         table = {
             key: value for offset, key, value in sorted(self.committed, key=_offset) if offset < end
@@ -141,14 +141,14 @@ def test_aborted_data_goes_and_its_index_entry_after_it(table: Table) -> None:
     table.clean()
     assert table.actual() == {b"a": b"old", b"b": b"x"}
     assert 2 not in [header.base_offset for header in table.headers() if header.count]
-    # What was aborted was seen by this cleaning, so readers may have seen it, too.
+    # This cleaning still saw the aborted records, so readers may have seen them too.
     assert table.log.aborted_transactions(0, 6) == aborted
     table.write(1, b"c", b"y")
     table.end(1, commit=True)
     table.clean()
     table.write(1, b"c", b"z")
     table.end(1, commit=True)
-    # The last batch of the second producer is there as a header for its sequence, no more.
+    # Of the second producer's last batch only the header is left, for its sequence.
     assert [header.count for header in table.headers() if header.base_offset == 2] == [0]
     table.reopen(clean=True)
     assert table.actual() == {b"a": b"old", b"b": b"x", b"c": b"z"}
@@ -237,11 +237,11 @@ def test_readers_of_committed_records_see_the_same_table_whatever_is_cleaned(
 
 
 class Killed(BaseException):
-    """The process dies here."""
+    """Stands for the death of the process."""
 
 
 class DyingDisk(UnsyncedDisk):
-    """Dies for good at a given change of the directory."""
+    """Raises from a given change of the directory on."""
 
     __slots__ = ("changes", "dies_at")
 

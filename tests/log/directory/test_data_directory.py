@@ -144,7 +144,7 @@ def test_a_topic_does_not_begin_with_the_offsets_of_a_deleted_one(home: LogHome)
     other = TopicPartition("other", 0)
     append(home.directory.log(other, bytes(16), TopicConfig()))
     home.stop(clean=True)
-    # Killed after a deletion, before the checkpoints say so.
+    # Killed after a deletion, before the checkpoints are written.
     shutil.rmtree(home.path / "other-0")
     home.open()
     home.directory.delete_strays()

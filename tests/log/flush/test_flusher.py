@@ -17,7 +17,7 @@ NewHome = Callable[..., LogHome]
 
 
 class SlowDisk(UnsyncedDisk):
-    """Syncs of `.log` files wait for `go`, are counted, and fail if told to."""
+    """A disk that counts the syncs of `.log` files, delays them until `go`, and can fail them."""
 
     __slots__ = ("fails", "go", "syncs")
 

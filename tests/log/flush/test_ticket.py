@@ -1,4 +1,4 @@
-"""Flushes that can't begin or end, for lack of room or descriptors, or because of a bug."""
+"""Flushes that fail: a full disk, no descriptors, a bug."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from millstream.model.error import BrokerError, ErrorCode
 
 NewHome = Callable[..., LogHome]
 
-#: An entry of the index for each batch, so that a flush has some to write.
+#: One index entry per batch, so that a flush has entries to write.
 CONFIG = TopicConfig(index_interval_bytes=1, retention_ms=1000, file_delete_delay_ms=0)
-#: More than a flush leaves in memory.
+#: More index entries than a flush leaves in memory.
 BATCHES = 600
 
 
@@ -38,7 +38,7 @@ def pins(log: PartitionLog) -> int:
 
 
 def deleted_files_held(folder: Path) -> list[str]:
-    """Files below a folder that were removed, and whose space this process keeps."""
+    """Return removed files below a folder that this process still has open."""
     found: list[str] = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -109,7 +109,7 @@ def test_a_ticket_pins_all_of_its_files_or_none(tmp_path: Path) -> None:
 
 
 class ShortDisk(UnsyncedDisk):
-    """A disk whose small files can't be opened while the process has no descriptors left."""
+    """A disk whose small files cannot be opened, as if no descriptor were left."""
 
     __slots__ = ("is_short",)
 
@@ -144,7 +144,7 @@ def test_a_lack_of_descriptors_takes_no_log_offline(new_home: NewHome) -> None:
 def test_an_unexpected_error_of_a_sync_takes_the_log_offline(
     new_home: NewHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not the thread that syncs for all logs."""
+    """The thread that syncs for all logs continues."""
 
     async def flush(log: PartitionLog) -> None:
         flusher = Flusher()

@@ -1,4 +1,4 @@
-"""Both indexes, in memory and in their files."""
+"""Offset and time index, in memory and in their files."""
 
 from __future__ import annotations
 

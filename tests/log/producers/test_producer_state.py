@@ -16,7 +16,7 @@ def _header(epoch: int, sequence: int, count: int = 1, producer_id: int = 9) -> 
 
 
 class Producer:
-    """Appends to a state as a log would."""
+    """Appends batches to a producer state, as a log does."""
 
     def __init__(self) -> None:
         self.state = ProducerState()

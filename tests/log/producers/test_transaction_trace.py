@@ -47,8 +47,8 @@ def test_only_what_had_data_goes_into_the_index() -> None:
     assert trace.is_idle(control(1, ABORT), ABORT)
     assert trace.is_aborted(data(3, producer_id=2))
     assert not trace.is_idle(control(4, ABORT, 2), ABORT)
-    assert trace.take_kept() == aborted[1:]
-    assert trace.take_kept() == []
+    assert trace.pop_kept() == aborted[1:]
+    assert trace.pop_kept() == []
 
 
 def test_a_commit_without_data_is_idle() -> None:

@@ -233,7 +233,7 @@ def test_retention_takes_the_index_along(home: LogHome) -> None:
     assert log.aborted_transactions(2, 3) == []
 
 
-# Who may write what
+# Fencing and sequences
 
 
 def test_a_transactional_producer_is_fenced_by_a_marker_of_a_newer_epoch(home: LogHome) -> None:
@@ -265,7 +265,7 @@ def test_a_bumped_marker_is_written_once(home: LogHome) -> None:
     assert end(log, 1, commit=True, epoch=1, version=2) is not None
     assert end(log, 1, commit=True, epoch=1, version=2) is None
     send(log, 1, 0, epoch=1)
-    # Now it would end the next transaction, which is in that epoch.
+    # The late marker would end the next transaction, which has that epoch.
     again = lambda: end(log, 1, commit=True, epoch=1, version=2)  # noqa: E731
     assert refused(again) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert log.producer_state.has_open_transaction(1, 1)

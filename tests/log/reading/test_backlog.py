@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> LogHome:
 
 
 def fill(log: PartitionLog, count: int, *, per_batch: int = 1) -> None:
-    """Batches one second apart, the first at NOW_MS."""
+    """Append batches one second apart, the first at NOW_MS."""
     for number in range(count):
         append(log, make_batch(per_batch, timestamp=NOW_MS + number * SECOND_MS))
 
@@ -125,7 +125,7 @@ def test_time_counts_from_the_newest_record_of_the_segment(tmp_path: Path) -> No
             == retention_bound(log, second - 1)
             == RetentionBound(until_ms, None)
         )
-        # Retention itself takes it then, and not before.
+        # Retention deletes the segment then, and not before.
         assert not log.expire(until_ms, 100)
         assert log.expire(until_ms + 1, 100)
         assert log.log_start_offset == second

@@ -1,4 +1,4 @@
-"""A disk that can't be read takes a log offline, and whoever can act on that is told."""
+"""A disk that cannot be read takes a log offline, and the broker is notified."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.model.topic import TopicPartition
 
 
 class BadDisk(UnsyncedDisk):
-    """A disk whose reads fail from some time on, for a given reason."""
+    """A disk whose reads can be made to fail with a given error."""
 
     reason = 0
 

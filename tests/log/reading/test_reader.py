@@ -1,4 +1,4 @@
-"""Damage in stored history is reported and never served."""
+"""Damage in stored batches is logged and never served."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _fill(home: LogHome, count: int = 24) -> list[bytes]:
 
 
 def _served(home: LogHome, batches: list[bytes], max_bytes: int) -> tuple[set[int], int]:
-    """Read as a client that skips what cannot be had; which batches came, and how many errors."""
+    """Read as a client that skips unreadable offsets. Returns the batches and the error count."""
     log = home.open()
     by_base = {read_header(batch).base_offset: number for number, batch in enumerate(batches)}
     served: set[int] = set()
@@ -46,7 +46,7 @@ def _served(home: LogHome, batches: list[bytes], max_bytes: int) -> tuple[set[in
         for position, header in scan(data):
             number = by_base[header.base_offset]
             stored = data[position : position + header.size]
-            # The leader epoch is under no checksum.
+            # No checksum covers the leader epoch.
             assert stored[:12] + stored[16:] == batches[number][:12] + batches[number][16:]
             served.add(number)
             offset = header.next_offset
@@ -77,7 +77,7 @@ def test_flipped_bits_in_history(new_home: NewHome, max_bytes: int, interval: in
             continue
         assert hit not in served
         assert errors > 0
-        # All before it is served, and so is every other segment.
+        # Everything before the damage and every other segment is served.
         assert set(range(hit)) <= served
         in_first = sum(1 for batch in batches if batch in data)
         assert set(range(in_first, len(batches))) <= served

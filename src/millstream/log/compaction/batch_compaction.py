@@ -1,26 +1,25 @@
-"""What compaction does to one batch: which records stay, and the bytes of what is left.
+"""Compacting one batch: which records stay, and the bytes of the result.
 
-Pure: batches in, batches out; no files, no clock. The cleaner reads segments, calls `index_batch`
-on the dirty ones to learn the latest offset of each key, then `Compactor.compact` on every batch
-up to there, and writes what comes back.
+Pure: batches in, batches out; no files, no clock. The cleaner calls `index_batch` for the dirty
+batches, which collects the latest offset of each key. Then it calls `Compactor.compact` for every
+batch up to that point, and writes the results.
 
 What stays:
-- of each key only the record with the highest offset that the map knows; records at or past the
-  end of the map all stay, byte for byte;
-- a deletion (a record without a value) until the batch's delete horizon has passed. The first
-  compaction that keeps a deletion sets the horizon to now + delete.retention.ms: bit 6 of the
-  attributes says that the base timestamp holds it, and the timestamp deltas count from there;
-- a marker of a transaction, until none of the transaction's data is left and, from when that was
-  first noticed, another delete.retention.ms has passed: the same horizon, in the marker's batch;
-- a batch with nothing left in it, as a bare header, when it is the last one of a producer (its
-  sequence number must survive, or its epoch) or the last one of the round (its offset must).
-A record without a key has no place in a compacted topic: it is dropped and counted. Records of an
-aborted transaction are dropped and never count as the latest of their key.
+- the record with the highest offset of each key in the map; all records at or above the end of the
+  map, byte for byte;
+- a tombstone until the delete horizon of its batch. The first compaction that keeps a tombstone
+  sets the horizon to now + delete.retention.ms: bit 6 of the attributes says that the base
+  timestamp holds it, and timestamp deltas count from it;
+- a marker until no data of its transaction is left, and then until a delete horizon in the marker's
+  own batch;
+- an empty batch, as a bare header, if it is the last one of a producer (its sequence or epoch must
+  stay) or the last one of the cleaned range (its offset must stay).
+Records without a key are removed and counted. Records of aborted transactions are removed and never
+count as the latest of their key.
 
-A rewritten batch keeps its base offset, last offset delta, leader epoch, producer fields, codec
-and timestamp type, so offsets and sequence numbers mean what they meant. A batch that loses nothing
-is returned as it came. Every batch's CRC is checked before anything else: damage is never given a
-fresh CRC.
+A rewritten batch keeps its base offset, last offset delta, leader epoch, producer fields,
+compression and timestamp type, so offsets and sequences stay valid. A batch that loses nothing is
+returned unchanged. The CRC of every batch is checked first: damage never gets a new CRC.
 """
 
 from __future__ import annotations
@@ -53,18 +52,18 @@ from millstream.records.control import read_marker
 from millstream.records.crc import crc32c
 from millstream.records.record import Record, decode_records
 
-#: Far enough away for ever, near enough for timestamps to be told as distances from it.
+#: The latest delete horizon. Timestamp deltas from it still fit into 64 bits.
 _HORIZON_MAX_MS: Final = 2**62 - 2
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """The limits of one round over one log.
+    """The rules of one cleaning of one log.
 
-    `round_end_offset` is the first offset that the round may not touch (a segment's base offset).
-    `producer_last_offsets` holds the last data offset of every producer that is still known, and
-    `producer_last_epochs` the epoch of those of which only a marker is.
-    `aborted` are all transactions aborted in the range of the round.
+    `round_end_offset` is the first offset that is not cleaned (a segment's base offset).
+    `producer_last_offsets` holds the last data offset of each known producer, and
+    `producer_last_epochs` the epoch of each producer of which only a marker is known.
+    `aborted` are all transactions that were aborted in the cleaned range.
     """
 
     now_ms: int
@@ -78,7 +77,7 @@ class CompactionRules:
 
 @dataclass(slots=True)
 class CompactionCounts:
-    """What a round did, in records. `tombstones` are the deletions still there afterwards."""
+    """Counters of one cleaning. `tombstones` are those that stay."""
 
     records_read: int = 0
     records_kept: int = 0
@@ -98,14 +97,14 @@ def index_batch(
     rules: CompactionRules,
     trace: TransactionTrace,
 ) -> bool:
-    """Put the keys of a dirty batch into the map, from offset `start` on.
+    """Add the keys of a dirty batch, from offset `start` on, to the map.
 
-    False when the map ran out of room: its end then lies before the first record left out, and
-    the round stops there. Batches must come in offset order.
+    Returns False if the map is full. Its end offset is then the first record that was not added,
+    and the cleaning ends there. Batches must come in offset order.
     """
     _check_crc(batch, header)
-    is_silent = header.is_control or trace.is_aborted(header)
-    if header.count and not is_silent:
+    has_no_keys = header.is_control or trace.is_aborted(header)
+    if header.count and not has_no_keys:
         for offset, _, key, _, _ in _decode(batch, header, rules):
             if key is None or offset < start:
                 continue
@@ -117,19 +116,19 @@ def index_batch(
 
 
 class Compactor:
-    """Rewrites the batches of one round, in order. Counts what it does in `counts`."""
+    """Rewrites the batches of one cleaning, in order. Counts in `counts`."""
 
     __slots__ = ("_known", "_rules", "_trace", "counts")
 
     def __init__(self, known: OffsetMap, rules: CompactionRules, trace: TransactionTrace) -> None:
         self._known = known
         self._rules = rules
-        #: Has followed the log up to here; may go on with the next compactor.
+        #: State of the transactions up to here. The next compactor continues with it.
         self._trace = trace
         self.counts = CompactionCounts()
 
     def compact(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
-        """What is left of `batch`: itself when nothing changes, other bytes, or None."""
+        """Return `batch` if it loses nothing, its rewritten bytes, or None if nothing is left."""
         _check_crc(batch, header)
         counts = self.counts
         counts.records_read += header.count
@@ -199,7 +198,7 @@ class Compactor:
         return horizon is not None and horizon <= self._rules.now_ms
 
     def _horizon(self, header: BatchHeader, has_deletions: bool) -> int | None:
-        """The delete horizon that the batch has, or should have from now on."""
+        """Return the delete horizon of the batch, or the one that it must get now."""
         horizon = header.delete_horizon_ms
         if horizon is None and has_deletions:
             return min(self._rules.now_ms + self._rules.delete_retention_ms, _HORIZON_MAX_MS)
@@ -222,7 +221,7 @@ class Compactor:
 
 
 def rewrite_batch(header: BatchHeader, kept: Sequence[Record], horizon: int | None) -> bytearray:
-    """The batch of `header` with only the records `kept` in it, and that delete horizon."""
+    """Return the batch of `header` with only the records `kept` and that delete horizon."""
     return build_batch(
         kept,
         base_offset=header.base_offset,
@@ -240,7 +239,7 @@ def rewrite_batch(header: BatchHeader, kept: Sequence[Record], horizon: int | No
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """A batch without records that still says which offsets, sequences and time it had."""
+    """Return a batch without records that keeps its offsets, sequences and time."""
     kept_flags = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
     batch = bytearray(HEADER_BYTES)
     emptied = header._replace(
@@ -260,7 +259,7 @@ def _check_crc(batch: memoryview, header: BatchHeader) -> None:
 
 
 def _decode(batch: memoryview, header: BatchHeader, rules: CompactionRules) -> list[Record]:
-    """The records, with offsets that ascend within the batch."""
+    """Return the records. Raises CorruptBatch unless their offsets ascend within the batch."""
     records = decode_records(batch, rules.payload_bytes_max)
     next_offset = header.base_offset
     for record in records:

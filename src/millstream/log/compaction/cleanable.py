@@ -1,16 +1,16 @@
-"""How dirty a compacted log is, and what part of it may be cleaned.
+"""How dirty a compacted log is, and which part of it may be cleaned.
 
-Pure decisions over a log's segments; the cleaner asks for every log and picks one.
+Pure decisions over a log's segments. The cleaner examines every log and picks one.
 
-    first dirty offset   below it the log was cleaned; kept by the cleaner
+    first dirty offset   the log is clean below it; the cleaner stores it
     end offset           the base offset of the first segment that may not be cleaned: the active
-                         one, one that reaches past the limit, or a dirty one with a record
+                         one, one that reaches beyond the limit, or a dirty one with a record
                          younger than min.compaction.lag.ms
-    limit                the high watermark or the recovery point, whichever is lower: a record
-                         must not go for the sake of a later one that a power cut could take.
-                         Nor past the first offset of a transaction that is not decided
-    dirty ratio          bytes from the first dirty offset to the end offset, of all bytes up to
-                         the end offset
+    limit                the lower one of high watermark and recovery point: a record must not be
+                         removed because of a later one that a power failure may remove. Also not
+                         above the first offset of an open transaction
+    dirty ratio          bytes from the first dirty offset to the end offset, divided by all bytes
+                         up to the end offset
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from millstream.model.config import TopicConfig
 from millstream.model.sentinel import INT64_MAX
 from millstream.records.batch import HEADER_BYTES, read_header
 
-#: A log with a compaction lag is looked at this often although nothing was appended to it.
+#: A log with a compaction lag is examined this often, even without appends.
 _LAG_CHECK_MS: Final = 60_000
 _FOREVER_MS: Final = INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A log that could be cleaned from `first_dirty_offset` to `end_offset`.
+    """A log that can be cleaned from `first_dirty_offset` to `end_offset`.
 
     `is_overdue`: a dirty record is older than max.compaction.lag.ms.
     """
@@ -47,27 +47,28 @@ class Candidate:
 
     @property
     def is_wanted(self) -> bool:
+        """Whether the log should be cleaned now."""
         return self.is_overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-class Quiet(NamedTuple):
-    """That a log had no need of cleaning, and what that was decided on."""
+class CleanState(NamedTuple):
+    """The state in which a log needed no cleaning."""
 
     config: TopicConfig
     log_end_offset: int
     limit_offset: int
-    #: When time alone could change the decision.
+    #: When time alone may change the decision.
     until_ms: int
     dirty_ratio: float
 
     @classmethod
-    def of(cls, log: PartitionLog, limit: int, now_ms: int, dirty_ratio: float) -> Quiet:
+    def of(cls, log: PartitionLog, limit: int, now_ms: int, dirty_ratio: float) -> CleanState:
         lags = (log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms)
         has_lag = any(0 < lag < _FOREVER_MS for lag in lags)
         until_ms = now_ms + _LAG_CHECK_MS if has_lag else _FOREVER_MS
         return cls(log.config, log.log_end_offset, limit, until_ms, dirty_ratio)
 
-    def is_still_so(self, log: PartitionLog, limit: int, now_ms: int) -> bool:
+    def is_unchanged(self, log: PartitionLog, limit: int, now_ms: int) -> bool:
         return (
             self.config is log.config
             and self.log_end_offset == log.log_end_offset
@@ -77,7 +78,7 @@ class Quiet(NamedTuple):
 
 
 def is_compacted(log: PartitionLog) -> bool:
-    """Whether the log is worth a look: compacted, not empty, and its offsets can be believed."""
+    """Return whether the log is compacted, not empty and recovered."""
     return (
         "compact" in log.config.cleanup_policy
         and log.is_recovered
@@ -86,22 +87,23 @@ def is_compacted(log: PartitionLog) -> bool:
 
 
 def first_dirty_offset(log: PartitionLog, checkpoint: int | None) -> int:
-    """Where the log's dirty part starts, if it was last cleaned up to `checkpoint`."""
+    """Return the first dirty offset of a log that was last cleaned up to `checkpoint`."""
     start = log.log_start_offset
-    # Past the end: the log lost its tail, so what it holds now was never cleaned.
+    # Beyond the end: the log lost its tail, and its present records were never cleaned.
     if checkpoint is None or not start <= checkpoint <= log.log_end_offset:
         return start
     return checkpoint
 
 
 def limit_offset(log: PartitionLog, high_watermark: int) -> int:
+    """Return the offset below which records may be cleaned."""
     return min(high_watermark, log.recovery_point)
 
 
 def find_candidate(
     log: PartitionLog, first_dirty: int, limit: int, now_ms: int
 ) -> Candidate | None:
-    """What could be cleaned of this log now; None where nothing can. Loads the log."""
+    """Return what can be cleaned of this log now; None if nothing can. Loads the log."""
     segments = log.segments
     stable = log.last_stable_offset(limit)
     end = _end_offset(segments, log.config, first_dirty, stable, now_ms)
@@ -145,7 +147,7 @@ def _end_offset(
 
 
 def _first_timestamp(segment: Segment) -> int:
-    """The largest timestamp of the segment's first batch."""
+    """Return the largest timestamp of the segment's first batch."""
     if segment.first_timestamp is None:
         head = segment.log.get().pread(HEADER_BYTES, 0)
         segment.first_timestamp = read_header(head).max_timestamp

@@ -25,7 +25,7 @@ from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.log.compaction.batch_compaction import CompactionRules
 from millstream.log.compaction.cleanable import (
     Candidate,
-    Quiet,
+    CleanState,
     find_candidate,
     first_dirty_offset,
     is_compacted,
@@ -119,6 +119,7 @@ class Cleaner:
         "_changed",
         "_checkpoint",
         "_choosing",
+        "_clean_states",
         "_clock",
         "_directory",
         "_disk",
@@ -126,7 +127,6 @@ class Cleaner:
         "_io_limit",
         "_loads",
         "_options",
-        "_quiet",
         "_retire",
         "_running",
         "_supervisor",
@@ -152,7 +152,7 @@ class Cleaner:
         #: Removes files after a number of milliseconds.
         self._retire = retire
         self._checkpoint = CleanerCheckpoint(self._disk, directory.storage.path)
-        self._quiet: dict[TopicPartition, Quiet] = {}
+        self._clean_states: dict[TopicPartition, CleanState] = {}
         self._topic_ids: dict[TopicPartition, TopicId] = {}
         #: Logs loaded since the last pause.
         self._loads = 0
@@ -209,7 +209,7 @@ class Cleaner:
         self._cancel(topic_partition)
         self._checkpoint.remove(topic_partition)
         self._topic_ids.pop(topic_partition, None)
-        self._quiet.pop(topic_partition, None)
+        self._clean_states.pop(topic_partition, None)
         self._tries.pop(topic_partition, None)
         self.stats.uncleanable.pop(topic_partition, None)
 
@@ -217,7 +217,7 @@ class Cleaner:
         """Mark a log that was truncated to `offset`: later offsets are not clean."""
         self._cancel(topic_partition)
         self._checkpoint.lower(topic_partition, offset)
-        self._quiet.pop(topic_partition, None)
+        self._clean_states.pop(topic_partition, None)
 
     def _cancel(self, topic_partition: TopicPartition) -> None:
         throttle = self._running.get(topic_partition)
@@ -332,20 +332,20 @@ class Cleaner:
             self.forget(partition)
             self._topic_ids[partition] = log.topic_id
         limit = limit_offset(log, self._high_watermark(partition))
-        quiet = self._quiet.get(partition)
-        if quiet is not None and quiet.is_still_so(log, limit, now_ms):
-            return quiet.dirty_ratio, None
+        state = self._clean_states.get(partition)
+        if state is not None and state.is_unchanged(log, limit, now_ms):
+            return state.dirty_ratio, None
         was_loaded = log.is_loaded
         self._loads += not was_loaded
         first_dirty = first_dirty_offset(log, self._checkpoint.offsets.get(partition))
         candidate = find_candidate(log, first_dirty, limit, now_ms)
         if candidate is not None and candidate.is_wanted:
-            self._quiet.pop(partition, None)
+            self._clean_states.pop(partition, None)
             return candidate.dirty_ratio, candidate
         if not was_loaded:
             log.unload()
         ratio = candidate.dirty_ratio if candidate else 0.0
-        self._quiet[partition] = Quiet.of(log, limit, now_ms, ratio)
+        self._clean_states[partition] = CleanState.of(log, limit, now_ms, ratio)
         return ratio, None
 
     # Cleaning

@@ -1,12 +1,12 @@
 """One cleaning of one log: the part that runs in a thread, over files that no longer change.
 
-Owns reading the closed segments with its own handles, filling the offset map, and writing the
-cleaned segments; `compaction` decides about each batch. Which log, up to where, and swapping the
-result in are the cleaner's, on the event loop.
+Owns reading the sealed segments with its own handles, filling the offset map, and writing cleaned
+segments. `batch_compaction` decides about each batch. The cleaner, on the event loop, chooses the
+log and the range, and swaps the result in.
 
-Files: `<base offset>.log|.index|.timeindex|.txnindex.cleaned` beside the segments they stand for.
-When `rewrite` returns they are on stable storage under these names; nobody reads them until the log
-takes them over. A crash leaves them for the log to delete at load.
+Files: `<base offset>.log|.index|.timeindex|.txnindex.cleaned` beside the segments to replace.
+When `rewrite` returns they are on stable storage under these names. After a crash, the next load of
+the log deletes them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from millstream.records.batch import (
 )
 
 _FILES_MAX: Final = 4
-#: An entry of the time index, the larger of the two kinds.
+#: Size of a time index entry, which is larger than an offset index entry.
 _INDEX_ENTRY_BYTES_MAX: Final = 12
 
 
 class SourceSegment(NamedTuple):
-    """A closed segment as it was when the cleaning was decided."""
+    """A sealed segment as it was when the cleaning was planned."""
 
     base_offset: int
     next_base_offset: int
@@ -54,9 +54,9 @@ class SourceSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """What to clean: decided on the event loop, then left as it is.
+    """What to clean. Made on the event loop and not changed later.
 
-    `segments` are all closed segments below `rules.round_end_offset`, in order.
+    `segments` are all sealed segments below `rules.round_end_offset`, in order.
     """
 
     directory: Path
@@ -79,7 +79,7 @@ class CleaningLimits:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """The segments of `sources` as one. `is_changed` False: it holds just what they hold."""
+    """One cleaned segment for all of `sources`. Without `is_changed` it has the same content."""
 
     sources: Sequence[SourceSegment]
     base_offset: int
@@ -91,9 +91,10 @@ class CleanedGroup:
 
 
 class Cleaning:
-    """Carries out a plan: `build_map` once, then `rewrite` for each of `groups`, in order.
+    """Executes a plan: `build_map` once, then `rewrite` for each of `groups`, in order.
 
-    Each cleaned segment is `claimed` or discarded before the next; `discard` always comes last.
+    The caller calls `claimed` or `discard` for each cleaned segment before the next, and `discard`
+    at the end.
     """
 
     __slots__ = (
@@ -116,13 +117,13 @@ class Cleaning:
         self._throttle = throttle
         self.known = OffsetMap(3)
         self.bytes_mapped = 0
-        #: Goes through the log with `rewrite`.
+        #: State of the transactions up to the last rewritten batch.
         self._trace = TransactionTrace(plan.rules.aborted)
-        #: The cleaned segment that was written and not yet swapped in.
+        #: The cleaned segment that the log has not taken over yet.
         self._unclaimed: Segment | None = None
 
     def build_map(self) -> None:
-        """Fill `known` from the dirty segments, up to the round's end or until it is full."""
+        """Fill `known` from the dirty segments, up to the end offset or until it is full."""
         start, rules = self._plan.first_dirty_offset, self._plan.rules
         slots = slots_for(
             rules.round_end_offset - start,
@@ -146,7 +147,7 @@ class Cleaning:
             known.end_offset = max(known.end_offset, segment.next_base_offset)
 
     def groups(self) -> list[list[SourceSegment]]:
-        """Neighbouring segments that fit into one, of all that the map speaks about."""
+        """Return groups of neighbouring segments below the end of the map that fit into one."""
         plan = self._plan
         groups: list[list[SourceSegment]] = []
         for segment in plan.segments:
@@ -159,7 +160,7 @@ class Cleaning:
         return groups
 
     def rewrite(self, group: Sequence[SourceSegment]) -> CleanedGroup:
-        """Write what compaction leaves of `group` as one cleaned segment, durably."""
+        """Write the compacted content of `group` as one cleaned segment, durably."""
         target = _cleaned_segment(self._disk, self._plan.directory, group[0].base_offset)
         compactor = Compactor(self.known, self._plan.rules, self._trace)
         self._unclaimed = target
@@ -167,7 +168,7 @@ class Cleaning:
         for segment in group:
             for view, batches in self._read(segment):
                 self._copy(view, batches, compactor, target)
-        for aborted in self._trace.take_kept():
+        for aborted in self._trace.pop_kept():
             target.transaction_index.append(aborted)
         target.seal()
         for handle in target.handles():
@@ -189,16 +190,16 @@ class Cleaning:
         )
 
     def claimed(self) -> None:
-        """The log has taken the last cleaned segment over."""
+        """Note that the log has taken over the last cleaned segment."""
         self._unclaimed = None
 
     def discard(self) -> None:
-        """Delete the last cleaned segment, whole or not, staged or not, unless the log has it."""
+        """Delete the last cleaned segment unless the log has taken it over."""
         target, self._unclaimed = self._unclaimed, None
         if target is None:
             return
         target.close_files()
-        # The `.log` comes first: without it a staged segment is none.
+        # The `.log` first: without it, recovery ignores a staged segment.
         for handle in target.handles():
             self._disk.remove(handle.path)
             self._disk.remove(handle.path.with_suffix(SWAP_SUFFIX))
@@ -210,7 +211,7 @@ class Cleaning:
         compactor: Compactor,
         target: Segment,
     ) -> None:
-        """Append what is left of `batches` to the cleaned segment, in one write."""
+        """Append the compacted `batches` to the cleaned segment, in one write."""
         left: list[Buffer] = []
         position = target.size
         for start, header in batches:
@@ -236,7 +237,7 @@ class Cleaning:
     def _read(
         self, segment: SourceSegment
     ) -> Iterator[tuple[memoryview, list[tuple[int, BatchHeader]]]]:
-        """The segment's bytes in chunks of whole batches; a chunk is only good until the next."""
+        """Yield chunks of whole batches. The next chunk overwrites the buffer of the last."""
         file = self._disk.open(segment.path, readonly=True)
         try:
             for view, batches in _chunks(file, segment, self._limits.io_buffer_bytes):
@@ -277,7 +278,7 @@ def _fits(group: Sequence[SourceSegment], segment: SourceSegment, plan: Cleaning
 
 
 def _index_bytes_max(segment: SourceSegment, plan: CleaningPlan) -> int:
-    """No index of the segment is larger; told from its size, because its files may be missing."""
+    """Return an upper bound of the index size. Its files may be missing, so the size decides."""
     interval = max(plan.index_interval_bytes, HEADER_BYTES)
     return _INDEX_ENTRY_BYTES_MAX * (segment.size_bytes // interval + 1)
 

@@ -1,7 +1,6 @@
-"""What a cleaning has of the machine: a thread, a share of the disk, and the way to stop it.
+"""The thread of a cleaning, its share of the disk, and its cancellation.
 
-Owns the waiting and the cancelling. What a cleaning does in its thread is `cleaning`, and which log
-it is for is `cleaner`.
+What a cleaning does in its thread is `cleaning`; which log it cleans is `cleaner`.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from typing import Final, ParamSpec, TypeVar
 
 from millstream.env.clock import Clock
 
-#: The event loop shares the interpreter with this thread: after so many records it is let in.
-_RECORDS_PER_BREATH: Final = 64
-_BREATH_SECONDS: Final = 0.0001
+#: The event loop shares the interpreter with this thread, which pauses after so many records.
+_RECORDS_PER_PAUSE: Final = 64
+_PAUSE_SECONDS: Final = 0.0001
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class CleaningCancelledError(Exception):
-    """The cleaning was told to stop; nothing was changed."""
+    """The cleaning was cancelled and has changed nothing."""
 
 
 class IoLimit:
-    """The bytes per second that all cleanings may read and write together; 0 is no limit.
+    """Limits the bytes per second that all cleanings read and write together; 0 is no limit.
 
-    Used from any thread. A new rate counts at once, also for threads that wait.
+    Used from any thread. A new rate applies at once, also to waiting threads.
     """
 
     __slots__ = ("_bytes_per_second", "_changed", "_clock", "_due", "_generation")
@@ -38,9 +37,9 @@ class IoLimit:
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._changed = threading.Condition()
-        #: When the bytes moved so far may have been moved, on the monotonic clock.
+        #: When the rate allows the bytes so far, on the monotonic clock.
         self._due = 0.0
-        #: Raised with each new rate, which ends the waits for the old one.
+        #: Grows with each new rate, which ends the waits for the old one.
         self._generation = 0
 
     def set_rate(self, bytes_per_second: float) -> None:
@@ -52,12 +51,12 @@ class IoLimit:
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have every thread that waits look at its `is_cancelled`."""
+        """Make every waiting thread check its `is_cancelled`."""
         with self._changed:
             self._changed.notify_all()
 
     def moved(self, size: int, is_cancelled: Callable[[], bool]) -> None:
-        """Count bytes that were moved, and wait until the rate allows that many."""
+        """Count bytes that were read or written, and wait until the rate allows them."""
         with self._changed:
             if self._bytes_per_second <= 0:
                 return
@@ -69,7 +68,7 @@ class IoLimit:
 
 
 class CleaningThrottle:
-    """Keeps a cleaning slow enough, polite to the event loop, and stoppable from it."""
+    """Throttles one cleaning, gives the event loop its turns, and cancels the cleaning."""
 
     __slots__ = ("_cancelled", "_limit", "_records")
 
@@ -79,29 +78,30 @@ class CleaningThrottle:
         self._records = 0
 
     def cancel(self) -> None:
-        """From any thread: the cleaning raises CleaningCancelledError soon."""
+        """Make the cleaning raise CleaningCancelledError soon. Callable from any thread."""
         self._cancelled.set()
         self._limit.wake()
 
     def check(self) -> None:
+        """Raise CleaningCancelledError if the cleaning was cancelled."""
         if self._cancelled.is_set():
             raise CleaningCancelledError
 
     def moved(self, size: int) -> None:
-        """Count bytes read or written, and wait where that was too fast."""
+        """Count bytes that were read or written, and wait if the rate is exceeded."""
         self._limit.moved(size, self._cancelled.is_set)
         self.check()
 
     def worked(self, records: int) -> None:
-        """Count records handled, and step aside now and then."""
+        """Count handled records, and pause regularly."""
         self._records += records
-        if self._records >= _RECORDS_PER_BREATH:
+        if self._records >= _RECORDS_PER_PAUSE:
             self._records = 0
-            self._cancelled.wait(_BREATH_SECONDS)
+            self._cancelled.wait(_PAUSE_SECONDS)
 
 
 class CleaningThread:
-    """The thread of one cleaning."""
+    """Runs one cleaning in a thread of its own."""
 
     __slots__ = ("_executor", "throttle")
 
@@ -110,7 +110,7 @@ class CleaningThread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="log-cleaner")
 
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Return the result of `work`. If cancelled, tell the thread so and wait for it."""
+        """Return the result of `work`. If cancelled, cancel the cleaning and wait for it."""
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._executor, lambda: work(*args, **kwargs))
         try:

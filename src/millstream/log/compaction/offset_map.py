@@ -1,18 +1,17 @@
-"""The cleaner's memory: which offset is the latest of each key, in a table of fixed size.
+"""The latest offset of each key, in a hash table of fixed size.
 
-Owns the table and nothing else: what goes into it and how long it lives is the cleaner's affair.
-A key is kept as a 16-byte BLAKE2b digest, never as itself, so the memory depends only on the
-number of slots. Two keys with one digest would shadow each other; at 128 bits of a
-collision-resistant hash that is not expected to happen to anybody.
+A key is stored as a 16-byte BLAKE2b digest, so the memory depends only on the number of slots. Two
+keys with the same digest would replace each other; with 128 bits of a collision-resistant hash that
+is not expected to happen.
 
-Table: an array of unsigned 64-bit words, three a slot: both halves of the digest, and the offset
-plus one (zero marks a free slot). The number of slots is a prime, and a full slot sends the
-search on by a step taken from the digest (double hashing), so that a table nine tenths full is
-still probed ten times at most on average. Nothing is ever removed.
+Table: an array of unsigned 64-bit words, three per slot: both halves of the digest, and the offset
+plus one (0 marks a free slot). The number of slots is a prime. A collision moves the search on by a
+step taken from the digest (double hashing), so that a table that is nine tenths full needs at most
+ten probes on average. Nothing is ever removed.
 
-Memory: the table starts small and grows fourfold when it is filled, so a log with few keys costs
-little however long it is. The last two sizes together are the whole budget, because both exist
-while keys move from one to the other: at most four fifths of it ever hold keys.
+Memory: the table starts small and grows fourfold when it is full, so a log with few keys costs
+little. The last two sizes together are the whole budget, because both exist while keys move: at
+most four fifths of the budget hold keys.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Final
 
 SLOT_BYTES: Final = 24
 _SLOTS_MIN: Final = 3
-#: Tables up to this size are made at once and never grow.
+#: Tables up to this size are allocated at once and never grow.
 _SLOTS_FIRST_MAX: Final = 4096
 _GROWTH: Final = 4
 _WORDS: Final = 3
@@ -33,9 +32,9 @@ _digest_words = Struct("<QQ").unpack
 
 
 class OffsetMap:
-    """Latest offset by key. Bounded: `put` refuses a new key once `capacity` keys are in.
+    """Latest offset by key. `put` rejects a new key once the map holds `capacity` keys.
 
-    `end_offset` is the first offset that the map knows nothing about; its user moves it.
+    `end_offset` is the first offset that was not added. The caller sets it.
     """
 
     __slots__ = ("_load_factor", "_room", "_sizes", "_slots", "_table", "end_offset", "size")
@@ -46,7 +45,7 @@ class OffsetMap:
                 f"an offset map of {slots_max} slots filled to {load_factor} cannot work"
             )
         self._load_factor = load_factor
-        #: The sizes still to come, the next one last.
+        #: The sizes that the table may grow to, the next one last.
         self._sizes = _table_sizes(slots_max)
         self.size = 0
         self.end_offset = 0
@@ -59,7 +58,7 @@ class OffsetMap:
 
     @property
     def capacity(self) -> int:
-        """How many keys it can ever hold."""
+        """Most keys that the map can hold."""
         return _room(self._sizes[0] if self._sizes else self._slots, self._load_factor)
 
     @property
@@ -68,7 +67,7 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """The filled part of what it can ever hold, 0 to 1."""
+        """The filled share of the capacity, 0 to 1."""
         return self.size / self.capacity
 
     @property
@@ -76,7 +75,7 @@ class OffsetMap:
         return len(self._table) * self._table.itemsize
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Set the latest offset of `key`; False, with nothing changed, when there is no room."""
+        """Set the latest offset of `key`. Returns False and changes nothing if the map is full."""
         first, second = _digest_words(blake2b(key, digest_size=16).digest())
         table = self._table
         at = self._find(first, second)
@@ -93,7 +92,7 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """The latest offset of `key`, or -1 for a key that was never put."""
+        """Return the latest offset of `key`; -1 for an unknown key."""
         at = self._find(*_digest_words(blake2b(key, digest_size=16).digest()))
         return self._table[at + 2] - 1
 
@@ -107,7 +106,7 @@ class OffsetMap:
                 table[to : to + _WORDS] = old[at : at + _WORDS]
 
     def _find(self, first: int, second: int) -> int:
-        """The index of the slot that holds this digest, or of the free one where it belongs."""
+        """Return the index of the slot with this digest, or of the free slot for it."""
         table = self._table
         slots = self._slots
         slot = first % slots
@@ -123,19 +122,19 @@ class OffsetMap:
 
 
 def slots_for(keys_max: int, buffer_bytes: int, load_factor: float) -> int:
-    """How many slots to allow a map for `keys_max` keys within a buffer of `buffer_bytes`."""
-    # A quarter more for the growing and a sixteenth for finding a prime.
+    """Return the number of slots for `keys_max` keys within `buffer_bytes`."""
+    # A quarter more for growth, and a sixteenth because the size must be a prime.
     wanted = int(keys_max / load_factor * (1 + 1 / _GROWTH) * (1 + 1 / 16)) + 16
     return max(_SLOTS_MIN, min(wanted, buffer_bytes // SLOT_BYTES))
 
 
 def _room(slots: int, load_factor: float) -> int:
-    # One slot always stays free: it is what ends the search for a key that is not there.
+    # One slot stays free: it ends the search for an unknown key.
     return max(1, min(int(slots * load_factor), slots - 1))
 
 
 def _table_sizes(slots_max: int) -> list[int]:
-    """The sizes a table goes through, last first; each a prime, any two in turn within budget."""
+    """Return the sizes of a growing table, last first: primes, two neighbours within budget."""
     if slots_max <= _SLOTS_FIRST_MAX:
         return [_prime_up_to(slots_max)]
     sizes = [_prime_up_to(slots_max * _GROWTH // (_GROWTH + 1))]
@@ -145,7 +144,7 @@ def _table_sizes(slots_max: int) -> list[int]:
 
 
 def _prime_up_to(limit: int) -> int:
-    """The greatest prime that is at most `limit`."""
+    """Return the greatest prime up to `limit`."""
     candidate = limit if limit % 2 or limit == 2 else limit - 1
     while not _is_prime(candidate):
         candidate -= 2

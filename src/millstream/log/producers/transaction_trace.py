@@ -1,8 +1,8 @@
-"""Following transactions through a log, batch by batch, as a cleaning does.
+"""The state of transactions while a cleaning reads a log batch by batch.
 
-Pure: told of every batch in offset order, it says which data was aborted, and which markers have
-outlived their transactions. It must be given all transactions aborted in the range that it is
-shown; every other transaction in there was committed, as nothing undecided is cleaned.
+Pure. It is called for every batch in offset order. It tells which data was aborted, and which
+markers belong to transactions without data. It must know all transactions that were aborted in the
+range. Every other transaction there was committed, because open transactions are not cleaned.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from millstream.records.control import EndMarker
 
 
 class TransactionTrace:
+    """Tracks the transactions of a log while its batches pass in offset order."""
+
     __slots__ = ("_aborted", "_coming", "_committed", "_kept", "_with_data")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        #: Aborted transactions that begin further on, by first offset.
+        #: Aborted transactions that begin later, by first offset.
         self._coming = deque(sorted(aborted, key=_first_offset))
-        #: The aborted transaction that each producer is in, or was in last.
+        #: Producer id -> its current or last aborted transaction.
         self._aborted: dict[int, AbortedTransaction] = {}
-        #: Of those, the producers of which data was seen.
+        #: Producers of these with data batches so far.
         self._with_data: set[int] = set()
-        #: Producers of which committed data was seen, and no marker since.
+        #: Producers with committed data and no marker since.
         self._committed: set[int] = set()
-        #: Aborted transactions of which data and marker were seen, in the order of the markers.
+        #: Aborted transactions with data and marker, in the order of the markers.
         self._kept: list[AbortedTransaction] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether this batch of data, which comes next, was aborted."""
+        """Return whether the next batch, of data, was aborted."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -44,9 +46,9 @@ class TransactionTrace:
         return False
 
     def is_idle(self, header: BatchHeader, marker: EndMarker | None) -> bool:
-        """Whether this control batch, which comes next, ends a transaction without any data.
+        """Return whether the next batch, a control batch, ends a transaction without data.
 
-        `marker` None: it has lost its own record already.
+        `marker` None: compaction has removed its record.
         """
         self._advance(header.last_offset)
         if marker is None:
@@ -63,16 +65,16 @@ class TransactionTrace:
         self._kept.append(aborted)
         return False
 
-    def take_kept(self) -> list[AbortedTransaction]:
-        """What the transaction index must list of the markers since the last call.
+    def pop_kept(self) -> list[AbortedTransaction]:
+        """Return the aborted transactions for the transaction index since the last call.
 
-        A transaction of which no data was left is not worth an entry any more.
+        A transaction without remaining data needs no entry.
         """
         kept, self._kept = self._kept, []
         return kept
 
     def _advance(self, offset: int) -> None:
-        """Let the aborted transactions that begin at or before `offset` begin."""
+        """Move the aborted transactions that begin at or before `offset` to the current ones."""
         while self._coming and self._coming[0].first_offset <= offset:
             aborted = self._coming.popleft()
             self._aborted[aborted.producer_id] = aborted
