@@ -16,8 +16,8 @@ from examples.orders.proof import proofs
 from millstream.cli.pipeline.pipeline_view import FlowView
 from millstream.spark.job.report import Report
 from millstream.spark.pipeline.connect_session import connect_sessions
+from millstream.spark.pipeline.pipeline_runner import Pipeline
 from millstream.spark.pipeline.project import SERVERS_KEY, Project, find
-from millstream.spark.pipeline.runner import Pipeline
 
 _HERE = Path(__file__).parent
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -29,7 +29,7 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
     return spark.createDataFrame(rows, RECORDS)
 
 
-def test_json_values_become_columns_and_the_others_say_why(spark: SparkSession) -> None:
+def test_json_values_become_columns_and_invalid_ones_get_an_error(spark: SparkSession) -> None:
     values = [
         b'{"order_id": "o1", "amount": 2.5, "more": true}',
         b'{"order_id": "o2"}',
@@ -80,7 +80,7 @@ def test_a_schema_may_be_spark_s_own_type(spark: SparkSession) -> None:
     ]
 
 
-def test_json_behind_a_registry_header(spark: SparkSession) -> None:
+def test_json_after_a_registry_header(spark: SparkSession) -> None:
     given = records(spark, b'\0\0\0\0\7{"order_id": "o1"}', b'{"order_id": "o1"}')
     found = decoded(given, SCHEMA, registry_header=True).orderBy("offset").collect()
     assert [each["order_id"] for each in found] == ["o1", None]
@@ -126,7 +126,7 @@ class Stored:
         self.topic, self.partition, self.offset, self.timestamp = row["topic"], 0, 0, None
 
 
-def test_dead_letters_are_what_workers_write(spark: SparkSession) -> None:
+def test_dead_letters_have_the_headers_of_workers(spark: SparkSession) -> None:
     rows = decoded(records(spark, b'{"order_id": "o1"}', b"{"), SCHEMA)
     valid, letters = split(rows, group="billing", headers=True)
     assert [each["order_id"] for each in valid.collect()] == ["o1"]

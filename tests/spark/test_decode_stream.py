@@ -117,7 +117,7 @@ def _command(broker: LocalBroker, *words: str) -> str:
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_bad_values_in_a_running_stream(shop: Shop) -> None:
+def test_invalid_values_in_a_running_stream(shop: Shop) -> None:
     expected = sorted(["o1", "o2", "o3"] * 3)
     queries = shop.start(FORMATS)
     try:

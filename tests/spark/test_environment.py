@@ -42,16 +42,14 @@ def run(folder: Path, program: str, **own: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_source_is_found_where_the_environment_is_not_activated(tmp_path: Path) -> None:
+def test_the_source_is_found_without_an_activated_environment(tmp_path: Path) -> None:
     found = run(tmp_path, "import millstream.spark\n" + _SESSION)
     assert found.returncode == 0, found.stderr[-3000:]
     assert "columns ['key', 'value', 'topic'," in found.stdout
 
 
 @pytest.mark.parametrize("chosen", [None, "/usr/bin/python3"])
-def test_the_import_leaves_a_python_that_somebody_has_chosen(
-    tmp_path: Path, chosen: str | None
-) -> None:
+def test_the_import_keeps_a_python_that_is_set(tmp_path: Path, chosen: str | None) -> None:
     own = {} if chosen is None else {"PYSPARK_PYTHON": chosen}
     program = "import os, millstream.spark; print(os.environ['PYSPARK_PYTHON'])"
     assert run(tmp_path, program, **own).stdout.strip() == (chosen or sys.executable)

@@ -32,7 +32,7 @@ def _cut(broker: LocalBroker, topic: str, offsets: dict[int, int]) -> None:
         answer.result(60)
 
 
-def test_where_archive_and_log_meet() -> None:
+def test_history_at_the_border_of_archive_and_log() -> None:
     behind, whole, ahead = (TopicPartition("t", n) for n in range(3))
     archived = {behind: OffsetSpan(0, 5), whole: OffsetSpan(0, 8), ahead: OffsetSpan(0, 9)}
     coverage = OffsetCoverage().extended(
@@ -48,7 +48,7 @@ def test_where_archive_and_log_meet() -> None:
     assert seam.beyond == [OffsetGap(ahead, OffsetSpan(4, 9))]
 
 
-def test_the_seam(
+def test_the_split_between_archive_and_log(
     spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers

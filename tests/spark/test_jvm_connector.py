@@ -113,7 +113,7 @@ def test_a_batch_has_all_columns(read: Read, filled: str) -> None:
     ],
     ids=["start", "end", "both", "times", "split"],
 )
-def test_where_a_batch_begins_and_ends(
+def test_start_and_end_of_a_batch(
     read: Read, filled: str, options: dict[str, str], expected: set[int]
 ) -> None:
     assert _numbers(read(subscribe=filled, **options)) == sorted(expected)
@@ -168,7 +168,7 @@ def _contents(servers: str, topic: str) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: row[:2])
 
 
-def test_a_stream_goes_on_where_its_checkpoint_is(
+def test_a_stream_continues_from_its_checkpoint(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers

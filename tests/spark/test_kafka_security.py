@@ -136,7 +136,7 @@ def test_sasl_over_tls(secure: Secure, mechanism: str) -> None:
         read_source(secure.options(secure.sasl, "SASL_SSL", **more | {"sasl__password": "pen"}))
 
 
-def test_a_stranger_s_certificate_is_refused(secure: Secure, tmp_path: Path) -> None:
+def test_an_unknown_certificate_is_rejected(secure: Secure, tmp_path: Path) -> None:
     _make_certificates(tmp_path)
     options: dict[str, Any] = secure.options(
         secure.sasl,

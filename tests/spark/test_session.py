@@ -8,7 +8,7 @@ from millstream.spark.error import Unavailable
 from millstream.spark.session import require_server
 
 
-def test_a_server_must_be_there() -> None:
+def test_an_unreachable_server_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         require_server(f"sc://127.0.0.1:{port}/;token=secret")

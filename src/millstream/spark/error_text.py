@@ -36,6 +36,8 @@ def _unwrap(message: str) -> str:
     )
     _, traceback, frames = text.rpartition("Traceback (most recent call last):")
     lines = (frames if traceback else text).splitlines()
-    told = [each.strip() for each in lines if each.strip() and not each.startswith((" ", "\t"))]
-    line = (told[-1] if traceback else " ".join(told)) if told else text
+    sentences = [
+        each.strip() for each in lines if each.strip() and not each.startswith((" ", "\t"))
+    ]
+    line = (sentences[-1] if traceback else " ".join(sentences)) if sentences else text
     return _SQL_POSITION.sub(r" (\1)", line)

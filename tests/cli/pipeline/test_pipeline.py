@@ -12,7 +12,7 @@ from pyspark.errors import PySparkRuntimeError
 from millstream.cli.pipeline.pipeline_view import FlowView
 from millstream.spark.pipeline import connect_session
 from millstream.spark.pipeline.flow_progress import FlowProgress, RunProgress
-from millstream.spark.pipeline.runner import Pipeline
+from millstream.spark.pipeline.pipeline_runner import Pipeline
 from millstream.spark.pipeline.update import PipelineError
 
 if TYPE_CHECKING:

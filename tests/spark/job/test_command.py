@@ -75,7 +75,7 @@ def test_exit_codes(job: Job, tmp_path: Path, topic_name: str) -> None:
     assert job("snapshot", "t", *to, *nobody).exit_code == 4
 
 
-def test_errors_in_tasks_are_told_as_such() -> None:
+def test_errors_in_tasks_are_reported() -> None:
     task = (
         "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure:"
         " Lost task 0.0 in stage 1.0 (TID 1) (127.0.0.1 executor driver):"
@@ -126,7 +126,7 @@ def test_without_spark(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 @pytest.mark.usefixtures("spark")
-def test_commands_that_look(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path) -> None:
+def test_reading_commands(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path) -> None:
     for name in (topic_name, f"{topic_name}.dlq"):
         broker.create_topic(name, 1, KEEPING)
     write_messages(broker.bootstrap_servers, topic_name, some_messages(20, 1, seed=1))

@@ -9,7 +9,7 @@ from millstream.spark.job.commit_log import CommitLog, local_path
 from millstream.spark.job.job_error import Failure, JobError
 
 
-def test_commits_are_numbered_and_taken_once(tmp_path: Path) -> None:
+def test_commits_are_numbered_and_unique(tmp_path: Path) -> None:
     log = CommitLog(tmp_path, "archive")
     assert log.last() is None
     with log.lock():
@@ -25,7 +25,7 @@ def test_commits_are_numbered_and_taken_once(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_what_a_dead_run_left_is_no_commit(tmp_path: Path) -> None:
+def test_leftovers_of_a_crashed_run_are_not_commits(tmp_path: Path) -> None:
     log = CommitLog(tmp_path, "archive")
     with log.lock():
         log.append(1, {})
@@ -47,7 +47,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_old_commits_can_go(tmp_path: Path) -> None:
+def test_old_commits_can_be_removed(tmp_path: Path) -> None:
     log = CommitLog(tmp_path, "archive")
     with log.lock():
         for number in (1, 2, 3):
@@ -56,7 +56,7 @@ def test_old_commits_can_go(tmp_path: Path) -> None:
     assert log.numbers() == [3]
 
 
-def test_where_commits_can_be(tmp_path: Path) -> None:
+def test_folders_that_can_hold_commits(tmp_path: Path) -> None:
     assert local_path(f"file://{tmp_path}") == tmp_path
     assert local_path(f"file:{tmp_path}") == tmp_path
     assert local_path(str(tmp_path)) == tmp_path
@@ -64,7 +64,7 @@ def test_where_commits_can_be(tmp_path: Path) -> None:
         local_path("s3://bucket/x")
 
 
-def test_folders_of_other_things_are_refused(tmp_path: Path) -> None:
+def test_folders_of_other_jobs_are_rejected(tmp_path: Path) -> None:
     log = CommitLog(tmp_path, "archive")
     with log.lock():
         log.append(1, {})
@@ -74,7 +74,7 @@ def test_folders_of_other_things_are_refused(tmp_path: Path) -> None:
     assert caught.value.kind is Failure.USAGE
 
 
-def test_commits_of_earlier_versions_are_of_whoever_opens_them(tmp_path: Path) -> None:
+def test_commits_without_a_job_belong_to_any_job(tmp_path: Path) -> None:
     log = CommitLog(tmp_path, "archive")
     with log.lock():
         log.append(1, {"a": 1})

@@ -92,7 +92,9 @@ def test_samples_are_the_newest_of_each_error(
     assert found["samples"][3]["value"] == "0xFFFE"
 
 
-def test_letters_of_a_time(spark: SparkSession, broker: LocalBroker, dead_letters: str) -> None:
+def test_letters_of_a_time_range(
+    spark: SparkSession, broker: LocalBroker, dead_letters: str
+) -> None:
     found = _report(
         spark, broker, dead_letters, since_ms=START_MS + 60_000, until_ms=START_MS + 300_000
     )

@@ -32,7 +32,7 @@ def test_batches_in_a_row_are_one_span() -> None:
     assert not list(coverage.gaps())
 
 
-def test_gaps_are_kept_and_named() -> None:
+def test_gaps_are_listed() -> None:
     coverage = OffsetCoverage().extended({A: OffsetSpan(0, 10), B: OffsetSpan(5, 6)}, {})
     coverage = coverage.extended({A: OffsetSpan(20, 30)}, {})
     assert list(coverage.gaps()) == [OffsetGap(A, OffsetSpan(10, 20))]
@@ -61,7 +61,7 @@ def test_json_and_back(first: list[int], second: list[int]) -> None:
     assert OffsetCoverage.from_json(json.loads(json.dumps(coverage.as_json()))) == coverage
 
 
-def test_what_a_log_has_beyond_an_archive() -> None:
+def test_the_offsets_of_the_log_after_an_archive() -> None:
     coverage = OffsetCoverage().extended(
         {
             A: OffsetSpan(0, 10),
@@ -93,7 +93,7 @@ def test_what_a_log_has_beyond_an_archive() -> None:
     st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 100), st.integers(0, 10_000))),
     st.integers(1, 20_000),
 )
-def test_a_limit_takes_from_all_and_is_kept(rows: dict[int, tuple[int, int]], most: int) -> None:
+def test_a_limit_applies_to_all_partitions(rows: dict[int, tuple[int, int]], most: int) -> None:
     ranges = {
         TopicPartition("t", n): OffsetSpan(start, start + count)
         for n, (start, count) in rows.items()

@@ -43,7 +43,7 @@ def test_only_columns_of_numbers_are_numeric() -> None:
     assert Table.of("t", ["a"], []).numeric() == ()
 
 
-def test_people_see_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_tools_read_the_same_records(capsys: pytest.CaptureFixture[str]) -> None:
     print_report(REPORT)
     shown = capsys.readouterr()
     assert "records         2,000" in shown.out

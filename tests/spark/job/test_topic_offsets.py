@@ -12,7 +12,7 @@ from millstream.testing.broker import LocalBroker
 A, B, C = (TopicPartition("orders", n) for n in range(3))
 
 
-def test_only_what_was_there_before() -> None:
+def test_offsets_after_an_earlier_moment_are_left_out() -> None:
     earlier = TopicOffsets({"orders": "x"}, {A: OffsetSpan(0, 10), B: OffsetSpan(0, 10)})
     later = TopicOffsets(
         {"orders": "x"}, {A: OffsetSpan(5, 20), B: OffsetSpan(12, 30), C: OffsetSpan(0, 1)}
@@ -20,7 +20,7 @@ def test_only_what_was_there_before() -> None:
     assert later.up_to(earlier).spans == {A: OffsetSpan(5, 10), B: OffsetSpan(12, 12)}
 
 
-def test_a_topic_created_again_is_another() -> None:
+def test_a_topic_that_was_created_again_is_rejected() -> None:
     coverage = OffsetCoverage().extended({A: OffsetSpan(0, 10)}, {"orders": "x"})
     check_topic_ids(coverage, TopicOffsets({"orders": "x", "others": "y"}, {}))
     with pytest.raises(JobError, match="its id was x and is z") as caught:
@@ -28,7 +28,7 @@ def test_a_topic_created_again_is_another() -> None:
     assert caught.value.kind is Failure.DATA_LOSS
 
 
-def test_what_brokers_have(broker: LocalBroker, topic_name: str) -> None:
+def test_offsets_of_topics(broker: LocalBroker, topic_name: str) -> None:
     run = Run("test", bootstrap_servers=broker.bootstrap_servers)
     broker.create_topic(topic_name, 2)
     found = fetch_topic_offsets(run, [topic_name])

@@ -17,7 +17,7 @@ def topic(end: dict[str, int], latest: dict[str, int]) -> dict[str, Any]:
     return {"endOffset": json.dumps({"t": end}), "latestOffset": {"t": latest}}
 
 
-def test_states_are_heard_by_flow() -> None:
+def test_messages_set_the_state_of_flows() -> None:
     progress = RunProgress()
     assert progress.apply_message("Run is RUNNING.") is None
     for message in (
@@ -34,7 +34,7 @@ def test_states_are_heard_by_flow() -> None:
     assert progress.failed[0].message == "no broker."
 
 
-def test_what_has_failed_is_completed_only_after_another_attempt() -> None:
+def test_a_failed_flow_completes_only_after_a_retry() -> None:
     progress = RunProgress()
     states = []
     for message in ("has FAILED.\nError: no.", "has COMPLETED.", "is RUNNING.", "has COMPLETED."):
@@ -43,7 +43,7 @@ def test_what_has_failed_is_completed_only_after_another_attempt() -> None:
     assert states == ["failed", "failed", "running", "completed"]
 
 
-def test_what_is_not_done_is_stopped_with_the_run() -> None:
+def test_unfinished_flows_are_stopped_with_the_run() -> None:
     progress = RunProgress()
     for name, state in (("a", "has COMPLETED"), ("b", "is RUNNING"), ("c", "is QUEUED")):
         progress.apply_message(f"Flow '{name}' {state}.")
@@ -67,7 +67,7 @@ Error: [UNRESOLVED_COLUMN] A column `euros` cannot be resolved. SQLSTATE: 42703;
     )
 
 
-def test_of_an_error_only_what_python_raised_is_told() -> None:
+def test_only_the_python_error_of_a_message_is_shown() -> None:
     message = """Flow 'a.b.late' has FAILED.
 Error: [STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
   File "python_streaming_source_runner.py", line 271, in main
@@ -89,7 +89,7 @@ Identifier: late [id = 1]
     )
 
 
-def test_rows_and_speed_are_of_the_whole_run_and_lag_of_the_last_batch() -> None:
+def test_rows_and_rate_cover_the_whole_run_and_lag_the_last_batch() -> None:
     progress = RunProgress()
     name = "spark_catalog.default.orders"
     progress.apply_report(

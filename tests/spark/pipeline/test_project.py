@@ -16,7 +16,7 @@ from millstream.spark.pipeline.project import (
 )
 
 
-def test_a_new_project_is_found_and_can_be_told_other_brokers(tmp_path: Path) -> None:
+def test_a_new_project_is_read_and_its_brokers_can_be_overridden(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     written = make(folder, "shop", "127.0.0.1:9092")
     assert all(path.is_file() for path in written)
@@ -30,13 +30,13 @@ def test_a_new_project_is_found_and_can_be_told_other_brokers(tmp_path: Path) ->
     compile((folder / "transformations" / "orders.py").read_text(), "orders.py", "exec")
 
 
-def test_files_are_never_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(ProjectExistsError, match="not empty"):
         make(tmp_path, "shop", "127.0.0.1:9092")
 
 
-def test_storage_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
+def test_storage_may_be_a_relative_path(tmp_path: Path) -> None:
     (tmp_path / "spark-pipeline.yml").write_text("name: a\nstorage: here\n")
     assert find(tmp_path).spec.storage == (tmp_path / "here").as_uri()
 
@@ -51,18 +51,20 @@ def test_storage_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
         ("name: a\nstorage: s\nlibraries:\n  - transformations\n", "spark-pipeline.yml"),
     ],
 )
-def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
+def test_an_invalid_specification_is_named_with_its_error(
+    tmp_path: Path, text: str, reason: str
+) -> None:
     (tmp_path / "spark-pipeline.yml").write_text(text)
     with pytest.raises(ProjectError, match=reason):
         find(tmp_path)
 
 
-def test_no_project_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_project_names_the_init_command(tmp_path: Path) -> None:
     with pytest.raises(ProjectMissingError, match="millstream pipeline init"):
         find(tmp_path)
 
 
-def test_what_spark_takes_only_at_its_start(tmp_path: Path) -> None:
+def test_start_settings_of_spark(tmp_path: Path) -> None:
     make(tmp_path / "shop", "shop", "localhost:9092")
     given = {"spark.executor.memory": "2g", "spark.sql.ansi.enabled": "true", "shop.open": "1"}
     found = find(tmp_path / "shop", given).static_config()

@@ -13,7 +13,7 @@ from millstream.protocol.cluster_client import ClusterClient
 from millstream.spark.sink.batch_committer import BatchCommitter, open_transactions
 from millstream.spark.sink.input_column import plan_columns
 from millstream.spark.sink.sink_options import sink_options
-from millstream.spark.sink.write_task import PreparedTransaction, TaskMessage, WriteTask
+from millstream.spark.sink.write_task import TaskMessage, TaskTransaction, WriteTask
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -38,12 +38,12 @@ class DirectQuery:
         task = WriteTask(self.options, plan_columns(SCHEMA, self.topic), self.name, batch)
         return task.write(partition, batches(values))
 
-    def prepared(self, values: Iterable[str], partition: int = 0) -> PreparedTransaction:
+    def prepared(self, values: Iterable[str], partition: int = 0) -> TaskTransaction:
         found = self.task(values, partition).prepared
         assert found is not None
         return found
 
-    def commit(self, batch: int, *prepared: PreparedTransaction) -> None:
+    def commit(self, batch: int, *prepared: TaskTransaction) -> None:
         with ClusterClient(self.options.connection) as cluster:
             BatchCommitter(cluster, self.options, self.name).commit(batch, prepared)
 
@@ -52,7 +52,7 @@ class DirectQuery:
         messages = [self.task(each, place, batch) for place, each in enumerate(parts)]
         self.commit(batch, *(each.prepared for each in messages if each.prepared is not None))
 
-    def abort(self, batch: int, *prepared: PreparedTransaction) -> None:
+    def abort(self, batch: int, *prepared: TaskTransaction) -> None:
         with ClusterClient(self.options.connection) as cluster:
             BatchCommitter(cluster, self.options, self.name).abort(batch, prepared)
 

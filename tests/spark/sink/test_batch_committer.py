@@ -45,7 +45,9 @@ def test_a_batch_is_visible_once_it_is_committed(query: DirectQuery) -> None:
 @pytest.mark.parametrize(
     "step", ["commit-begin", "decision-written", "decided", "between-commits", "committed"]
 )
-def test_a_driver_that_died_is_replayed(query: DirectQuery, killer: set[str], step: str) -> None:
+def test_a_new_driver_completes_the_batch_of_a_dead_one(
+    query: DirectQuery, killer: set[str], step: str
+) -> None:
     query.commit(0, query.prepared(values("before")))
     killer.add(step)
     first = [query.prepared(values("a"), 0), query.prepared(values("b"), 1)]
@@ -59,9 +61,7 @@ def test_a_driver_that_died_is_replayed(query: DirectQuery, killer: set[str], st
 
 
 @pytest.mark.parametrize("step", ["decided", "between-commits", "committed"])
-def test_an_abort_does_not_undo_what_was_decided(
-    query: DirectQuery, killer: set[str], step: str
-) -> None:
+def test_an_abort_does_not_undo_a_decision(query: DirectQuery, killer: set[str], step: str) -> None:
     killer.add(step)
     parts = [query.prepared(values("a"), 0), query.prepared(values("b"), 1)]
     with pytest.raises(Killed):
@@ -72,7 +72,7 @@ def test_an_abort_does_not_undo_what_was_decided(
 
 
 @pytest.mark.parametrize("step", ["abort-begin", "between-aborts", None])
-def test_a_batch_that_was_given_up_is_written_again(
+def test_an_aborted_batch_can_be_written_again(
     query: DirectQuery, killer: set[str], step: str | None
 ) -> None:
     parts = [query.prepared(values("a"), 0), query.prepared(values("b"), 1)]
@@ -88,7 +88,7 @@ def test_a_batch_that_was_given_up_is_written_again(
 
 
 @pytest.mark.parametrize("step", ["task-begin", "task-writing", "task-written", "task-prepared"])
-def test_a_task_that_died_leaves_nothing(
+def test_a_dead_task_leaves_no_open_transaction(
     query: DirectQuery, killer: set[str], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A killed process does not clean up.
@@ -101,7 +101,7 @@ def test_a_task_that_died_leaves_nothing(
     assert query.open_ids() == []
 
 
-def test_attempts_of_a_task_side_by_side_do_not_harm_each_other(query: DirectQuery) -> None:
+def test_concurrent_attempts_of_a_task_do_not_affect_each_other(query: DirectQuery) -> None:
     first = query.prepared(values("a"))
     second = query.prepared(values("a"))
     assert first.holder.transactional_id != second.holder.transactional_id
@@ -119,7 +119,7 @@ def test_queries_with_similar_names_do_not_affect_each_other(query: DirectQuery)
     assert query.output() == Counter(values("a") + values("b"))
 
 
-def test_ids_are_used_again(query: DirectQuery) -> None:
+def test_transactional_ids_are_reused(query: DirectQuery) -> None:
     used = set()
     for batch in range(5):
         made = query.prepared(values("a", 1))
@@ -135,7 +135,7 @@ def test_of_two_drivers_the_first_that_decides_wins(query: DirectQuery) -> None:
     assert query.output() == Counter(values("a"))
 
 
-def test_a_driver_that_was_replaced_while_it_decided_is_told_so(
+def test_a_driver_that_is_replaced_while_it_decides_fails(
     query: DirectQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zombie, successor = query.prepared(values("a")), query.prepared(values("a"))
@@ -185,7 +185,7 @@ def test_a_driver_that_aborts_leftovers_late_does_no_harm(
     assert left_behind.holder.transactional_id not in query.open_ids()
 
 
-def test_a_transaction_that_somebody_aborted_stops_its_batch_before_the_decision(
+def test_an_aborted_transaction_fails_its_batch_before_the_decision(
     query: DirectQuery,
 ) -> None:
     made = query.prepared(values("a"))
@@ -230,7 +230,7 @@ def test_a_batch_before_the_last_decision_is_not_written_again(query: DirectQuer
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_batches_that_were_not_acknowledged_are_sent_again(
+def test_unacknowledged_batches_are_sent_again(
     query: DirectQuery, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """The connection is lost, or the broker returns an error, with several requests in flight."""

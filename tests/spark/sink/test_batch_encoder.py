@@ -50,7 +50,7 @@ def contents(
     return found
 
 
-def test_topics_and_partitions_are_told_apart() -> None:
+def test_topics_and_partitions_are_distinguished() -> None:
     made = encoder()
     given = rows(("b", b"1", 1), ("a", b"2", 0), ("b", None, 0), ("b", b"3", 1))
     assert list(made.encode(given, None)) == []
@@ -63,12 +63,12 @@ def test_topics_and_partitions_are_told_apart() -> None:
     assert contents(made.flush()) == {("b", 1): (2, [b"4"])}
 
 
-def test_the_option_goes_before_the_column() -> None:
+def test_the_topic_option_takes_precedence_over_the_column() -> None:
     made = encoder()
     assert list(made.encode(rows(("b", b"1", 0), ("a", b"2", 0)), "b")) == []
     assert contents(made.flush()) == {("b", 0): (0, [b"1", b"2"])}
 
 
-def test_a_partition_that_there_is_not_is_refused() -> None:
+def test_an_unknown_partition_is_rejected() -> None:
     with pytest.raises(OptionError, match="topic a cannot be written: partition 1 is not one of 1"):
         list(encoder().encode(rows(("a", b"1", 1)), None))

@@ -78,7 +78,7 @@ def test_output_is_exact_whatever_is_killed_at_a_step(tmp_path: Path, kind: str)
         assert copy.finish() == copy.expected()
 
 
-def test_output_is_exact_when_a_driver_wakes_up_after_another_has_taken_over(
+def test_output_is_exact_when_a_paused_driver_resumes_after_it_was_replaced(
     tmp_path: Path,
 ) -> None:
     """Both drivers share a checkpoint; the first is paused in the middle of a batch."""
@@ -106,7 +106,7 @@ def test_output_is_exact_when_a_driver_wakes_up_after_another_has_taken_over(
         assert copy.finish() == copy.expected()
 
 
-def test_output_is_exact_when_a_stage_is_tried_again(tmp_path: Path) -> None:
+def test_output_is_exact_when_a_stage_is_retried(tmp_path: Path) -> None:
     """An executor dies and loses its shuffle output."""
     faults = Faults(tmp_path)
     with Copy(
@@ -123,7 +123,7 @@ def test_output_is_exact_when_a_stage_is_tried_again(tmp_path: Path) -> None:
         assert "FetchFailed" in copy.driver.log_path.read_text(errors="replace")
 
 
-def test_output_is_exact_when_a_slow_task_runs_twice_at_once(tmp_path: Path) -> None:
+def test_output_is_exact_when_a_slow_task_runs_twice_concurrently(tmp_path: Path) -> None:
     """Spark starts a second attempt of a slow task, and uses the attempt that ends first."""
     brake = tmp_path / "brake"
     config = {

@@ -94,7 +94,7 @@ def test_spark_writes_to_kafka(
     assert committed(kafka, topic) == expected
 
 
-def test_a_topic_is_made_by_being_written_to(kafka: str, topic_name: str) -> None:
+def test_writing_creates_a_topic(kafka: str, topic_name: str) -> None:
     query = DirectQuery(kafka, topic_name, topic_name)
     query.commit(0, query.prepared(values("a")))
     assert query.output() == Counter(values("a"))
@@ -103,7 +103,7 @@ def test_a_topic_is_made_by_being_written_to(kafka: str, topic_name: str) -> Non
 @pytest.mark.parametrize(
     "step", ["commit-begin", "decision-written", "decided", "between-commits", "committed"]
 )
-def test_a_driver_that_died_is_replayed(
+def test_a_new_driver_completes_the_batch_of_a_dead_one(
     kafka: str, topic: str, killer: set[str], step: str
 ) -> None:
     query = DirectQuery(kafka, topic, topic)
@@ -117,7 +117,7 @@ def test_a_driver_that_died_is_replayed(
     assert query.open_ids() == []
 
 
-def test_a_transaction_whose_time_is_up_before_the_decision_fails_its_batch(
+def test_a_transaction_that_expires_before_the_decision_fails_its_batch(
     kafka: str, topic: str
 ) -> None:
     query = DirectQuery(kafka, topic, topic, **{"kafka.transaction.timeout.ms": "1000"})
@@ -129,7 +129,7 @@ def test_a_transaction_whose_time_is_up_before_the_decision_fails_its_batch(
     assert query.output() == Counter(values("a"))
 
 
-def test_a_transaction_whose_time_is_up_after_the_decision_stops_the_query(
+def test_a_transaction_that_expires_after_the_decision_stops_the_query(
     kafka: str, topic: str, killer: set[str]
 ) -> None:
     query = DirectQuery(kafka, topic, topic, **{"kafka.transaction.timeout.ms": "1000"})

@@ -45,7 +45,7 @@ def test_columns_that_cannot_be_written(
         plan_columns(schema(**columns), topic)
 
 
-def test_columns_of_other_names_are_left_out() -> None:
+def test_columns_with_other_names_are_ignored() -> None:
     plan = plan_columns(schema(offset=LongType(), Value=StringType(), extra=LongType()), "t")
     assert (plan.value, plan.key, plan.partition) == (1, -1, -1)
 
@@ -60,11 +60,11 @@ def test_columns_of_other_names_are_left_out() -> None:
         ({"kafka.batch.size": "1"}, "kafka.batch.size must be a whole number from 1024"),
         ({"kafka.compression.type": "brotli"}, "kafka.compression.type must be one of"),
         ({"kafka.value.serializer": "x"}, "encode them in the query"),
-        ({"txnAppId": "u"}, "given together"),
-        ({"txnAppId": "u", "txnVersion": "-1"}, "given together"),
+        ({"txnAppId": "u"}, "set together"),
+        ({"txnAppId": "u", "txnVersion": "-1"}, "set together"),
     ],
 )
-def test_options_that_mean_nothing(options: dict[str, str], text: str) -> None:
+def test_ignored_options(options: dict[str, str], text: str) -> None:
     with pytest.raises(SettingError, match=text):
         sink_options(SERVERS | options)
 

@@ -94,7 +94,7 @@ def test_keys_go_where_librdkafka_puts_them(
     assert places(topic_name) == places(f"{topic_name}-b")
 
 
-def test_what_cannot_be_written_is_named(spark: SparkSession, broker: LocalBroker) -> None:
+def test_missing_columns_are_named(spark: SparkSession, broker: LocalBroker) -> None:
     with pytest.raises(PySparkException, match="topic option required"):
         write(spark.sql("select 'a' as value"), broker)
 
@@ -112,7 +112,7 @@ def test_rows_that_cannot_be_written_fail_the_write(
     assert committed(broker.bootstrap_servers, topic_name) == Counter()
 
 
-def test_a_write_with_a_name_and_version_is_done_once(
+def test_a_write_with_an_application_and_version_takes_effect_once(
     spark: SparkSession, broker: LocalBroker, topic_name: str
 ) -> None:
     broker.create_topic(topic_name, 2)

@@ -97,7 +97,7 @@ def test_wrong_option_is_named(spark: SparkSession, broker: LocalBroker, orders:
     ],
     ids=["option", "topic", "offset"],
 )
-def test_a_stream_says_in_few_lines_what_is_wrong(
+def test_errors_of_a_stream_are_short(
     spark: SparkSession,
     broker: LocalBroker,
     orders: str,
@@ -113,7 +113,7 @@ def test_a_stream_says_in_few_lines_what_is_wrong(
     assert not any("During handling" in line for line in lines), "of an error in Spark's own code"
 
 
-def test_stream_goes_on_from_its_checkpoint(
+def test_stream_resumes_from_its_checkpoint(
     spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
 ) -> None:
     broker.create_topic(topic_name, 2)

@@ -107,6 +107,6 @@ def test_partitions_beyond_the_target_are_left_out() -> None:
     assert end == {old: 50, grown: 20}
 
 
-def test_cut_partition_ends_where_it_is_cut() -> None:
+def test_a_truncated_partition_ends_at_its_new_end() -> None:
     key = TopicPartition("topic", 0)
     assert bound_offsets({key: 50}, {key: 10}, {key: 60}) == {key: 10}

@@ -45,12 +45,14 @@ _filters = st.one_of(
 
 
 @given(st.lists(_filters, max_size=4))
-def test_ranges_hold_what_filters_let_through(chosen: list[tuple[type, str, object]]) -> None:
-    narrowing, left = push_filters([kind((name,), value) for kind, name, value in chosen])
+def test_ranges_contain_the_records_that_match_the_filters(
+    chosen: list[tuple[type, str, object]],
+) -> None:
+    range_filter, left = push_filters([kind((name,), value) for kind, name, value in chosen])
     assert left == []
     found = {
         (one.topic, one.partition, offset)
-        for one in narrowing.apply(_RANGES)
+        for one in range_filter.apply(_RANGES)
         for offset in range(one.start, one.end)
     }
     names = ("topic", "partition", "offset")
@@ -62,22 +64,22 @@ def test_ranges_hold_what_filters_let_through(chosen: list[tuple[type, str, obje
     }
 
 
-def test_what_is_left_to_spark() -> None:
+def test_filters_that_spark_applies() -> None:
     filters: list[Filter] = [
         EqualTo(("value",), b"x"),
         Not(EqualTo(("partition",), 1)),
         IsNull(("key",)),
         In(("offset",), (1, 2)),
     ]
-    narrowing, left = push_filters([*filters, IsNotNull(("offset",))])
+    range_filter, left = push_filters([*filters, IsNotNull(("offset",))])
     assert left == filters
-    assert narrowing.apply(_RANGES) == _RANGES
+    assert range_filter.apply(_RANGES) == _RANGES
 
 
-def test_time_moves_the_start_and_stays_with_spark() -> None:
+def test_a_timestamp_filter_moves_the_start_and_stays_with_spark() -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     late, early = GreaterThan(("timestamp",), moment), LessThan(("timestamp",), moment)
-    narrowing, left = push_filters([late, early])
+    range_filter, left = push_filters([late, early])
     assert left == [late, early]
-    assert narrowing.timestamp_ms is not None
-    assert 0 <= moment.timestamp() * 1000 - narrowing.timestamp_ms <= 1
+    assert range_filter.timestamp_ms is not None
+    assert 0 <= moment.timestamp() * 1000 - range_filter.timestamp_ms <= 1

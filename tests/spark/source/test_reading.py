@@ -216,7 +216,7 @@ def test_wrong_positions(
 
 
 @pytest.mark.parametrize(("option", "offset"), [("startingOffsets", 51), ("endingOffsets", 60)])
-def test_offsets_that_are_not_there(
+def test_offsets_outside_the_log(
     broker: LocalBroker,
     timed_topic: str,
     option: str,
@@ -289,7 +289,7 @@ def test_no_broker() -> None:
         read_source(options)
 
 
-def test_connections_that_are_cut(broker: LocalBroker, random_topic: str) -> None:
+def test_lost_connections(broker: LocalBroker, random_topic: str) -> None:
     expected = read_client(broker, random_topic, 3)
     options = options_for(broker, random_topic, includeHeaders="true", kafka__fetch__max__bytes=1)
     reader = BatchReader(options, source_schema(options))
@@ -316,7 +316,7 @@ def test_broker_stops_in_the_middle(topic_name: str) -> None:
         assert batch.num_rows == 50
 
 
-def test_damage_is_named(broker: LocalBroker, topic_name: str) -> None:
+def test_a_corrupt_batch_is_named(broker: LocalBroker, topic_name: str) -> None:
     broker.create_topic(topic_name, 1, {"compression.type": "producer"})
     batch = build_batch(random_records(random.Random(1), 5))
     with raw_client(broker) as client:

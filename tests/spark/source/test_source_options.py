@@ -23,7 +23,7 @@ def test_defaults_are_the_connectors() -> None:
     assert not batch.fetch.is_committed
 
 
-def test_names_know_no_case() -> None:
+def test_names_are_case_insensitive() -> None:
     options = _BASE | {"STARTINGOFFSETS": "latest", "MinPartitions": "3"}
     parsed = stream_options(options)
     assert (parsed.starting.kind, parsed.min_partitions) == (PositionKind.LATEST, 3)
@@ -37,7 +37,7 @@ def test_offsets_by_partition() -> None:
     }
 
 
-def test_timestamps_win_over_offsets() -> None:
+def test_timestamps_take_precedence_over_offsets() -> None:
     options = _BASE | {
         "startingTimestamp": "1000",
         "startingOffsetsByTimestamp": '{"orders":{"0":5}}',

@@ -22,7 +22,7 @@ def test_options_choose_columns() -> None:
     assert source_schema({"columns": "offset,value"}).fieldNames() == ["offset", "value"]
 
 
-def test_a_query_gives_its_own_schema() -> None:
+def test_a_query_sets_its_own_schema() -> None:
     assert requested_columns(schema_of(["value", "offset"])) == ("value", "offset")
     with pytest.raises(OptionError, match="has a column size, but the source's are key, value"):
         requested_columns(StructType().add("size", LongType()))

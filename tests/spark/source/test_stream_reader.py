@@ -119,7 +119,9 @@ def test_new_topics_of_a_pattern(broker: LocalBroker, topic_name: str) -> None:
     assert _values(query.batch()) == [b"found"]
 
 
-def test_available_now_stops_where_it_began(broker: LocalBroker, topic_name: str) -> None:
+def test_available_now_stops_at_the_end_offsets_of_its_start(
+    broker: LocalBroker, topic_name: str
+) -> None:
     broker.create_topic(topic_name, 1)
     produce_values(broker, topic_name, _numbers(0, 10))
     query = Query(
@@ -132,7 +134,7 @@ def test_available_now_stops_where_it_began(broker: LocalBroker, topic_name: str
     assert query.batch() == []
 
 
-def test_waits_for_enough(broker: LocalBroker, topic_name: str) -> None:
+def test_waits_for_min_offsets_per_trigger(broker: LocalBroker, topic_name: str) -> None:
     broker.create_topic(topic_name, 1)
     query = Query(
         options_for(broker, topic_name, startingOffsets="earliest", minOffsetsPerTrigger=5)
@@ -145,7 +147,7 @@ def test_waits_for_enough(broker: LocalBroker, topic_name: str) -> None:
     assert len(query.batch()) == 5
 
 
-def test_does_not_wait_for_ever(broker: LocalBroker, topic_name: str) -> None:
+def test_reading_times_out(broker: LocalBroker, topic_name: str) -> None:
     broker.create_topic(topic_name, 1)
     options = options_for(
         broker,
@@ -183,7 +185,7 @@ def test_topic_created_again(
     assert "created again" in caplog.text
 
 
-def test_topic_is_gone_when_the_query_comes_back(
+def test_topic_is_deleted_before_the_query_restarts(
     broker: LocalBroker, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics = [f"{topic_name}-a", f"{topic_name}-b"]

@@ -24,6 +24,6 @@ def test_fields_with_types_of_every_form() -> None:
 
 
 @pytest.mark.parametrize("ddl", ["", "id", "id STRING,", "id STRING,,x INT"])
-def test_what_is_no_field_is_named(ddl: str) -> None:
+def test_an_invalid_field_is_named(ddl: str) -> None:
     with pytest.raises(ValueError, match="is not a field of a schema"):
         fields(ddl)

@@ -102,7 +102,7 @@ def test_avro_registry_header() -> None:
 @pytest.mark.parametrize(
     ("field", "reason"), [("R", "contains itself"), (["int", "string"], "union")]
 )
-def test_avro_schemas_that_no_column_can_hold(field: Any, reason: str) -> None:
+def test_avro_schemas_without_a_column_type(field: Any, reason: str) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": field}]}
     with pytest.raises(ValueError, match=reason):
         AvroDecoder(schema)

@@ -25,8 +25,8 @@ from millstream.env.termination import on_termination
 
 if TYPE_CHECKING:
     from millstream.cli.pipeline.pipeline_view import FlowView
+    from millstream.spark.pipeline.pipeline_runner import Pipeline
     from millstream.spark.pipeline.project import Project
-    from millstream.spark.pipeline.runner import Pipeline
     from millstream.spark.pipeline.update import PipelineError, UpdateSelection
 
 app = typer.Typer(
@@ -259,7 +259,7 @@ def _pipeline(
     project: Project, master: str | None, remote: str | None, on_change: Callable[[Any], None]
 ) -> Iterator[Pipeline]:
     from millstream.spark.pipeline.connect_session import connect_sessions
-    from millstream.spark.pipeline.runner import Pipeline
+    from millstream.spark.pipeline.pipeline_runner import Pipeline
 
     if master is not None and remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")

@@ -31,7 +31,7 @@ from millstream.spark.sink.decision import Decision
 from millstream.spark.sink.decision_log import DecisionLog
 from millstream.spark.sink.sink_options import SinkOptions
 from millstream.spark.sink.transaction_request import ProducerIdentity, TransactionEnder
-from millstream.spark.sink.write_task import PreparedTransaction, transactional_id_prefix
+from millstream.spark.sink.write_task import TaskTransaction, transactional_id_prefix
 from millstream.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -55,7 +55,7 @@ class BatchCommitter:
         self._owner = owner
         self._decisions = DecisionLog(cluster, options.commit_topic, owner)
 
-    def commit(self, batch: int, prepared: Sequence[PreparedTransaction]) -> None:
+    def commit(self, batch: int, prepared: Sequence[TaskTransaction]) -> None:
         """Make the batch visible, if it is not yet. Raises ProtocolError or BrokerError."""
         self._decisions.claim()
         decision = self._decisions.last()
@@ -70,7 +70,7 @@ class BatchCommitter:
             self._discard(prepared)
         self._abort_leftovers(decision)
 
-    def abort(self, batch: int, prepared: Sequence[PreparedTransaction]) -> None:
+    def abort(self, batch: int, prepared: Sequence[TaskTransaction]) -> None:
         """Abort the batch unless it is decided. The next attempt then completes it."""
         self._decisions.claim()
         decision = self._decisions.last()
@@ -80,7 +80,7 @@ class BatchCommitter:
     def _roll_forward(self, decision: Decision) -> None:
         roll_forward(self._cluster, decision, f"batch {decision.batch} of query {self._owner}")
 
-    def _discard(self, prepared: Sequence[PreparedTransaction]) -> None:
+    def _discard(self, prepared: Sequence[TaskTransaction]) -> None:
         # A rejection means that the transaction is already ended or fenced.
         TransactionEnder(self._cluster, is_commit=False).end([each.holder for each in prepared])
 
@@ -118,7 +118,7 @@ def roll_forward(cluster: ClusterClient, decision: Decision, what: str) -> None:
 
 
 def adopt(
-    cluster: ClusterClient, prepared: Sequence[PreparedTransaction]
+    cluster: ClusterClient, prepared: Sequence[TaskTransaction]
 ) -> tuple[ProducerIdentity, ...]:
     """Fence all others who could end these transactions; return the identities that may end them.
 
@@ -127,7 +127,7 @@ def adopt(
     return tuple(_adopt(cluster, each) for each in prepared)
 
 
-def _adopt(cluster: ClusterClient, prepared: PreparedTransaction) -> ProducerIdentity:
+def _adopt(cluster: ClusterClient, prepared: TaskTransaction) -> ProducerIdentity:
     holder = prepared.holder
     try:
         adopted = transaction_request.prepare(cluster, holder)

@@ -173,7 +173,7 @@ class DecisionLog:
     def decide(self, decision: Decision) -> None:
         """Write and commit the decision. Raises ProtocolError if another driver claimed the query.
 
-        If this raises, the decision may be committed or not: `claim` and `last` tell."""
+        If this raises, the decision may be committed or not: `claim` and `last` find out."""
         assert self._producer is not None, "claim first"
         try:
             self._write(self._producer, decision)

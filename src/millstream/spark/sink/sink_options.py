@@ -130,7 +130,7 @@ def _application(given: Mapping[str, str]) -> tuple[str, int] | None:
         return None
     if not name or version is None or not version.isdigit():
         raise OptionError(
-            "txnAppId (a name) and txnVersion (a whole number that grows) are given together"
+            "txnAppId (a name) and txnVersion (a whole number that grows) must be set together"
         )
     return name, int(version)
 

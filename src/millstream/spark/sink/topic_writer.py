@@ -26,7 +26,7 @@ from millstream.spark.sink.decision import Decision
 from millstream.spark.sink.input_column import ColumnPlan
 from millstream.spark.sink.sink_options import SinkOptions
 from millstream.spark.sink.transaction_request import TransactionEnder
-from millstream.spark.sink.write_task import PreparedTransaction, TaskMessage, WriteTask
+from millstream.spark.sink.write_task import TaskMessage, TaskTransaction, WriteTask
 
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -108,7 +108,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
 
 def _collect(
     messages: Sequence[WriterCommitMessage | None],
-) -> tuple[list[TaskMessage], list[PreparedTransaction]]:
+) -> tuple[list[TaskMessage], list[TaskTransaction]]:
     """Return the messages of the finished tasks, and their prepared transactions."""
     found = [each for each in messages if isinstance(each, TaskMessage)]
     return found, [each.prepared for each in found if each.prepared is not None]

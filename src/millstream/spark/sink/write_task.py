@@ -42,7 +42,7 @@ _FENCED: Final = (
 )
 
 
-class PreparedTransaction(NamedTuple):
+class TaskTransaction(NamedTuple):
     """A transaction with all rows of a task."""
 
     #: The identity that may end it.
@@ -59,7 +59,7 @@ class TaskMessage(WriterCommitMessage):
     owner: str
     rows: int
     #: None if the task had no rows, or wrote them without a transaction.
-    prepared: PreparedTransaction | None = None
+    prepared: TaskTransaction | None = None
     #: Whether the task wrote nothing because its batch was already decided.
     is_decided: bool = False
 
@@ -102,7 +102,7 @@ class WriteTask:
             except BaseException:
                 _abort(cluster, writer)
                 raise
-        prepared = PreparedTransaction(holder or writer, never_expires=holder is not None)
+        prepared = TaskTransaction(holder or writer, never_expires=holder is not None)
         return TaskMessage(self._owner, count, prepared)
 
     def _is_decided(self, cluster: ClusterClient) -> bool:

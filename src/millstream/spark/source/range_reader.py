@@ -24,7 +24,7 @@ from millstream.spark.source.source_options import SourceOptions
 
 #: Small enough that Spark starts early, large enough that the cost per batch is low.
 _ROWS_MAX: Final = 10_000
-#: Java's Arrow pools buffers up to this size. It allocates larger ones anew for every batch.
+#: Java's Arrow pools buffers up to this size. It allocates larger ones for every batch.
 _BYTES_MAX: Final = 1 << 20
 
 

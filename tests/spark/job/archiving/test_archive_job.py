@@ -49,7 +49,7 @@ def _archived(spark: SparkSession, root: Path, topic: str, kind: TableFormat = "
     return messages_of(store.read(spark, store.committed(), [topic]))
 
 
-def test_archive_by_hour_and_go_on(
+def test_archive_by_hour_and_continue(
     run: Archive, spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     foretold = run(dry_run=True)
@@ -75,7 +75,7 @@ def test_archive_by_hour_and_go_on(
     assert _archived(spark, tmp_path, topic) == read_messages(broker.bootstrap_servers, [topic])
 
 
-def test_go_on_until_stopped(
+def test_run_until_stopped(
     run: Archive, spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     stop = threading.Event()
@@ -99,7 +99,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("at", ["written", "committed", "compacted", "replaced"])
-def test_a_run_that_dies_neither_loses_nor_doubles(
+def test_a_crashed_run_loses_and_duplicates_no_record(
     run: Archive, spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path, at: str
 ) -> None:
     numbers = count(1)
@@ -170,9 +170,7 @@ def _die(*_: object) -> None:
     raise Killed
 
 
-def test_what_can_not_be_archived(
-    run: Archive, broker: LocalBroker, topic: str, tmp_path: Path
-) -> None:
+def test_archive_errors(run: Archive, broker: LocalBroker, topic: str, tmp_path: Path) -> None:
     with pytest.raises(JobError, match="'nowhere' does not exist") as caught:
         archive(["nowhere"], tmp_path, bootstrap_servers=broker.bootstrap_servers)
     assert caught.value.kind is Failure.NOT_FOUND

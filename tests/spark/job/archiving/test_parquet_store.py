@@ -14,7 +14,7 @@ from millstream.spark.job.offset_coverage import OffsetCoverage, OffsetSpan
 BATCHES = 260
 
 
-def test_old_commits_go_and_nothing_with_them(tmp_path: Path) -> None:
+def test_removing_old_commits_loses_nothing(tmp_path: Path) -> None:
     store = ParquetStore(tmp_path)
     coverage = OffsetCoverage()
     row = pa.table({"offset": [1]})

@@ -78,7 +78,7 @@ def test_a_copy_is_exactly_once(fill: Fill, ask: Ask) -> None:
     assert report.facts["matched"] == 20
 
 
-def test_each_thing_wrong_is_counted_by_key_and_time(fill: Fill, ask: Ask) -> None:
+def test_each_kind_of_error_is_counted_by_key_and_time(fill: Fill, ask: Ask) -> None:
     sent = _input()
     written = [*sent]
     del written[3]  # missing: key k3
@@ -102,7 +102,7 @@ def test_each_thing_wrong_is_counted_by_key_and_time(fill: Fill, ask: Ask) -> No
     assert len(examples) == 4
 
 
-def test_what_is_the_same_twice_in_the_input_is_expected_twice(fill: Fill, ask: Ask) -> None:
+def test_duplicates_in_the_input_are_expected_in_the_output(fill: Fill, ask: Ask) -> None:
     source = fill("in", [*_input(), *_input()])
     once = fill("out", _input())
     assert _wrong(ask(source, [once])) == {"missing": 20}
@@ -130,7 +130,7 @@ def test_outputs_add_up_and_input_can_be_chosen(fill: Fill, ask: Ask) -> None:
     assert ask(source, [good], until_ms=START_MS + 15_000).is_ok
 
 
-def test_late_records_are_wrong_where_a_limit_is_given(fill: Fill, ask: Ask) -> None:
+def test_late_records_are_errors_if_there_is_a_limit(fill: Fill, ask: Ask) -> None:
     late = [
         (key, value, part, at + (30 if value == "7" else 1)) for key, value, part, at in _input()
     ]
@@ -148,6 +148,6 @@ def test_a_table_is_an_output(spark: SparkSession, fill: Fill, ask: Ask, tmp_pat
     assert _wrong(ask(source, [path], **how)) == {"missing": 1, "duplicate": 1}
 
 
-def test_an_identity_that_is_none_is_refused(ask: Ask) -> None:
+def test_an_invalid_identity_is_rejected(ask: Ask) -> None:
     with pytest.raises(JobError, match="'name' is not an identity"):
         ask("whatever", ["elsewhere"], identity="name")

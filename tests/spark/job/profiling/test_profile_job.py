@@ -22,7 +22,7 @@ from millstream.spark.job.profiling.profile_job import profile
 from millstream.spark.job.profiling.profile_measure import (
     CompressionSample,
     KeyDistribution,
-    KeyLoad,
+    KeyMeasure,
     LoadShare,
     PartitionTime,
     TopicLoad,
@@ -92,7 +92,7 @@ def test_a_topic_with_known_figures(
         ET.fromstring("<svg" + drawn[: drawn.index("</svg>")] + "</svg>")
 
 
-def test_only_a_part_of_the_time(spark: SparkSession, broker: LocalBroker, topic: str) -> None:
+def test_only_a_time_range(spark: SparkSession, broker: LocalBroker, topic: str) -> None:
     report = profile(
         topic,
         since_ms=START_MS + 10_000,
@@ -103,7 +103,7 @@ def test_only_a_part_of_the_time(spark: SparkSession, broker: LocalBroker, topic
     assert report.facts["records"] == 20
 
 
-def test_no_such_topic(broker: LocalBroker) -> None:
+def test_unknown_topic(broker: LocalBroker) -> None:
     with pytest.raises(JobError, match="does not exist") as raised:
         profile("nowhere", bootstrap_servers=broker.bootstrap_servers)
     assert raised.value.kind is Failure.NOT_FOUND
@@ -117,13 +117,13 @@ def _profile(partitions: int = 4) -> TopicProfile:
     times = tuple(PartitionTime(n, 10_000, 0.0, 10.0, 0, 0.0) for n in range(partitions))
     buckets = tuple(LoadShare(n, 4000, 4_000_000) for n in range(10))
     load = TopicLoad(40_000, 40_000_000, 0, 0, (1000, 1000, 1000), 1000, amounts, buckets)
-    keys = KeyDistribution(1000, (KeyLoad("k", 40, 40_000, 1),), (40,) * 1000)
+    keys = KeyDistribution(1000, (KeyMeasure("k", 40, 40_000, 1),), (40,) * 1000)
     return TopicProfile(
         "orders", partitions, 1, times, load, keys, 0, CompressionSample(1000, {"lz4": 990})
     )
 
 
-def test_nothing_is_advised_where_all_is_well() -> None:
+def test_an_even_topic_gets_no_advice() -> None:
     assert advice(_profile()) == []
 
 
@@ -136,9 +136,9 @@ def test_partitions_by_ten_megabytes_a_second() -> None:
     )
 
 
-def test_a_hot_key_is_salted_over_what_it_fills() -> None:
+def test_a_hot_key_is_salted_over_the_partitions_that_it_fills() -> None:
     even = _profile()
-    hot = KeyLoad("star", 20_000, 20_000_000, 1)
+    hot = KeyMeasure("star", 20_000, 20_000_000, 1)
     profiled = replace(even, keys=replace(even.keys, named=(hot,)))
     assert salt_count(profiled, hot) == 2
     assert any("'star' has 50%" in each for each in advice(profiled))

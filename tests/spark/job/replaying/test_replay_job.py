@@ -70,7 +70,7 @@ def _source(message: Message) -> str:
     return found.decode()
 
 
-def test_a_replay_that_dies_goes_on(
+def test_a_replay_continues_after_a_crash(
     run: Replay, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     settings = ReplayOptions(same_partitions=True, chunk_records_max=80)
@@ -145,7 +145,7 @@ def test_selections(
     assert caught.value.kind is Failure.USAGE
 
 
-def test_what_can_not_be_replayed(
+def test_replay_errors(
     run: Replay, spark: SparkSession, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(JobError, match="'nothing much' cannot be used"):

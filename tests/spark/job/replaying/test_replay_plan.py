@@ -50,7 +50,7 @@ def test_json_and_back() -> None:
     assert ReplayPlan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
 
 
-def test_the_state_knows_its_replay(tmp_path: Path) -> None:
+def test_a_state_folder_belongs_to_one_replay(tmp_path: Path) -> None:
     log = ReplayLog(tmp_path)
     assert log.position(CHOICE) is None
     first = ReplayPosition(1, ReplayPlan("id", CHOICE, {0: OffsetSpan(0, 9)}, 4), {})

@@ -79,7 +79,7 @@ class Killed(BaseException):
     """Ends a run like SIGKILL: no handler catches it."""
 
 
-def test_a_run_that_dies_leaves_a_table(
+def test_a_crashed_run_leaves_a_readable_table(
     run: Snapshot, spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers

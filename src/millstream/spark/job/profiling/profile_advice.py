@@ -14,7 +14,7 @@ from typing import Final
 from millstream.spark.job.profiling.profile_measure import (
     CompressionSample,
     KeyDistribution,
-    KeyLoad,
+    KeyMeasure,
     PartitionTime,
     TopicLoad,
 )
@@ -75,7 +75,7 @@ class TopicProfile:
         """Return records as a multiple of one partition's fair share."""
         return self.share(records) * self.partitions
 
-    def is_hot_key(self, key: KeyLoad) -> bool:
+    def is_hot_key(self, key: KeyMeasure) -> bool:
         """Return whether a key alone fills a partition, by its share or by its rate."""
         bytes_share = key.bytes / self.load.bytes if self.load.bytes else 0.0
         is_large = self.partitions > 1 and self.share(key.records) >= _KEY_SHARE_MIN
@@ -88,7 +88,7 @@ def partitions_needed(peak_bytes_s: float) -> int:
     return max(1, math.ceil(peak_bytes_s / PARTITION_BYTES_S))
 
 
-def salt_count(profile: TopicProfile, key: KeyLoad) -> int:
+def salt_count(profile: TopicProfile, key: KeyMeasure) -> int:
     """Return the number of partitions that a hot key fills, over which to salt it."""
     bytes_share = key.bytes / profile.load.bytes if profile.load.bytes else 0.0
     by_rate = math.ceil(bytes_share * profile.peak_bytes_s / PARTITION_BYTES_S)

@@ -71,7 +71,7 @@ class TopicLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLoad:
+class KeyMeasure:
     """The load of one key. The name is its text, or hex."""
 
     name: str
@@ -85,7 +85,7 @@ class KeyDistribution:
     """How records are spread over keys. `ranked` has the counts of the largest keys."""
 
     distinct: int
-    named: tuple[KeyLoad, ...]
+    named: tuple[KeyMeasure, ...]
     ranked: tuple[int, ...]
 
 
@@ -194,7 +194,7 @@ def keys(frame: DataFrame) -> KeyDistribution:
         named = largest.limit(KEYS_NAMED).selectExpr(
             f"{readable('key', 100)} as name", "records", "bytes", "partitions"
         )
-        found = tuple(KeyLoad(*row) for row in named.collect())
+        found = tuple(KeyMeasure(*row) for row in named.collect())
     finally:
         counted.unpersist()
     return KeyDistribution(distinct, found, tuple(row.records for row in ranked))

@@ -98,7 +98,7 @@ def test_from_init_to_topics_and_dead_letters(servers: str, project: Path) -> No
 
 
 @pytest.mark.soak
-def test_it_goes_on_until_it_is_interrupted(servers: str, project: Path, tmp_path: Path) -> None:
+def test_it_runs_until_it_is_interrupted(servers: str, project: Path, tmp_path: Path) -> None:
     send(servers, order("o1", 200_000))
     said, result = tmp_path / "said", tmp_path / "result"
     arguments = ("pipeline", "run", str(project), "--continuous", "--json", *ON_SPARK)
@@ -127,7 +127,7 @@ def test_it_goes_on_until_it_is_interrupted(servers: str, project: Path, tmp_pat
 
 
 @pytest.mark.soak
-def test_the_next_run_goes_on_where_the_last_one_ended(servers: str, project: Path) -> None:
+def test_the_next_run_continues_where_the_last_one_ended(servers: str, project: Path) -> None:
     for name in ("o1", "o2"):
         send(servers, order(name, 200_000))
         done = call("pipeline", "run", str(project), "--json", *ON_SPARK)
@@ -140,7 +140,7 @@ def test_the_next_run_goes_on_where_the_last_one_ended(servers: str, project: Pa
 
 
 @pytest.mark.soak
-def test_what_is_wrong_with_a_project_is_told_before_anything_runs(project: Path) -> None:
+def test_errors_in_a_project_are_reported_before_anything_runs(project: Path) -> None:
     good = call("pipeline", "validate", str(project), *ON_SPARK)
     assert (good.returncode, good.stdout) == (0, "shop: valid\n"), good.stderr
     view = project / "transformations" / "revenue.sql"
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_project_is_told_before_anything_runs(project: Path
 
 
 @pytest.mark.soak
-def test_a_topic_that_is_not_there_is_named(servers: str, project: Path) -> None:
+def test_an_unknown_topic_is_named(servers: str, project: Path) -> None:
     once = (*ON_SPARK, "--conf", "spark.sql.pipelines.maxFlowRetryAttempts=0")
     with Admin(servers) as admin:
         admin.delete_topic("orders")
@@ -175,7 +175,7 @@ def test_a_topic_that_is_not_there_is_named(servers: str, project: Path) -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mark", ["starting Spark", "to_large_orders: running"])
-def test_what_a_terminated_run_left_is_done_by_the_next(
+def test_the_next_update_completes_a_terminated_one(
     servers: str, project: Path, tmp_path: Path, mark: str
 ) -> None:
     send(servers, *(order(f"o{number}", 200_000) for number in range(9)))
